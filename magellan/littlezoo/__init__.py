@@ -1,0 +1,30 @@
+"""Little-Zoo, the text world of Gaven et al. 2025: rules, goal spaces, environments. No torch."""
+
+import gymnasium
+
+from magellan.littlezoo.env import LittleZoo, LittleZooVector
+from magellan.littlezoo.goals import (
+    CATEGORIES,
+    FEASIBLE,
+    Goal,
+    GoalSpace,
+    category_totals,
+    parse_goal_space,
+)
+
+__all__ = [
+    "CATEGORIES",
+    "FEASIBLE",
+    "Goal",
+    "GoalSpace",
+    "LittleZoo",
+    "LittleZooVector",
+    "category_totals",
+    "parse_goal_space",
+]
+
+gymnasium.register(
+    id="LittleZoo-v0",
+    entry_point="magellan.littlezoo.env:LittleZoo",
+    vector_entry_point="magellan.littlezoo.env:LittleZooVector",
+)

@@ -1,0 +1,86 @@
+"""Little-Zoo in the terminal: a person plays a goal."""
+
+from typing import TextIO
+
+import numpy as np
+
+from magellan.errors import InputError
+from magellan.littlezoo.env import LittleZoo
+from magellan.littlezoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpace
+from magellan.littlezoo.world import horizon, parse_goal
+
+_HELP = "Type the number of an action or the action itself; q quits."
+
+
+def choose_goal(goal_space: str, seed: int, category: str | None) -> Goal:
+    """Draw a goal to play from a goal space: of this category, or feasible where none is given."""
+    if category is not None and category not in CATEGORIES:
+        raise InputError(f"category = {category!r}: allowed are {', '.join(CATEGORIES)}")
+    goals = GoalSpace.named(goal_space, seed)
+    rng = np.random.default_rng(seed)
+    wanted = category or rng.choice([c for c in FEASIBLE if goals.counts()[c]] or CATEGORIES[:1])
+    members = goals.members(str(wanted))
+    if not len(members):
+        raise InputError(f"category = {category!r}: goal space {goal_space} has none of it")
+    return goals.goal(int(rng.choice(members)))
+
+
+def play(
+    goal_space: str, seed: int, category: str | None, stream_in: TextIO, stream_out: TextIO
+) -> bool:
+    """Let a person play one episode; return whether the goal was reached.
+
+    Reads one action a line (number or text; "q" or the end of the input quits) and writes what the
+    agent would read.
+
+    Raises:
+        InputError: an unknown goal space or category, or a category of which the goal space has no
+            goal.
+    """
+    goal = choose_goal(goal_space, seed, category)
+    steps = horizon(*parse_goal(goal.text))
+    print(f"Goal: {goal.text} ({goal.category}), {steps} steps. {_HELP}", file=stream_out)
+    env = LittleZoo()
+    observation, info = env.reset(seed=seed, options={"goal": goal.text, "objects": goal.objects})
+    for step in range(1, steps + 1):
+        print(f"\nStep {step} of {steps}\n{observation}", file=stream_out)
+        action = ask(env, info["possible_actions"], stream_in, stream_out)
+        if action is None:
+            print("\nStopped.", file=stream_out)
+            return False
+        observation, _, reached, _, info = env.step(action)
+        if reached:
+            print(f"\n{observation}\nGoal reached in {step} steps.", file=stream_out)
+            return True
+    print(f"\n{observation}\nNot reached in {steps} steps.", file=stream_out)
+    return False
+
+
+def ask(
+    env: LittleZoo, possible_actions: list[str], stream_in: TextIO, stream_out: TextIO
+) -> str | None:
+    """Ask until the answer is an action that means something here; None to quit."""
+    for number, action in enumerate(possible_actions, start=1):
+        print(f"  {number}. {action}", file=stream_out)
+    while True:
+        print("> ", end="", file=stream_out, flush=True)
+        line = stream_in.readline()
+        if not line or line.strip().lower() in ("q", "quit"):
+            return None
+        try:
+            action = read_action(line.strip(), possible_actions)
+            env.check(action)
+        except InputError as error:
+            print(error, file=stream_out)
+        else:
+            return action
+
+
+def read_action(line: str, possible_actions: list[str]) -> str:
+    """Return the action meant by a typed line: a number, counted from 1, or the action itself."""
+    if not line.isdecimal():
+        return line
+    number = int(line)
+    if not 1 <= number <= len(possible_actions):
+        raise InputError(f"action = {number}: allowed are 1..{len(possible_actions)}")
+    return possible_actions[number - 1]

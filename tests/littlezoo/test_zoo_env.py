@@ -1,0 +1,347 @@
+"""The environments: checker, seeds, options, errors, vector against single, saving."""
+
+import json
+import runpy
+import time
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from magellan.errors import InputError
+from magellan.littlezoo import Goal, GoalSpace, LittleZoo, LittleZooVector
+from magellan.littlezoo.env import draw_start
+from magellan.littlezoo.vocabulary import OBJECTS
+from magellan.littlezoo.world import START_ON_OBJECT
+
+LION = {"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"], "standing_on": -1}
+LION_GOAL = Goal("Grow lion", ("lion", "water", "cow", "carrot"), "grow_carnivore")
+GROW_LION = (
+    *("Go to water", "Grasp", "Go to carrot seed", "Release water"),
+    *("Go to baby cow", "Grasp", "Go to carrot", "Release baby cow"),
+    *("Grasp", "Go to baby lion", "Release cow"),
+)
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "littlezoo_speed.py"
+
+
+@pytest.mark.parametrize("render_mode", [None, "ansi"])
+def test_passes_the_gymnasium_checker_without_a_warning(render_mode):
+    env = gymnasium.make("LittleZoo-v0", render_mode=render_mode).unwrapped
+    assert isinstance(env, LittleZoo)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env)
+
+
+def test_registered_vector_version_takes_sampled_actions():
+    env = gymnasium.make_vec("LittleZoo-v0", num_envs=3)
+    assert isinstance(env, LittleZooVector)
+    observations, infos = env.reset(seed=1)
+    assert observations in env.observation_space
+    action = env.action_space.sample()
+    assert action in env.action_space
+    assert env.step(action)[0] in env.observation_space
+    assert len(infos["possible_actions"]) == 3
+
+
+def test_action_space_samples_what_is_possible():
+    env = LittleZoo()
+    _, info = env.reset(seed=0, options=LION)
+    env.action_space.seed(0)
+    drawn = [env.action_space.sample(mask=info["possible_actions"]) for _ in range(200)]
+    assert set(drawn) == set(info["possible_actions"])
+
+
+def test_carnivore_in_eleven_steps():
+    """The whole food chain, worked out by hand; only the last step is rewarded."""
+    env = LittleZoo()
+    env.reset(options=LION)
+    *before, last = [env.step(action) for action in GROW_LION]
+    assert [step[1:4] for step in before] == [(0.0, False, False)] * 10
+    assert last[1:4] == (1.0, True, False)
+    assert last[0] == "You see: lion\nYou are standing on: lion\nInventory (0/2): empty"
+    assert last[4]["possible_actions"] == ["Grasp", "Go to lion"]
+
+
+def test_success_on_the_last_step_is_terminated_and_truncated():
+    env = LittleZoo()
+    env.reset(options={"goal": "Grasp door", "objects": ["door"] * 4, "standing_on": -1})
+    flags = [env.step(a)[1:4] for a in ("Grasp", "Go to door", "Grasp", "Grasp")]
+    nothing = (0.0, False, False)
+    # A fourth step goes on without the flag of the horizon; what is held still counts.
+    assert flags == [nothing, nothing, (1.0, True, True), (1.0, True, False)]
+
+
+@pytest.mark.parametrize("make", [LittleZoo, lambda: LittleZooVector(5)], ids=["single", "vector"])
+def test_same_seed_same_episodes(make):
+    def episodes(seed):
+        env = make()
+        return [env.reset(seed=seed if first else None) for first in (True, False, False)]
+
+    def words(results):
+        return [(observation, info["goal"]) for observation, info in results]
+
+    assert words(episodes(3)) == words(episodes(3))
+    assert words(episodes(3)) != words(episodes(4))
+
+
+def test_what_is_not_given_is_drawn():
+    env = LittleZoo()
+    env.reset(seed=0)
+    goals, last_objects = set(), set()
+    for _ in range(300):
+        observation, info = env.reset(options={"objects": ["tiger", "water"], "standing_on": -1})
+        names = observation.splitlines()[0].removeprefix("You see: ").split(", ")
+        assert names[:2] == ["baby tiger", "water"]
+        assert len(names) == 4
+        goals.add(info["goal"])
+        last_objects.add(names[3])
+    assert len(goals) > 45  # of 50: 2 verbs x 25 targets
+    assert len(last_objects) == 25
+
+
+def simulated_starts(rng, scenes):
+    """Object within the grasp radius of the centre, by the geometry: (kept scenes,), -1: none."""
+    points = rng.uniform(-1, 1, (scenes, 4, 2))
+    distances = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
+    distances[:, range(4), range(4)] = np.inf
+    radius = np.linalg.norm(points[distances.min(axis=(1, 2)) >= 0.3], axis=-1)
+    return np.where(radius.min(axis=1) < 0.125, radius.argmin(axis=1), -1)
+
+
+@pytest.mark.parametrize("draw", [draw_start, simulated_starts], ids=["drawn", "geometry"])
+def test_starting_on_an_object_has_the_true_probability(draw):
+    starts = draw(np.random.default_rng(0), 500_000)
+    assert len(starts) > 200_000
+    share = np.array([np.mean(starts == position) for position in range(4)])
+    each = START_ON_OBJECT / 4
+    # Five standard errors of the share, plus that of the constant.
+    assert np.all(np.abs(share - each) < 5 * np.sqrt(each / len(starts)) + 0.0002)
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_episodes_start_on_objects_as_often_as_they_should(kind):
+    if kind == "single":
+        env = LittleZoo()
+        env.reset(seed=5)
+        observations = [env.reset(options=LION | {"standing_on": None})[0] for _ in range(10_000)]
+    else:
+        env = LittleZooVector(1_000)
+        observations = [text for seed in range(10) for text in env.reset(seed=seed)[0]]
+    standing = sum("standing on: nothing" not in text for text in observations)
+    assert abs(standing - 473) < 5 * np.sqrt(473)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"goal": "Eat lion"}, ["goal", "Eat lion", "Grasp", "Grow"]),
+        ({"goal": "Grow dragon"}, ["goal", "dragon", "lion"]),
+        ({"goal": "Grow"}, ["goal", "Grow", "lion"]),
+        ({"objects": ["lion"] * 5}, ["objects", "lion", "at most 4"]),
+        ({"objects": "lion"}, ["objects", "lion"]),
+        ({"objects": ["lion", "unicorn"]}, ["objects", "unicorn", "panthera"]),
+        ({"standing_on": 4}, ["standing_on", "4", "0..3"]),
+        ({"standing_on": "water"}, ["standing_on", "water", "0..3"]),
+        ({"gaol": "Grow lion"}, ["gaol", "goal", "objects", "standing_on"]),
+    ],
+)
+def test_bad_options_are_one_clear_line(options, words):
+    with pytest.raises(InputError) as error:
+        LittleZoo().reset(options=options)
+    message = str(error.value)
+    assert "\n" not in message
+    assert [word for word in words if word not in message] == []
+
+
+def test_a_refused_reset_or_action_leaves_the_episode_alone():
+    env = LittleZoo()
+    env.reset(options=LION)
+    for bad in ("jump", "Go to tiger", "Release water", "", None, "Grasp water"):
+        with pytest.raises(InputError):
+            env.step(bad)
+    with pytest.raises(InputError):
+        env.reset(options={"goal": "Grow lion", "objects": ["unicorn"]})
+    assert [env.step(action)[2] for action in GROW_LION][-1]
+
+
+def test_step_before_reset_is_refused():
+    for env, action in ((LittleZoo(), "Grasp"), (LittleZooVector(2), [0, 0])):
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(action)
+
+
+@pytest.mark.parametrize(
+    ("typed", "same_as"),
+    [
+        ("go to water", "Go to water"),
+        ("GO TO water", "Go to water"),
+        ("Go to baby", "Go to baby lion"),
+        ("Go to", "Go to baby lion"),
+        ("grasp", "Grasp"),
+    ],
+)
+def test_lenient_actions(typed, same_as):
+    results = []
+    for action in (typed, same_as):
+        env = LittleZoo()
+        env.reset(options=LION)
+        results.append(env.step(action))
+    assert results[0] == results[1]
+
+
+def test_release_of_an_unknown_name_means_the_second_held_object():
+    env = LittleZoo()
+    env.reset(options={"goal": "Grow lion", "objects": ["door", "water", "berry", "onion"]})
+    for action in ("Go to door", "Grasp", "Go to water", "Grasp", "Go to berry seed"):
+        env.step(action)
+    assert env.step("Release all")[4]["inventory"] == ["door", "water"]
+    assert env.step("release everything")[0] == (
+        "You see: berry, onion seed\nYou are standing on: berry\nInventory (1/2): door"
+    )
+    with pytest.raises(InputError, match="Release door"):
+        env.step("Release water")
+
+
+def random_goal(rng):
+    """Scenes from a few objects, so that duplicates and food chains are common."""
+    pool = [*rng.choice(OBJECTS, size=3).tolist(), "water", "carrot", "carrot", "spinach", "cow"]
+    objects = tuple(rng.choice(pool, size=4).tolist())
+    return Goal(f"{rng.choice(['Grasp', 'Grow'])} {rng.choice(objects)}", objects, "")
+
+
+def test_vector_equals_single_environments_on_random_play():
+    rng, n = np.random.default_rng(0), 40
+    vector, singles = LittleZooVector(n), [LittleZoo() for _ in range(n)]
+    successes, ended = 0, np.ones(n, dtype=bool)
+    for _ in range(400):
+        goals = [random_goal(rng) for _ in range(ended.sum())]
+        starts = rng.integers(-1, 4, size=len(goals))
+        observations, infos = vector.reset(
+            options={"goals": goals, "reset_mask": ended, "standing_on": starts}
+        )
+        for i, goal, start in zip(np.flatnonzero(ended), goals, starts, strict=True):
+            options = {"goal": goal.text, "objects": goal.objects, "standing_on": start}
+            observation, info = singles[i].reset(options=options)
+            assert_same(i, observations, infos, observation, info)
+        actions = np.array([rng.integers(len(a)) for a in vector.possible_actions])
+        legal = vector.possible_actions
+        observations, rewards, terminated, truncated, infos = vector.step(actions)
+        for i, env in enumerate(singles):
+            observation, *outcome, info = env.step(legal[i][actions[i]])
+            assert_same(i, observations, infos, observation, info)
+            assert outcome == [rewards[i], terminated[i], truncated[i]]
+            prompt = f"Goal: {info['goal']}\n{observation}\nAction: "
+            assert vector.prompts()[i] == prompt
+        ended = terminated | truncated
+        successes += terminated.sum()
+    assert successes > 200
+
+
+def assert_same(i, observations, infos, observation, info):
+    assert observations[i] == observation
+    assert {key: infos[key][i] for key in info} == {
+        "goal": info["goal"],
+        "possible_actions": tuple(info["possible_actions"]),
+        "inventory": tuple(info["inventory"]),
+    }
+    stood_on = observation.splitlines()[1].removeprefix("You are standing on: ")
+    assert (infos["standing_on"][i] == -1) == (stood_on == "nothing")
+
+
+def played(env, rng, rounds):
+    """Play at random with resets from the environment's own generator; return all that was seen."""
+    seen = []
+    for _ in range(rounds):
+        actions = [int(rng.integers(len(a))) for a in env.possible_actions]
+        observations, rewards, terminated, truncated, infos = env.step(actions)
+        seen.append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist()))
+        seen.append((infos["possible_actions"], infos["inventory"], infos["goal"]))
+        env.reset(options={"reset_mask": terminated | truncated})
+    return seen
+
+
+def test_vector_goes_on_from_a_saved_state_in_the_middle_of_episodes():
+    env = LittleZooVector(30)
+    env.reset(seed=1, options={"goals": [random_goal(np.random.default_rng(s)) for s in range(30)]})
+    played(env, np.random.default_rng(2), rounds=25)
+    first = np.arange(30) == 0
+    env.reset(options={"goals": [LION_GOAL], "reset_mask": first, "standing_on": [-1]})
+    for action in GROW_LION[:6]:
+        env.step([action] + [-1] * 29)
+    state = env.state_dict()
+    arrays = {key: value.tolist() for key, value in state.items() if key != "rng"}
+    through_json = json.loads(json.dumps(arrays | {"rng": state["rng"]}))
+    assert np.any(state["elapsed"] > 1)
+    assert np.any(state["grown"])
+    expected, prompts = played(env, np.random.default_rng(3), rounds=40), env.prompts()
+    for saved in (state, through_json):
+        other = LittleZooVector(30)
+        other.load_state_dict(saved)
+        assert played(other, np.random.default_rng(3), rounds=40) == expected
+        assert other.prompts() == prompts
+    with pytest.raises(InputError, match="30"):
+        LittleZooVector(29).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"goals": []}, "goals"),
+        ({"reset_mask": [True]}, "reset_mask"),
+        ({"reset_mask": [0, 1]}, "reset_mask"),
+        ({"standing_on": [0]}, "standing_on"),
+        ({"standing_on": [0, 7]}, "0..3"),
+        ({"goals": [Goal("Grow lion", ("lion", "water"), "")] * 2}, "objects"),
+        ({"mask": None}, "reset_mask"),
+    ],
+)
+def test_bad_vector_options_are_one_clear_line(options, word):
+    with pytest.raises(InputError, match=word):
+        LittleZooVector(2).reset(options=options)
+
+
+@pytest.mark.parametrize("actions", [[0], [0, 9], [0, -2], [0, "Fly"], np.array([1, 5])])
+def test_bad_vector_actions_change_nothing(actions):
+    env = LittleZooVector(2)
+    env.reset(seed=0)
+    before = env.prompts(), env.state_dict()["elapsed"].tolist()
+    with pytest.raises(InputError):
+        env.step(actions)
+    assert (env.prompts(), env.state_dict()["elapsed"].tolist()) == before
+
+
+def test_no_action_costs_no_step_and_changes_nothing():
+    env = LittleZooVector(2)
+    env.reset(seed=0, options={"goals": [Goal("Grasp bed", ("door",) * 4, "")] * 2})
+    for actions in ([0, -1], [0, -1], [-1, 0]):
+        prompts = env.prompts()
+        _, rewards, terminated, truncated, _ = env.step(np.array(actions))
+        assert np.count_nonzero([rewards, terminated, truncated]) == 0
+        assert env.prompts() == prompts
+    assert env.step(np.array([0, 0]))[3].tolist() == [True, False]
+    assert env.step(np.array([-1, 0]))[3].tolist() == [True, True]
+
+
+def test_vector_first_reset_must_be_whole():
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        LittleZooVector(2).reset(options={"reset_mask": np.array([True, False])})
+
+
+def test_vector_prompt_equals_the_prompt_of_the_goal_space():
+    goals = GoalSpace.draw((3, 3, 3, 3, 3), seed=0)
+    env = LittleZooVector(15)
+    starts = np.arange(15) % 5 - 1
+    options = {"goals": [goals.goal(i) for i in range(15)], "standing_on": starts}
+    env.reset(options=options)
+    assert env.prompts() == [goals.prompt(i, starts[i]) for i in range(15)]
+
+
+def test_vector_speed():
+    """Processor time, best of three, half the promised rate: a busy machine does not count."""
+    random_play = runpy.run_path(str(BENCHMARK))["random_play"]
+    rates = [random_play(64, 40_000, seed, clock=time.process_time) for seed in range(3)]
+    assert max(rates) > 25_000

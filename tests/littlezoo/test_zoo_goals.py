@@ -1,0 +1,282 @@
+"""Goal spaces: codes, categories against two independent judges, draws, names."""
+
+import subprocess
+import sys
+from collections import deque
+
+import numpy as np
+import pytest
+
+from magellan.errors import InputError
+from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, category_totals, parse_goal_space
+from magellan.littlezoo.goals import SPLITS, categories_of, decode, describe, draw_codes
+from magellan.littlezoo.text import layout, resolve, scene_words
+from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
+from magellan.littlezoo.world import (
+    horizon,
+    initial_state,
+    parse_goal,
+    reached,
+    transition,
+)
+
+TOTALS = {
+    "train": (17_995_213, 1_471_225, 41_484, 18_144, 5_184),
+    "unseen": (179_127, 187_500, 5_403, 2_322, 648),
+}
+MIX_25K = (20_000, 4_000, 800, 160, 32)
+BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
+
+
+def random_goals(split, count, seed=0):
+    codes = np.random.default_rng(seed).integers(SPLITS[split].size, size=count)
+    return GoalSpace(codes, split)
+
+
+def some_of_each(split, count):
+    return GoalSpace.draw((count,) * 5, seed=1, split=split)
+
+
+@BOTH
+def test_category_totals(split):
+    assert tuple(category_totals(split).values()) == TOTALS[split]
+    assert sum(TOTALS[split]) == SPLITS[split].size
+
+
+def category_by_reading(goal):
+    """The definition of the categories in words, goal by goal."""
+    verb, target = goal.text.split()
+    _, plants, herbivores, carnivores, _ = TRAIN_TYPES
+    plant, herbivore = set(plants) & set(goal.objects), set(herbivores) & set(goal.objects)
+    if target not in goal.objects:
+        return "impossible"
+    if verb == "Grasp":
+        return "grasp"
+    if "water" not in goal.objects:
+        return "impossible"
+    if target in (*plants, "spinach", "broccoli", "lettuce"):
+        return "grow_plant"
+    if target in (*herbivores, "goat", "horse", "rabbit"):
+        return "grow_herbivore" if plant else "impossible"
+    if target in (*carnivores, "leopard", "hyena", "tiger"):
+        return "grow_carnivore" if plant and herbivore else "impossible"
+    return "impossible"
+
+
+@BOTH
+def test_categories_agree_with_the_definition(split):
+    for goals in (random_goals(split, 4_000), some_of_each(split, 300)):
+        positions = range(len(goals))
+        told = [goals.goal(position) for position in positions]
+        assert [goal.category for goal in told] == [category_by_reading(goal) for goal in told]
+
+
+def shortest_solution(goal):
+    """Steps of the shortest play that reaches the goal within its horizon, None without one."""
+    scene = parse_scene(goal.objects)
+    verb, target = parse_goal(goal.text)
+    queue, seen = deque([(initial_state(), 0)]), {initial_state()}
+    while queue:
+        state, depth = queue.popleft()
+        if depth == horizon(verb, target):
+            continue
+        for action in layout(state).possible_actions(scene_words(scene)):
+            after, grew = transition(scene, state, *resolve(scene, state, action))
+            if reached(scene, after, grew, verb, target):
+                return depth + 1
+            if after not in seen:
+                seen.add(after)
+                queue.append((after, depth + 1))
+    return None
+
+
+def parse_scene(objects):
+    return tuple(parse_goal(f"Grasp {name}")[1] for name in objects)
+
+
+@BOTH
+def test_exactly_the_feasible_goals_can_be_solved_within_the_horizon(split):
+    shortest = {category: set() for category in CATEGORIES}
+    for goals in (some_of_each(split, 40), random_goals(split, 60)):
+        for position in range(len(goals)):
+            goal = goals.goal(position)
+            shortest[goal.category].add(shortest_solution(goal))
+    assert shortest["impossible"] == {None}
+    assert [shortest[category] for category in FEASIBLE[:3]] == [{2}, {4}, {7}]
+    assert shortest["grow_carnivore"] == {10}
+
+
+@BOTH
+def test_codes_and_goals_are_one_to_one(split):
+    verbs, targets, scenes = decode(np.arange(0, SPLITS[split].size, 37), split)
+    rows = np.concatenate([verbs[:, None], targets[:, None], scenes], axis=1)
+    keys = rows @ 37 ** np.arange(6)
+    assert len(np.unique(keys)) == len(keys)
+    if split == "unseen":
+        assert np.array_equal(scenes[:, 0], targets)
+        assert set(targets.tolist()) == set(range(25, 37))
+        assert scenes[:, 1:].max() < 25
+    else:
+        assert scenes.max() == targets.max() == 24
+
+
+def test_hand_worked_codes():
+    # Target 18 (lion), verb 1 (Grow), scene lion 18, water 24, cow 12, carrot 6.
+    code = (18 * 2 + 1) * 25**4 + 18 * 25**3 + 24 * 25**2 + 12 * 25 + 6
+    space = GoalSpace(np.array([code]))
+    goal = space.goal(0)
+    assert (goal.text, goal.objects) == ("Grow lion", ("lion", "water", "cow", "carrot"))
+    assert goal.category == "grow_carnivore"
+    assert space.prompt(0, standing_on=2) == (
+        "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n"
+        "You are standing on: baby cow\nInventory (0/2): empty\nAction: "
+    )
+    # Held-out target 11 (tiger), verb 0 (Grasp), remainder door 0, water 24, wolf 23.
+    goal = GoalSpace(np.array([11 * 2 * 25**3 + 24 * 25 + 23]), "unseen").goal(0)
+    assert (goal.text, goal.objects) == ("Grasp tiger", ("tiger", "door", "water", "wolf"))
+
+
+@pytest.mark.parametrize("code", [-1, 375_000])
+def test_codes_outside_the_split_are_refused(code):
+    with pytest.raises(InputError, match="374999"):
+        GoalSpace(np.array([code]), "unseen")
+
+
+@BOTH
+def test_draw_has_the_asked_counts_without_repetition(split):
+    mix = (500, 400, 300, 200, 100)
+    goals = GoalSpace.draw(mix, seed=3, split=split)
+    assert tuple(goals.counts().values()) == mix
+    assert len(np.unique(goals.indices)) == len(goals) == sum(mix)
+    assert np.array_equal(goals.categories, np.repeat(np.arange(5), mix))
+    assert np.array_equal(goals.members("grow_plant"), np.arange(900, 1200))
+    assert goals.indices.dtype == np.int64
+    assert goals.categories.dtype == np.int8
+
+
+@BOTH
+def test_same_seed_same_goals(split):
+    first = draw_codes((50, 40, 30, 20, 10), 7, split)
+    assert np.array_equal(first, draw_codes((50, 40, 30, 20, 10), 7, split))
+    for category in range(5):
+        part = slice(*np.cumsum([0, 50, 40, 30, 20, 10])[category : category + 2])
+        assert not np.array_equal(first[part], draw_codes((50, 40, 30, 20, 10), 8, split)[part])
+
+
+def test_a_count_leaves_the_other_categories_as_they_are():
+    both = draw_codes((5, 40, 30, 20, 10), 7)
+    assert np.array_equal(both[5:], draw_codes((0, 40, 30, 20, 10), 7))
+
+
+@pytest.mark.parametrize("category", range(5))
+def test_drawing_a_whole_category_gives_all_of_it_once(category):
+    mix = tuple(TOTALS["unseen"][c] if c == category else 0 for c in range(5))
+    everything = categories_of(np.arange(SPLITS["unseen"].size), "unseen")
+    drawn = np.sort(draw_codes(mix, 0, "unseen"))
+    assert np.array_equal(drawn, np.flatnonzero(everything == category))
+
+
+@pytest.mark.parametrize("category", [0, 1])
+def test_draws_are_uniform_inside_a_category(category):
+    """Chi-square of o2 and of the target, against the whole category."""
+    everything = np.flatnonzero(
+        categories_of(np.arange(SPLITS["unseen"].size), "unseen") == category
+    )
+    mix = tuple(60_000 if c == category else 0 for c in range(5))
+    drawn = draw_codes(mix, 5, "unseen")
+    for values in (lambda codes: codes // 25**3, lambda codes: codes // 25**2 % 25):
+        expected = np.bincount(values(everything), minlength=25) * len(drawn) / len(everything)
+        seen = np.bincount(values(drawn), minlength=25)
+        used = expected > 0
+        chi_square = np.sum((seen - expected)[used] ** 2 / expected[used])
+        # Without replacement the spread is smaller than that of a chi-square, never larger.
+        assert chi_square < 2.5 * used.sum()
+
+
+def test_named_sizes():
+    assert parse_goal_space("25k") == MIX_25K
+    assert parse_goal_space("50k") == tuple(2 * count for count in MIX_25K)
+    assert parse_goal_space("100k") == tuple(4 * count for count in MIX_25K)
+    assert parse_goal_space("2500") == parse_goal_space("2.5k") == (2_000, 400, 80, 16, 3)
+    assert parse_goal_space("391")[4] == 1
+    assert parse_goal_space("1000-400-200-100-50") == (1000, 400, 200, 100, 50)
+    assert parse_goal_space("0-0-5-0-0") == (0, 0, 5, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "huge", "25q", "-25k", "25 k", "0", "390", "2.5", "1e3", "9" * 400, "500000k"),
+        *("25k-1", "1-2-3-4", "1-2-3-4-5-6", "0-0-0-0-0", "1-2-3-4--5", "10-10-10-10-5185"),
+        *(None, 25),
+    ],
+)
+def test_other_names_are_one_clear_line(name):
+    with pytest.raises(InputError) as error:
+        parse_goal_space(name)
+    message = str(error.value)
+    assert message.startswith(f"goal_space = {name!r}: ")
+    assert "allowed" in message
+    assert "\n" not in message
+
+
+def test_a_mix_may_not_ask_for_more_than_there_is():
+    assert parse_goal_space("0-0-0-0-5184")[4] == 5_184
+    with pytest.raises(InputError, match=r"5185 grow_carnivore goals.*5184"):
+        parse_goal_space("0-0-0-0-5185")
+    with pytest.raises(InputError, match=r"649 grow_carnivore goals.*648"):
+        parse_goal_space("0-0-0-0-649", "unseen")
+    with pytest.raises(InputError, match="649"):
+        GoalSpace.draw((0, 0, 0, 0, 649), 0, "unseen")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (((1, 1, 1, 1, 1), -1), "seed"),
+        (((1, 1, 1, 1, 1), 0.5), "seed"),
+        (((1, 1, 1, 1), 0), "five counts"),
+        (((1, 1, 1, 1, -1), 0), "five counts"),
+        (((1, 1, 1, 1, 1), 0, "test"), "train, unseen"),
+    ],
+)
+def test_bad_draws_are_refused(arguments, word):
+    with pytest.raises(InputError, match=word):
+        GoalSpace.draw(*arguments)
+
+
+def test_unknown_category_is_refused():
+    with pytest.raises(InputError, match=r"grow_fish.*grow_carnivore"):
+        some_of_each("train", 2).members("grow_fish")
+
+
+def test_describe_tells_counts_and_examples():
+    text = describe("2500", 0)
+    for category, count in zip(CATEGORIES, (2_000, 400, 80, 16, 3), strict=True):
+        assert any(line.split()[:2] == [category, f"{count:,}"] for line in text.splitlines()), (
+            category
+        )
+    assert text.count("Goal: ") == 5
+    assert describe("2500", 0) == text
+    assert describe("2500", 1) != text
+    assert any(name in describe("0-5-0-0-0", 0, "unseen") for name in HELD_OUT_OBJECTS)
+
+
+COST = """
+import resource, sys
+from magellan.littlezoo.goals import describe
+describe("25k", 0)
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
+print(used.ru_utime + used.ru_stime, peak / 1024, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_25k_goals_cost_at_most_2_s_and_300_mb():
+    """A whole process with its imports; processor time, so a busy machine does not count."""
+    told = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
+    seconds, megabytes, torch_imported = told.stdout.split()
+    assert float(seconds) < 2
+    assert float(megabytes) < 300
+    assert torch_imported == "False"

@@ -1,0 +1,112 @@
+"""Replay of episodes of the reference environment: every string and flag must be the same.
+
+By default the committed sample; LITTLEZOO_TRACES=<folder> replays all *.jsonl.gz of a folder.
+"""
+
+import gzip
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magellan.littlezoo import Goal, LittleZoo, LittleZooVector
+
+SAMPLE = Path(__file__).parent / "data"
+GRASP_RADIUS = 0.125
+
+
+def start_object(trace):
+    for position, (x, y) in enumerate(trace["init_positions"]):
+        if np.hypot(x, y) < GRASP_RADIUS:
+            return position
+    return -1
+
+
+@pytest.fixture(scope="module")
+def traces():
+    folder = Path(os.environ.get("LITTLEZOO_TRACES", SAMPLE))
+    loaded = []
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            loaded += [json.loads(line) for line in lines]
+    assert loaded, f"no traces in {folder}"
+    return loaded
+
+
+def recorded(step):
+    return (
+        step["obs"],
+        step["possible_actions"],
+        step["inventory"],
+        step["reward"],
+        step["reward"] == 1.0,
+        step["truncated"],
+        step["done"],
+    )
+
+
+def recorded_start(trace):
+    return trace["init_obs"], trace["init_possible_actions"], trace["init_inventory"], trace["goal"]
+
+
+def test_traces_cover_all_cells_and_the_rare_events(traces):
+    cells = Counter((t["category"], t["split"], t["policy"]) for t in traces)
+    assert len([cell for cell in cells if cell[2] != "scripted+random"]) == 20
+    assert min(cells.values()) >= 20
+    assert sum(start_object(trace) >= 0 for trace in traces) >= 40
+    last = [trace["steps"][-1] for trace in traces]
+    assert sum(step["truncated"] and step["reward"] == 1 for step in last) >= 20
+
+
+def test_single_environment_repeats_every_trace(traces):
+    env, steps, mismatches = LittleZoo(), 0, []
+    for trace in traces:
+        goal, *objects = trace["env_desc"]
+        options = {"goal": goal, "objects": objects, "standing_on": start_object(trace)}
+        observation, info = env.reset(options=options)
+        start = (observation, info["possible_actions"], info["inventory"], info["goal"])
+        if start != recorded_start(trace):
+            mismatches.append((trace["id"], "start", start))
+        for step in trace["steps"]:
+            steps += 1
+            observation, reward, terminated, truncated, info = env.step(step["action"])
+            seen = (observation, info["possible_actions"], info["inventory"])
+            seen += (reward, terminated, truncated, terminated or truncated)
+            if seen != recorded(step):
+                mismatches.append((trace["id"], step["action"], seen))
+    assert steps >= 3900
+    assert mismatches == []
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["indices", "strings"])
+def test_vector_environment_repeats_every_trace(traces, as_text):
+    """All traces at once; those that have ended get -1 and must not change any more."""
+    env = LittleZooVector(len(traces))
+    goals = [Goal(t["goal"], tuple(t["env_desc"][1:]), t["category"]) for t in traces]
+    starts = np.array([start_object(trace) for trace in traces])
+    observations, infos = env.reset(options={"goals": goals, "standing_on": starts})
+    for i, trace in enumerate(traces):
+        start = (observations[i], list(infos["possible_actions"][i]), list(infos["inventory"][i]))
+        assert (*start, infos["goal"][i]) == recorded_start(trace)
+    np.testing.assert_array_equal(infos["standing_on"], starts)
+
+    mismatches = []
+    for round_number in range(max(len(trace["steps"]) for trace in traces)):
+        live = [i for i, trace in enumerate(traces) if round_number < len(trace["steps"])]
+        actions = [-1] * len(traces)
+        for i in live:
+            action = traces[i]["steps"][round_number]["action"]
+            actions[i] = action if as_text else env.possible_actions[i].index(action)
+        observations, rewards, terminated, truncated, infos = env.step(actions)
+        assert rewards.sum() == rewards[live].sum()
+        for i, trace in enumerate(traces):
+            step = trace["steps"][min(round_number, len(trace["steps"]) - 1)]
+            seen = (observations[i], list(infos["possible_actions"][i]))
+            seen += (list(infos["inventory"][i]), step["reward"] if i not in live else rewards[i])
+            seen += (terminated[i], truncated[i], terminated[i] or truncated[i])
+            if seen != recorded(step):
+                mismatches.append((trace["id"], round_number, seen))
+    assert mismatches == []

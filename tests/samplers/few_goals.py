@@ -1,0 +1,59 @@
+"""A goal space small enough to work out probabilities by hand, and the samplers over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.samplers import GoalSampler, SamplerSettings, make_sampler
+
+
+class FewGoals:
+    """Goals known by their categories alone, in no particular order."""
+
+    def __init__(self, categories: list[int]) -> None:
+        self.categories = np.array(categories, dtype=np.int8)
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+
+class CompetenceOfGoalNumber(CompetenceEstimator):
+    """Stands in for the learned estimator: competence drifts, goal by goal, with each success."""
+
+    def __init__(self, n_goals: int) -> None:
+        self._n_goals = n_goals
+        self._successes = 0
+
+    def update(self, outcomes: Outcomes) -> None:
+        self._successes += int(outcomes.success.sum())
+
+    def competence(self) -> tuple[np.ndarray, np.ndarray]:
+        goals = np.arange(self._n_goals)
+        return 0.5 + 0.5 * np.sin(goals + self._successes), 0.5 + 0.5 * np.sin(goals)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"successes": self._successes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._successes = state["successes"]
+
+
+TEN_GOALS = FewGoals([0, 1, 4, 0, 0, 1, 1, 2, 4, 0])
+"""4 impossible (0, 3, 4, 9), 3 grasp (1, 5, 6), 1 plant (7), 2 carnivores (2, 8), no herbivore."""
+
+
+def make(name: str, goals: FewGoals = TEN_GOALS, seed: int = 0, **settings: Any) -> GoalSampler:
+    """Any sampler of the registry."""
+    learned = CompetenceOfGoalNumber(len(goals)) if name == "magellan" else None
+    rng = np.random.default_rng(seed)
+    return make_sampler(name, goals, rng, SamplerSettings(**settings), learned)
+
+
+def outcomes(*pairs: tuple[int, int], standing_on: list[int] | None = None) -> Outcomes:
+    """Episodes as (goal, success), oldest first; all start on bare ground unless said otherwise."""
+    goals, success = np.array(pairs).T if pairs else (np.empty(0), np.empty(0))
+    return Outcomes(goals, success, np.array(standing_on or [-1] * len(pairs)))

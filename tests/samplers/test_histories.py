@@ -1,0 +1,181 @@
+"""Probabilities of each sampler on histories worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from magellan.competence import CompetenceEstimator
+from magellan.errors import InputError
+from magellan.samplers import SamplerSettings, make_sampler
+from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
+
+HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
+
+
+def test_random_is_uniform_whatever_was_learned() -> None:
+    sampler = make("random")
+    sampler.update(outcomes((1, 0), (1, 1), (2, 0), (2, 0)))
+    np.testing.assert_array_equal(sampler.probabilities(), np.full(10, 0.1))
+    assert sampler.epsilon == 1.0
+
+
+def test_online_on_a_history() -> None:
+    """Window by window, oldest outcome first:
+
+    goal 1: 0 0 | 1 1 1     split at 2: older 0, newer 1,  learning progress 1
+    goal 2: 1 1 | 0 1       older 1, newer 1/2,            1/2 (a fall counts)
+    goal 5: 0 | 1 1         split at 1: older 0, newer 1,  1
+    goal 7: 1               fewer than two,                0
+    goal 9: 1 | 1           older 1, newer 1 (mastered),   0
+    Sum 2.5. With epsilon 1/2 goals 1 and 5 have 0.5/10 + 0.5 * 1/2.5 = 0.25, goal 2 has
+    0.05 + 0.5 * 0.5/2.5 = 0.15, and all others 0.05.
+    """
+    sampler = make("online", **HALF)
+    sampler.update(outcomes((1, 0), (2, 1), (1, 0), (5, 0), (7, 1), (2, 1)))
+    sampler.update(outcomes((1, 1), (2, 0), (9, 1), (5, 1), (1, 1)))
+    sampler.update(outcomes((2, 1), (5, 1), (9, 1), (1, 1)))
+    expected = np.full(10, 0.05)
+    expected[[1, 2, 5]] += [0.2, 0.1, 0.2]
+    np.testing.assert_allclose(sampler.probabilities(), expected, rtol=1e-12)
+
+
+def test_online_has_no_threshold() -> None:
+    """250 successes, then 249 and a failure: learning progress 1/250 is all there is to follow."""
+    sampler = make("online", epsilon_start=0.0, epsilon_end=0.0, window=500, threshold=0.5)
+    sampler.update(outcomes(*[(3, 1)] * 499, (3, 0)))
+    np.testing.assert_allclose(sampler.probabilities(), np.eye(10)[3])
+
+
+def test_online_forgets_beyond_its_window() -> None:
+    """Four outcomes are held: 0 0 | 1 1 gives 1; then 1 1 push both failures out, 1 1 | 1 1."""
+    sampler = make("online", window=4, **HALF)
+    sampler.update(outcomes((6, 0), (6, 0), (6, 1), (6, 1)))
+    assert sampler.probabilities()[6] == pytest.approx(0.05 + 0.5)
+    sampler.update(outcomes((6, 1), (6, 1)))
+    np.testing.assert_allclose(sampler.probabilities(), 0.1)
+
+
+def test_ek_online_on_a_history() -> None:
+    """Category by category, oldest first, goals of a category sharing its window:
+
+    grasp (1, 5, 6):  0 0 | 1 0 1     split at 2: older 0, newer 2/3,  learning progress 2/3
+    plant (7):        1 | 0           older 1, newer 0,                1
+    carnivore (2, 8): 0 | 0                                            0
+    impossible:       1 | 0           has no window,                   0
+    Sum 5/3. With epsilon 1/2, the four groups that have goals get 1/8 each by exploration; then
+    grasp 0.5 * (2/3)/(5/3) = 0.2 and plant 0.5 * 1/(5/3) = 0.3. In a group all goals are equal.
+    """
+    sampler = make("ek_online", **HALF)
+    sampler.update(outcomes((1, 0), (0, 1), (5, 0), (7, 1), (2, 0), (6, 1)))
+    sampler.update(outcomes((1, 0), (8, 0), (7, 0), (3, 0), (5, 1)))
+    grasp, plant, carnivore, impossible = (0.125 + 0.2) / 3, 0.125 + 0.3, 0.125 / 2, 0.125 / 4
+    i, g, p, c = impossible, grasp, plant, carnivore
+    np.testing.assert_allclose(sampler.probabilities(), [i, g, c, i, i, g, g, p, c, i], rtol=1e-12)
+
+
+def test_ek_online_never_exploits_the_impossible() -> None:
+    sampler = make("ek_online", epsilon_start=0.0, epsilon_end=0.0)
+    sampler.update(outcomes((0, 0), (3, 0), (4, 1), (9, 1)))
+    assert not np.isin(sampler.sample(2_000), [0, 3, 4, 9]).any()
+
+
+@pytest.mark.parametrize(("dropped", "carnivore"), [(False, 0.25), (True, 0.0)])
+def test_ek_online_can_drop_episodes_that_start_on_an_object(
+    dropped: bool, carnivore: float
+) -> None:
+    """Plant 0 | 1 and carnivore 0 | 1 share 1/2, unless the latter's success, begun on object 0, is
+    dropped: then plant has it all. Two carnivore goals share that, and 1/8 by exploration."""
+    sampler = make("ek_online", drop_standing_starts=dropped, **HALF)
+    sampler.update(outcomes((2, 0), (7, 0), (8, 1), (7, 1), standing_on=[-1, -1, 0, -1]))
+    assert sampler.probabilities()[8] == pytest.approx((0.125 + carnivore) / 2)
+
+
+def test_online_keeps_episodes_that_start_on_an_object() -> None:
+    sampler = make("online", drop_standing_starts=True, **HALF)
+    sampler.update(outcomes((2, 0), (2, 1), standing_on=[3, 0]))
+    assert sampler.probabilities()[2] == pytest.approx(0.05 + 0.5)
+
+
+def test_ek_online_needs_a_feasible_goal() -> None:
+    with pytest.raises(InputError, match="all goals are impossible"):
+        make("ek_online", FewGoals([0, 0, 0]))
+
+
+class Fixed(CompetenceEstimator):
+    """Competences that stay as given; counts its updates."""
+
+    def __init__(self, now: list[float], delayed: list[float]) -> None:
+        self.now, self.delayed, self.updates = np.array(now), np.array(delayed), 0
+
+    def update(self, outcomes) -> None:
+        self.updates += 1
+
+    def competence(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.now, self.delayed
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state) -> None:
+        raise NotImplementedError
+
+
+def magellan_over(estimator: CompetenceEstimator, **settings: float):
+    """MAGELLAN over four goals of any category, with this estimator."""
+    rng = np.random.default_rng(0)
+    settings = SamplerSettings(**HALF, **settings)
+    return make_sampler("magellan", FewGoals([0, 1, 0, 2]), rng, settings, estimator)
+
+
+def test_magellan_on_given_competences() -> None:
+    """|now - delayed| = 0.3, 0.009, 0.1, 0; below 0.01 is noise, so 0.3, 0, 0.1, 0 with sum 0.4.
+
+    Epsilon 1/2: 0.125 for all, and 0.5 * 0.75 for goal 0 (a fall counts; nobody told that the goal
+    is impossible), 0.5 * 0.25 for goal 2.
+    """
+    estimator = Fixed([0.1, 0.509, 0.6, 0.9], [0.4, 0.5, 0.5, 0.9])
+    sampler = magellan_over(estimator)
+    np.testing.assert_allclose(sampler.probabilities(), [0.5, 0.125, 0.25, 0.125], rtol=1e-12)
+    sampler.update(outcomes((0, 1)))
+    assert estimator.updates == 1
+
+
+def test_magellan_follows_a_changed_competence() -> None:
+    estimator = Fixed([0.5] * 4, [0.5] * 4)
+    sampler = magellan_over(estimator)
+    np.testing.assert_allclose(sampler.probabilities(), 0.25)
+    estimator.now = np.array([0.5, 0.5, 0.5, 1.0])
+    sampler.update(outcomes())
+    np.testing.assert_allclose(sampler.probabilities(), [0.125, 0.125, 0.125, 0.625])
+
+
+def test_magellan_refuses_a_competence_that_diverged() -> None:
+    with pytest.raises(ValueError, match="did the competence diverge"):
+        magellan_over(Fixed([0.5, np.nan, 0.5, 0.5], [0.5] * 4))
+
+
+def test_magellan_needs_its_estimator() -> None:
+    with pytest.raises(InputError, match="magellan needs a learned competence estimator"):
+        make_sampler("magellan", TEN_GOALS, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("name", "worth_practising"), [("online", 9_999), ("ek_online", 9_000)])
+def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
+    name: str, worth_practising: int
+) -> None:
+    """The last goal is in the last block of the two-level draw; its category begins at 9,000."""
+    goals = FewGoals([0] * 9_000 + [1] * 1_000)
+    sampler = make(name, goals, epsilon_start=0.0, epsilon_end=0.0)
+    sampler.update(outcomes((9_999, 0), (9_999, 1)))
+    drawn = sampler.sample(500)
+    assert (drawn >= worth_practising).all()
+    assert drawn.max() <= 9_999
+
+
+@pytest.mark.parametrize("name", ["randome", "", "Online"])
+def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str) -> None:
+    with pytest.raises(InputError) as error:
+        make_sampler(name, TEN_GOALS, np.random.default_rng(0))
+    allowed = "random, online, ek_online, magellan"
+    assert str(error.value) == f"sampler: {name!r} is unknown; allowed are {allowed}"

@@ -1,0 +1,170 @@
+"""The parts that samplers are composed of: windows, signals, schedules, the weighted draw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from magellan.competence import ExpertBuckets, Outcomes, PerGoalWindows
+from magellan.errors import InputError
+from magellan.samplers.choice import WeightedChoice
+from magellan.samplers.schedules import ConstantEpsilon, ExponentialEpsilon
+from magellan.samplers.signals import (
+    absolute_learning_progress,
+    learnability,
+    positive_learning_progress,
+)
+from tests.samplers.few_goals import outcomes
+
+
+def after(history: list[int], window: int = 100) -> tuple[float, float]:
+    """Competence (now, delayed) of a goal with this history, oldest outcome first."""
+    estimator = PerGoalWindows(3, window)
+    estimator.update(outcomes(*((1, success) for success in history)))
+    now, delayed = estimator.competence()
+    assert now[[0, 2]].tolist() == delayed[[0, 2]].tolist() == [0.0, 0.0]
+    return now[1], delayed[1]
+
+
+@pytest.mark.parametrize(
+    ("history", "now", "delayed"),
+    [
+        ([], 0, 0),
+        ([1], 0, 0),  # one success is not yet a rate
+        ([0, 1], 1, 0),
+        ([1, 0], 0, 1),
+        ([0, 1, 1], 1, 0),  # 0 | 1 1; with 0 1 | 1 the older half would be at 1/2
+        ([1, 1, 0], 1 / 2, 1),
+        ([1, 0, 1, 0, 0], 1 / 3, 1 / 2),  # 1 0 | 1 0 0
+    ],
+)
+def test_halves_of_a_window(history: list[int], now: float, delayed: float) -> None:
+    assert after(history) == (pytest.approx(now), pytest.approx(delayed))
+
+
+def test_a_full_window_holds_the_last_hundred() -> None:
+    """30 successes, then 120 episodes of which every third succeeds: the last 100 count."""
+    history = [1] * 30 + [int(k % 3 == 0) for k in range(120)]
+    kept = history[-100:]
+    assert after(history) == (sum(kept[50:]) / 50, sum(kept[:50]) / 50)
+
+
+def test_a_window_of_odd_length_splits_alike_when_full() -> None:
+    """Five are held: 1 1 0 0 1 0 1 -> 0 0 | 1 0 1."""
+    assert after([1, 1, 0, 0, 1, 0, 1], window=5) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_one_update_of_many_equals_many_updates_of_one() -> None:
+    rng = np.random.default_rng(0)
+    goals, success = rng.integers(0, 5, 400), rng.integers(0, 2, 400)
+    at_once, one_by_one = PerGoalWindows(5, 30), PerGoalWindows(5, 30)
+    at_once.update(Outcomes(goals, success, np.full(400, -1)))
+    for goal, outcome in zip(goals, success, strict=True):
+        one_by_one.update(outcomes((goal, outcome)))
+    np.testing.assert_array_equal(at_once.competence(), one_by_one.competence())
+
+
+def test_only_touched_goals_are_reported_as_changed() -> None:
+    estimator = PerGoalWindows(6)
+    estimator.update(outcomes((4, 1), (2, 0), (4, 0)))
+    assert estimator.changed_arms().tolist() == [2, 4]
+    estimator.update(outcomes())
+    assert estimator.changed_arms().tolist() == []
+
+
+def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
+    """Goals 0, 1 are impossible, 2, 3 grasp: 0 | 1 1 from both of them; nothing from the first."""
+    estimator = ExpertBuckets(np.array([0, 0, 1, 1]))
+    estimator.update(outcomes((0, 0), (2, 0), (1, 1), (3, 1), (2, 1)))
+    now, delayed = estimator.competence()
+    assert now.tolist() == [0, 1, 0, 0, 0]
+    assert delayed.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_windows_of_another_goal_space_are_refused() -> None:
+    with pytest.raises(InputError, match=r"saved shape \(3, 100\); this run has \(4, 100\)"):
+        PerGoalWindows(4).load_state_dict(PerGoalWindows(3).state_dict())
+
+
+def test_a_window_needs_two_halves() -> None:
+    with pytest.raises(InputError, match="window: 1; must be at least 2"):
+        ExpertBuckets(np.array([0, 1]), window=1)
+
+
+@pytest.mark.parametrize(
+    ("goals", "success", "complaint"),
+    [([1, 2], [0, 0.5], "each must be 0 or 1"), ([1, 2], [0], "must be flat and equal")],
+)
+def test_outcomes_that_are_none(goals: list, success: list, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        Outcomes(np.array(goals), np.array(success), np.array([-1, -1]))
+
+
+def test_epsilon_of_the_released_code() -> None:
+    epsilon = ExponentialEpsilon()
+    assert epsilon(0) == 1.0
+    for step, value in [(100, 0.785), (320, 0.494), (1000, 0.235), (100_000, 0.2)]:
+        assert epsilon(step) == pytest.approx(value, abs=5e-4)
+
+
+def test_constant_epsilon() -> None:
+    assert ConstantEpsilon(0.3)(0) == ConstantEpsilon(0.3)(10**6) == 0.3
+
+
+def test_signals() -> None:
+    now, delayed = np.array([0.5, 0.2, 0.51, 1.0]), np.array([0.25, 0.7, 0.5, 1.0])
+    np.testing.assert_allclose(absolute_learning_progress(now, delayed), [0.25, 0.5, 0.01, 0])
+    cut = absolute_learning_progress(now, delayed, threshold=0.05)
+    np.testing.assert_allclose(cut, [0.25, 0.5, 0, 0])
+    np.testing.assert_allclose(positive_learning_progress(now, delayed), [0.25, 0, 0.01, 0])
+    np.testing.assert_allclose(learnability(now, delayed), [0.25, 0.16, 0.2499, 0])
+
+
+def test_threshold_keeps_what_reaches_it() -> None:
+    progress = absolute_learning_progress(np.array([0.25]), np.array([0.0]), threshold=0.25)
+    assert progress.tolist() == [0.25]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
+def test_weighted_draw_of_any_size(n: int) -> None:
+    """Weight k for position k, position 0 never; 5 standard errors over 100,000 draws."""
+    choice, draws = WeightedChoice(n + 1), 100_000
+    choice.set(slice(None), np.arange(n + 1.0))
+    frequencies = np.bincount(choice.draw(np.random.default_rng(3), draws), minlength=n + 1) / draws
+    expected = np.arange(n + 1) / (n * (n + 1) / 2)
+    assert frequencies[0] == 0.0
+    error = np.sqrt(expected * (1 - expected) / draws)
+    assert (np.abs(frequencies - expected) <= 5 * error).all()
+
+
+class AlwaysZero:
+    """A generator at the lower end of its range."""
+
+    def random(self, size: int | tuple[int, ...]) -> np.ndarray:
+        return np.zeros(size)
+
+
+def test_a_draw_of_exactly_zero_skips_weights_of_zero() -> None:
+    """Nine positions are three blocks of three: the first block is empty, and so are 3 and 4."""
+    choice = WeightedChoice(9)
+    choice.set(np.array([5, 8]), np.array([0.5, 0.5]))
+    assert choice.draw(AlwaysZero(), 2).tolist() == [5, 5]
+
+
+def test_weights_set_piece_by_piece_draw_as_those_set_at_once() -> None:
+    """To the last bit, or a resumed run would part from one that was never stopped."""
+    rng = np.random.default_rng(0)
+    pieces, at_once = WeightedChoice(1_000), WeightedChoice(1_000)
+    for _ in range(200):
+        positions = rng.choice(1_000, 7, replace=False)
+        pieces.set(positions, rng.random(7))
+    at_once.set(slice(None), pieces.weights)
+    assert pieces.total == at_once.total
+    drawn = [choice.draw(np.random.default_rng(1), 5_000) for choice in (pieces, at_once)]
+    np.testing.assert_array_equal(*drawn)
+
+
+@pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
+def test_a_weight_that_is_none(weight: float) -> None:
+    with pytest.raises(ValueError, match="finite and not negative"):
+        WeightedChoice(3).set(np.array([1]), np.array([weight]))

@@ -1,0 +1,57 @@
+# make            set up .venv from the pins, run the default experiment, write results/laptop/report.html
+# make test       set up .venv, run the tests
+# make figures    redraw the figures of results/reference from its tables, no training
+# make lint       formatting, types, workflow
+# make backbone   rebuild the embedded language model, in results/backbone
+# make clean      remove caches (never results)
+#
+# PYTHON=python3.12 make ...   takes another interpreter, 3.11 or newer, for .venv
+
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.installed
+
+.DEFAULT_GOAL := report
+.PHONY: report test figures lint backbone clean
+
+report: $(READY)
+	$(VENV)/bin/snakemake
+	$(VENV)/bin/snakemake --report results/laptop/report.html
+
+test: $(READY)
+	$(VENV)/bin/python -m pytest
+
+figures: $(READY)
+	$(VENV)/bin/snakemake figures
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/snakefmt --check Snakefile workflow
+	$(VENV)/bin/snakemake --lint
+	$(VENV)/bin/mypy
+
+backbone: $(READY)
+	$(VENV)/bin/snakemake backbone
+
+clean:
+	rm -rf .pytest_cache .mypy_cache .ruff_cache
+	find . \( -path ./$(VENV) -o -path ./.git -o -path ./results \) -prune -o \
+	  -name __pycache__ -prune -exec rm -rf {} +
+
+# Made anew when the pins change; an existing .venv is kept and only brought up to date.
+$(READY): requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "make: $(PYTHON) is missing or older than Python 3.11; name a newer one: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))' || \
+	  echo "make: the pins have wheels for Python 3.11 to 3.13; with $(PYTHON) some are compiled, else: make PYTHON=python3.11" >&2
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --requirement requirements.txt
+	@touch $@
+
+# The same pins for conda users.
+environment.yml: requirements.txt
+	@{ echo '# conda env create --file environment.yml; the pins are those of requirements.txt (make environment.yml).'; \
+	   printf '%s\n' 'name: magellan-bench' 'channels:' '  - conda-forge' 'dependencies:' '  - python=3.11' '  - pip' '  - pip:'; \
+	   grep -v '^#' requirements.txt | sed 's/^/      - /'; } > $@
+	@echo "wrote $@"

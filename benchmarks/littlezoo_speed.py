@@ -3,7 +3,7 @@
 Random actions, every episode a fresh random goal of the raw training space, observations and
 possible actions written at every step, resets included:
 
-    PYTHONPATH=. OMP_NUM_THREADS=1 python -m benchmarks.littlezoo_speed
+    OMP_NUM_THREADS=1 python -m benchmarks.littlezoo_speed
 """
 
 import argparse

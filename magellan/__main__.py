@@ -1,0 +1,7 @@
+"""`python -m magellan`."""
+
+import sys
+
+from magellan.cli import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""The LLM agent: backbone with LoRA adapters, one-pass scoring, discrete SAC, replay."""

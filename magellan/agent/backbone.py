@@ -1,0 +1,204 @@
+"""A causal language model from `transformers` with named LoRA adapters from `peft`.
+
+Four adapters live on one frozen backbone (Gaven et al. 2025, section 4): `policy` (shared by actor
+and critic), `critic_target`, `competence` and its delayed copy `competence_delayed`.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from peft import LoraConfig, get_peft_model
+from peft.tuners.lora import LoraLayer
+from torch import Tensor, nn
+from torch.func import functional_call
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from magellan.config import BackboneConfig, check_backbone
+from magellan.errors import InputError
+
+ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
+
+
+class Backbone:
+    """A frozen language model, and adapters that say how it is read.
+
+    Args:
+        config: which model, and the shape of the adapters.
+        seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
+
+    Raises:
+        InputError: the model is missing or is not a causal language model.
+    """
+
+    def __init__(self, config: BackboneConfig, seed: int = 0) -> None:
+        self.config = config
+        model, self.tokenizer = load_model(config.model)
+        self.width: int = model.config.hidden_size
+        self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
+        with _seeded(seed):
+            self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
+            for name in ADAPTERS[1:]:
+                self._peft.add_adapter(name, self._lora(model))
+        self._layers = {
+            name: module
+            for name, module in self._peft.base_model.model.named_modules()
+            if isinstance(module, LoraLayer)
+        }
+        self._merged: dict[str, dict[str, Tensor]] = {}
+        self._parameters = {name: self._collect(name) for name in ADAPTERS}
+
+    def _lora(self, model: nn.Module) -> LoraConfig:
+        targets: str | list[str] = "all-linear"
+        if self.config.lora_targets == "attention_qv":
+            targets = _attention_names(model)
+        return LoraConfig(
+            r=self.config.lora_rank,
+            lora_alpha=self.config.lora_alpha,
+            lora_dropout=0.0,
+            target_modules=targets,
+            task_type="CAUSAL_LM",
+        )
+
+    def _collect(self, adapter: str) -> dict[str, nn.Parameter]:
+        found = {}
+        for name, layer in self._layers.items():
+            found[f"{name}.lora_A"] = layer.lora_A[adapter].weight
+            found[f"{name}.lora_B"] = layer.lora_B[adapter].weight
+        for parameter in found.values():
+            parameter.requires_grad_(True)
+        return found
+
+    def adapter(self, name: str) -> dict[str, nn.Parameter]:
+        """Parameters of one adapter by name: A of shape (r, in) and B of shape (out, r)."""
+        return self._parameters[name]
+
+    @torch.no_grad()
+    def blend_adapter(self, source: str, target: str, step: float = 1.0) -> None:
+        """Move `target` towards `source`: target <- (1 - step) target + step source."""
+        for name, parameter in self.adapter(target).items():
+            parameter.lerp_(self.adapter(source)[name], step)
+        self.adapter_changed(target)
+
+    @torch.no_grad()
+    def load_adapter(self, name: str, values: Mapping[str, Tensor]) -> None:
+        """Set an adapter's parameters to `values`, named as `adapter` names them."""
+        for key, parameter in self.adapter(name).items():
+            parameter.copy_(values[key])
+        self.adapter_changed(name)
+
+    def adapter_changed(self, name: str) -> None:
+        """Tell the backbone that an adapter's values moved, so that merged weights are rebuilt."""
+        self._merged.pop(name, None)
+
+    def hidden_states(
+        self, adapter: str, tokens: Tensor, positions: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Last hidden states of one pass.
+
+        Args:
+            adapter: which adapter is applied.
+            tokens: int64 (batch, length).
+            positions: int64 (batch, length), rotary or learned positions.
+            mask: bool (batch, length, length), True where row i may attend to column j.
+
+        Returns:
+            float (batch, length, width).
+        """
+        bias = torch.zeros(mask.shape, dtype=torch.float32)
+        bias.masked_fill_(~mask, torch.finfo(torch.float32).min)
+        inputs = {
+            "input_ids": tokens,
+            "position_ids": positions,
+            "attention_mask": bias[:, None],
+            "use_cache": False,
+        }
+        if self._plain is not None:
+            body = self._plain.get_decoder()
+            output = functional_call(body, self._merged_weights(adapter), kwargs=inputs)
+        else:
+            self._activate(adapter)
+            output = self._peft.base_model.model.get_decoder()(**inputs)
+        return output.last_hidden_state
+
+    def token_embeddings(self) -> Tensor:
+        """Output embedding of every token, float (vocabulary, width)."""
+        return self._peft.base_model.model.get_output_embeddings().weight
+
+    def _merged_weights(self, adapter: str) -> dict[str, Tensor]:
+        """Weights W + (alpha / r) B A of the adapted layers; kept while no gradient is wanted."""
+        if torch.is_grad_enabled():
+            return self._merge(adapter)
+        if adapter not in self._merged:
+            self._merged[adapter] = self._merge(adapter)
+        return self._merged[adapter]
+
+    def _merge(self, adapter: str) -> dict[str, Tensor]:
+        prefix = self._peft.base_model.model.base_model_prefix + "."
+        merged = {}
+        for name, layer in self._layers.items():
+            update = layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight
+            weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
+            merged[f"{name.removeprefix(prefix)}.weight"] = weight
+        return merged
+
+    def _activate(self, adapter: str) -> None:
+        """Switch adapters without losing the others' gradients (defect B2 of the released code)."""
+        self._peft.set_adapter(adapter)
+        for parameters in self._parameters.values():
+            for parameter in parameters.values():
+                parameter.requires_grad_(True)
+
+
+def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a frozen causal model and its tokenizer from a folder.
+
+    Raises:
+        InputError: missing, or not a decoder-only language model.
+    """
+    folder = check_backbone(name)
+    transformers_logging.disable_progress_bar()
+    if AutoConfig.from_pretrained(folder).is_encoder_decoder:
+        raise InputError(
+            f"backbone.model: {name!r} is an encoder-decoder; allowed in this version: causal "
+            "language models (see DEVIATIONS.md)"
+        )
+    # Eager attention: for sequences of some 40 tokens it is the fastest of the choices on a CPU.
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    model.requires_grad_(False)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def _attention_names(model: nn.Module) -> list[str]:
+    """Names of the query and value projections (of the fused one where they are fused)."""
+    names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    for choice in (["q_proj", "v_proj"], ["q", "v"], ["query_key_value"], ["c_attn"]):
+        if names.issuperset(choice):
+            return choice
+    raise InputError(
+        "backbone.lora_targets: 'attention_qv' found no query and value layers in this model; "
+        "allowed: all_linear"
+    )
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's generator for initial values only, and give the old state back."""
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        # peft reads an attribute that transformers 5 has renamed; nothing a user could mend.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,188 @@
+"""Replay of n-step transitions, as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from magellan.agent.packing import PADDING, PackedState
+
+
+@dataclass(frozen=True)
+class Step:
+    """One environment step as collected: the state, the candidate taken, and the reward."""
+
+    state: PackedState
+    action: int
+    reward: float
+
+
+@dataclass(frozen=True)
+class Transition:
+    """n steps folded into one.
+
+    `returns` = sum of gamma^i r_i over the n steps; `discount` = gamma^n before the bootstrap, 0 at
+    the end of an episode; `following` is the state after the last step.
+    """
+
+    state: PackedState
+    action: int
+    returns: float
+    discount: float
+    following: PackedState
+
+
+class NStepWindow:
+    """Folds the steps of one environment into n-step transitions (Sutton & Barto, section 7.1).
+
+    While an episode runs, a window of n steps gives its oldest transition with discount gamma^n. At
+    the episode's end every remaining suffix is given with discount 0: truncation counts as
+    termination, as in the released code.
+    """
+
+    def __init__(self, n_step: int, gamma: float) -> None:
+        self._n_step = n_step
+        self._gamma = gamma
+        self.steps: list[Step] = []
+
+    def add(self, step: Step, following: PackedState, ended: bool) -> list[Transition]:
+        """Take one step; give the transitions that became complete."""
+        self.steps.append(step)
+        ready = []
+        if ended:
+            while self.steps:
+                ready.append(self._fold(following, 0.0))
+        elif len(self.steps) == self._n_step:
+            ready.append(self._fold(following, self._gamma**self._n_step))
+        return ready
+
+    def _fold(self, following: PackedState, discount: float) -> Transition:
+        returns = sum(self._gamma**i * step.reward for i, step in enumerate(self.steps))
+        oldest = self.steps.pop(0)
+        return Transition(oldest.state, oldest.action, returns, discount, following)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of transitions as arrays; tokens and segments are (batch, length)."""
+
+    tokens: np.ndarray
+    segments: np.ndarray
+    actions: np.ndarray
+    returns: np.ndarray
+    discounts: np.ndarray
+    next_tokens: np.ndarray
+    next_segments: np.ndarray
+
+
+class Replay:
+    """A ring of transitions; sampling is uniform without replacement.
+
+    With `success_fraction` > 0 that share of a batch comes from episodes that reached their goal
+    (fewer when there are fewer), the rest from all transitions.
+
+    Args:
+        capacity: transitions kept.
+        rng: stream of the draws.
+        success_fraction: share of a batch drawn from successful episodes.
+    """
+
+    def __init__(
+        self, capacity: int, rng: np.random.Generator, success_fraction: float = 0.0
+    ) -> None:
+        self.capacity = capacity
+        self.added = 0
+        self._rng = rng
+        self._success_fraction = success_fraction
+        self._fields: dict[str, np.ndarray] = {
+            "actions": np.zeros(0, np.int64),
+            "returns": np.zeros(0, np.float32),
+            "discounts": np.zeros(0, np.float32),
+            "success": np.zeros(0, bool),
+            "tokens": np.zeros((0, 1), np.int32),
+            "segments": np.full((0, 1), PADDING, np.int8),
+            "next_tokens": np.zeros((0, 1), np.int32),
+            "next_segments": np.full((0, 1), PADDING, np.int8),
+        }
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, transition: Transition) -> int:
+        """Store a transition over the oldest one; gives its serial number."""
+        self._make_room(transition)
+        row = self.added % self.capacity
+        self._fields["actions"][row] = transition.action
+        self._fields["returns"][row] = transition.returns
+        self._fields["discounts"][row] = transition.discount
+        self._fields["success"][row] = False
+        self._write_state(row, "", transition.state)
+        # A finished episode has no bootstrap, so its last observation need not be kept.
+        if transition.discount > 0:
+            self._write_state(row, "next_", transition.following)
+        self.added += 1
+        return self.added - 1
+
+    def mark_success(self, serials: list[int]) -> None:
+        """Note that these transitions belong to an episode that reached its goal."""
+        rows = [
+            serial % self.capacity for serial in serials if serial >= self.added - self.capacity
+        ]
+        self._fields["success"][rows] = True
+
+    def sample(self, size: int) -> Batch:
+        """Draw `size` transitions (at most as many as there are)."""
+        wanted = min(round(self._success_fraction * size), size)
+        successes = (
+            np.flatnonzero(self._fields["success"][: len(self)]) if wanted else np.zeros(0, int)
+        )
+        wanted = min(wanted, len(successes))
+        rows = np.concatenate(
+            [
+                self._rng.choice(successes, wanted, replace=False) if wanted else successes[:0],
+                self._rng.choice(len(self), size - wanted, replace=False),
+            ]
+        )
+        return Batch(**{name: self._fields[name][rows] for name in Batch.__dataclass_fields__})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything stored, and the stream of draws."""
+        kept = {name: values[: len(self)] for name, values in self._fields.items()}
+        return {"added": self.added, "rng": self._rng.bit_generator.state, "fields": kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.added = int(state["added"])
+        self._rng.bit_generator.state = state["rng"]
+        self._fields = {name: np.array(values) for name, values in state["fields"].items()}
+
+    def _write_state(self, row: int, prefix: str, state: PackedState) -> None:
+        length = len(state.tokens)
+        self._fields[f"{prefix}tokens"][row, :length] = state.tokens
+        self._fields[f"{prefix}segments"][row, :length] = state.segments
+        self._fields[f"{prefix}segments"][row, length:] = PADDING
+
+    def _make_room(self, transition: Transition) -> None:
+        """Grow rows by doubling up to the capacity, and columns to the longest state seen."""
+        rows = len(self._fields["actions"])
+        if self.added >= rows and rows < self.capacity:
+            self._grow(min(self.capacity, max(1024, 2 * rows)), 0)
+        for prefix, state in (("", transition.state), ("next_", transition.following)):
+            columns = self._fields[f"{prefix}tokens"].shape[1]
+            if len(state.tokens) > columns:
+                self._grow_columns(prefix, len(state.tokens) - columns)
+
+    def _grow(self, rows: int, fill: int) -> None:
+        for name, values in self._fields.items():
+            more = np.full(
+                (rows - len(values), *values.shape[1:]), PADDING if "segments" in name else fill
+            )
+            self._fields[name] = np.concatenate([values, more.astype(values.dtype)])
+
+    def _grow_columns(self, prefix: str, columns: int) -> None:
+        for name, fill in ((f"{prefix}tokens", 0), (f"{prefix}segments", PADDING)):
+            padding = ((0, 0), (0, columns))
+            self._fields[name] = np.pad(self._fields[name], padding, constant_values=fill)

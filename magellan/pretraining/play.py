@@ -1,0 +1,43 @@
+"""Random play as text: no goal is pursued, no reward is read, no held-out object appears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from magellan.littlezoo import Goal, LittleZooVector
+from magellan.littlezoo.vocabulary import TRAIN_OBJECTS, TRAIN_TYPES
+
+SCENE_SIZE = 4
+
+
+def random_goal(rng: np.random.Generator) -> Goal:
+    """A scene whose four objects have uniform kinds, and a goal text that nobody will pursue.
+
+    The goal names an object of the scene half of the time, any training object otherwise.
+    """
+    kinds = rng.integers(len(TRAIN_TYPES), size=SCENE_SIZE)
+    scene = tuple(TRAIN_TYPES[kind][rng.integers(len(TRAIN_TYPES[kind]))] for kind in kinds)
+    named = scene if rng.random() < 0.5 else TRAIN_OBJECTS
+    verb = ("Grasp", "Grow")[rng.integers(2)]
+    return Goal(
+        text=f"{verb} {named[rng.integers(len(named))]}", objects=scene, category="impossible"
+    )
+
+
+def random_play(
+    rng: np.random.Generator, num_envs: int = 256, length: int = 16
+) -> Iterator[tuple[str, str, str]]:
+    """Endless (prompt, action, next observation) of random play, `length` steps a scene."""
+    env = LittleZooVector(num_envs)
+    env.reset(seed=int(rng.integers(2**31)))
+    while True:
+        env.reset(options={"goals": [random_goal(rng) for _ in range(num_envs)]})
+        for _ in range(length):
+            prompts, possible = env.prompts(), env.possible_actions
+            counts = np.asarray([len(actions) for actions in possible])
+            choices = (rng.random(num_envs) * counts).astype(np.int64)
+            observations = env.step(choices)[0]
+            for row, choice in enumerate(choices):
+                yield prompts[row], possible[row][choice], "\n" + observations[row]

@@ -1,0 +1,46 @@
+"""A word-level tokenizer for Little-Zoo's language; lossless, and fixed phrases are one token."""
+
+from __future__ import annotations
+
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL = ("<pad>", "<unk>", "<eos>")
+PHRASES = (
+    "Goal:",
+    "\nYou see:",
+    "\nYou are standing on:",
+    "\nInventory (0/2):",
+    "\nInventory (1/2):",
+    "\nInventory (2/2):",
+    "\nAction: ",
+    "Go to",
+    "Release",
+    "Grasp",
+    " Grasp",
+    " Grow",
+    " nothing",
+    " empty",
+    " baby",
+    " seed",
+    ",",
+    " ",
+)
+_LINES = r"\nYou see:|\nYou are standing on:|\nInventory \(\d/2\):|\nAction: |Goal:"
+_PATTERN = _LINES + r"|Go to| ?[A-Za-z]+|,| "
+
+
+def build_tokenizer(objects: list[str]) -> PreTrainedTokenizerFast:
+    """Tokenizer whose vocabulary is the phrases and ` <object>` for each object, in this order."""
+    words = [*SPECIAL, *PHRASES, *(f" {name}" for name in objects)]
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PATTERN), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="<eos>",
+        clean_up_tokenization_spaces=False,
+    )

@@ -1,0 +1,1 @@
+"""The training core: collect, learn, evaluate, record, checkpoint."""

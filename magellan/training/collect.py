@@ -1,0 +1,129 @@
+"""Collection: environments stepped together, goals from the sampler, transitions to the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from magellan.agent.packing import Codec, PackedState
+from magellan.agent.replay import NStepWindow, Replay, Step
+from magellan.agent.sac import SAC
+from magellan.competence.base import Outcomes
+from magellan.config import AgentConfig
+from magellan.littlezoo import GoalSpace, LittleZooVector
+from magellan.samplers import GoalSampler
+from magellan.training.randomness import choose
+
+
+class Collector:
+    """Plays episodes with the current policy.
+
+    Args:
+        goals: the training goal space.
+        sampler: where the next goals come from.
+        agent: the policy.
+        replay: where transitions go.
+        codec: text to tokens.
+        config: number of environments, n-step and discount.
+        rngs: the streams `world` and `policy`.
+    """
+
+    def __init__(
+        self,
+        goals: GoalSpace,
+        sampler: GoalSampler,
+        agent: SAC,
+        replay: Replay,
+        codec: Codec,
+        config: AgentConfig,
+        rngs: Mapping[str, np.random.Generator],
+    ) -> None:
+        self._goals, self._sampler, self._agent = goals, sampler, agent
+        self._replay, self._codec = replay, codec
+        self._policy_rng = rngs["policy"]
+        self.num_envs = config.num_envs
+        self._env = LittleZooVector(config.num_envs)
+        self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
+        self._serials: list[list[int]] = [[] for _ in range(config.num_envs)]
+        self._positions = sampler.sample(config.num_envs)
+        options = {"goals": [goals.goal(int(position)) for position in self._positions]}
+        infos = self._env.reset(seed=int(rngs["world"].integers(2**31)), options=options)[1]
+        self._standing_on = infos["standing_on"].copy()
+        self._states = self._read()
+
+    def step(self) -> Outcomes:
+        """One step of every environment; gives the episodes that ended, in order of environment."""
+        actions = choose(self._agent.probabilities(self._states), self._policy_rng)
+        _, rewards, terminated, truncated, _ = self._env.step(actions)
+        following = self._read()
+        ended = terminated | truncated
+        for env, state in enumerate(self._states):
+            step = Step(state, int(actions[env]), float(rewards[env]))
+            self._store(env, step, following[env], bool(ended[env]))
+        rows = np.flatnonzero(ended)
+        outcomes = Outcomes(self._positions[rows], rewards[rows], self._standing_on[rows])
+        self._states = following
+        if len(rows):
+            self._begin(ended, rows)
+        return outcomes
+
+    def _store(self, env: int, step: Step, following: PackedState, ended: bool) -> None:
+        """Fold a step into transitions; at a successful end mark those of the whole episode."""
+        for transition in self._windows[env].add(step, following, ended):
+            self._serials[env].append(self._replay.add(transition))
+        if ended:
+            if step.reward > 0:
+                self._replay.mark_success(self._serials[env])
+            self._serials[env] = []
+
+    def _begin(self, ended: np.ndarray, rows: np.ndarray) -> None:
+        """Start new episodes with goals from the sampler where episodes ended."""
+        self._positions[rows] = self._sampler.sample(len(rows))
+        goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
+        infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
+        self._standing_on[rows] = infos["standing_on"][rows]
+        prompts, possible = self._env.prompts(), self._env.possible_actions
+        fresh = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
+        for row, state in zip(rows, fresh, strict=True):
+            self._states[row] = state
+
+    def _read(self) -> list[PackedState]:
+        return self._codec.pack(self._env.prompts(), self._env.possible_actions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Environments, goals, running windows and the policy stream, in the middle of episodes."""
+        return {
+            "env": self._env.state_dict(),
+            "positions": self._positions,
+            "standing_on": self._standing_on,
+            "serials": self._serials,
+            "windows": {
+                f"{env}.{i}": {
+                    "tokens": step.state.tokens,
+                    "segments": step.state.segments,
+                    "action": step.action,
+                    "reward": step.reward,
+                }
+                for env, window in enumerate(self._windows)
+                for i, step in enumerate(window.steps)
+            },
+            "policy_rng": self._policy_rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self._env.load_state_dict(state["env"])
+        self._positions = np.array(state["positions"])
+        self._standing_on = np.array(state["standing_on"])
+        self._serials = [list(serials) for serials in state["serials"]]
+        self._policy_rng.bit_generator.state = state["policy_rng"]
+        for window in self._windows:
+            window.steps.clear()
+        # Keys were written in order of environment and step, and mappings keep their order.
+        for key, saved in state["windows"].items():
+            packed = PackedState(saved["tokens"], saved["segments"])
+            step = Step(packed, int(saved["action"]), float(saved["reward"]))
+            self._windows[int(key.split(".")[0])].steps.append(step)
+        self._states = self._read()

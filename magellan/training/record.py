@@ -1,0 +1,134 @@
+"""The tables of a run. They hold nothing that differs between two equal runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from magellan.littlezoo import CATEGORIES
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "evaluation": ("update", "step", "episode", "split", "category", "n", "success"),
+    "competence": (
+        "update",
+        "step",
+        "episode",
+        "split",
+        "category",
+        "n",
+        "competence",
+        "delayed_competence",
+        "learning_progress",
+    ),
+    "practice": ("episode", "category", "n", "successes"),
+    "training": (
+        "update",
+        "step",
+        "episode",
+        "critic_loss",
+        "actor_loss",
+        "entropy",
+        "temperature",
+        "competence_loss",
+        "epsilon",
+    ),
+}
+
+
+class Record:
+    """Rows of the four tables, and the running sums that have not become rows yet.
+
+    Args:
+        practice_window: episodes per row of `practice`.
+        episodes: budget; later episodes are not recorded.
+    """
+
+    def __init__(self, practice_window: int, episodes: int) -> None:
+        self.tables: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
+        self._window = practice_window
+        self._budget = episodes
+        self._practised = np.zeros((2, len(CATEGORIES)), np.int64)
+        self._seen = 0
+        self._losses: dict[str, list[float]] = {}
+
+    def add(self, table: str, row: Mapping[str, Any]) -> None:
+        """Append one row; its keys are the table's columns."""
+        self.tables[table].append([row[column] for column in COLUMNS[table]])
+
+    def practise(self, categories: np.ndarray, success: np.ndarray) -> None:
+        """Count finished episodes in order; every `practice_window` of them become rows."""
+        for category, reward in zip(categories, success, strict=True):
+            if self._seen == self._budget:
+                return
+            self._practised[:, category] += (1, int(reward > 0))
+            self._seen += 1
+            if self._seen % self._window == 0 or self._seen == self._budget:
+                self._close_window()
+
+    def _close_window(self) -> None:
+        for i, category in enumerate(CATEGORIES):
+            n, successes = (int(count) for count in self._practised[:, i])
+            self.add(
+                "practice",
+                {"episode": self._seen, "category": category, "n": n, "successes": successes},
+            )
+        self._practised[:] = 0
+
+    def losses(self, values: Mapping[str, float]) -> None:
+        """Remember the losses of one update until `close_losses`."""
+        for name, loss in values.items():
+            self._losses.setdefault(name, []).append(loss)
+
+    def close_losses(self, **where: Any) -> None:
+        """Append a row of `training` with the means since the last one."""
+        means = {name: float(np.mean(losses)) for name, losses in self._losses.items()}
+        self.add("training", {**where, **means})
+        self._losses = {}
+
+    def write(self, folder: Path) -> None:
+        """Write all tables as CSV, each one whole or not at all."""
+        for name, rows in self.tables.items():
+            text = io.StringIO()
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(COLUMNS[name])
+            writer.writerows([_cell(value) for value in row] for row in rows)
+            write_atomically(folder / f"{name}.csv", text.getvalue().encode())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Rows and running sums."""
+        return {
+            "tables": self.tables,
+            "practised": self._practised,
+            "seen": self._seen,
+            "losses": self._losses,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.tables = {name: list(rows) for name, rows in state["tables"].items()}
+        self._practised = np.array(state["practised"])
+        self._seen = int(state["seen"])
+        self._losses = {name: list(losses) for name, losses in state["losses"].items()}
+
+
+def _cell(value: Any) -> Any:
+    """Floats with six significant digits, and an empty cell for what does not exist."""
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.6g}"
+    return value
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, also after a power cut."""
+    partial = path.with_name(path.name + ".part")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

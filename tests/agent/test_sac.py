@@ -1,0 +1,211 @@
+"""The update: what it computes, and exactly which parameters it moves."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from magellan.agent.backbone import ADAPTERS, Backbone
+from magellan.agent.packing import Codec, stack
+from magellan.agent.replay import Batch
+from magellan.agent.sac import SAC, soft_value, with_candidates_of
+from magellan.agent.scoring import Scores
+from magellan.config import AgentConfig, BackboneConfig
+from tests.agent.states import CANDIDATES, PROMPTS
+
+
+def make_agent(**settings) -> SAC:
+    backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
+    config = AgentConfig(critic_hidden=(8,), learning_rate=1e-2, **settings)
+    return SAC(backbone, config, seed=0)
+
+
+def make_batch(agent: SAC, discounts=(0.5, 0.0)) -> Batch:
+    packed = Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+    tokens, segments = stack(packed)
+    return Batch(
+        tokens=tokens,
+        segments=segments,
+        actions=np.array([1, 3]),
+        returns=np.array([0.5, 1.0], np.float32),
+        discounts=np.array(discounts, np.float32),
+        next_tokens=tokens[::-1].copy(),
+        next_segments=segments[::-1].copy(),
+    )
+
+
+def snapshot(agent: SAC) -> dict[str, dict[str, torch.Tensor]]:
+    groups = {name: agent.backbone.adapter(name) for name in ADAPTERS}
+    groups["critic"] = dict(agent.critic.named_parameters())
+    groups["target"] = dict(agent.target.named_parameters())
+    groups["frozen model"] = dict(agent.backbone._plain.named_parameters())
+    groups["temperature"] = {"log_alpha": agent.log_alpha}
+    return {
+        name: {key: value.detach().clone() for key, value in group.items()}
+        for name, group in groups.items()
+    }
+
+
+def moved(before, after) -> set[str]:
+    return {
+        name
+        for name, group in before.items()
+        if any(not torch.equal(group[key], after[name][key]) for key in group)
+    }
+
+
+def moved_by(agent: SAC, updates: int = 2) -> set[str]:
+    """Groups that move over a few updates (a LoRA's A only moves once its B has left zero)."""
+    before = snapshot(agent)
+    for _ in range(updates):
+        agent.update(make_batch(agent))
+    return moved(before, snapshot(agent))
+
+
+ALWAYS = {"policy", "critic", "critic_target", "target"}
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("warmup", [0, 5])
+def test_exactly_these_parameters_move(joint, warmup):
+    agent = make_agent(joint_update=joint, actor_warmup_updates=warmup, temperature="fixed")
+    assert moved_by(agent) == ALWAYS
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_temperature_moves_after_the_warmup_only(joint):
+    agent = make_agent(joint_update=joint, actor_warmup_updates=2)
+    assert moved_by(agent, 2) == ALWAYS
+    assert moved_by(agent, 1) == ALWAYS | {"temperature"}
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_critic_without_the_adapter_moves_its_head_only(joint):
+    agent = make_agent(joint_update=joint, actor_warmup_updates=5, critic_trains_adapter=False)
+    # The target's adapter still follows the policy's, from which it starts at random distance.
+    assert moved_by(agent) == {"critic", "target", "critic_target"}
+
+
+def test_every_policy_parameter_moves():
+    agent = make_agent(actor_warmup_updates=0)
+    before = snapshot(agent)["policy"]
+    for _ in range(3):
+        agent.update(make_batch(agent))
+    still = [k for k, v in snapshot(agent)["policy"].items() if torch.equal(v, before[k])]
+    # A pass reads only states of branch tokens and of the prompt's last one; all layers serve them.
+    assert still == []
+
+
+def test_target_moves_by_polyak_exactly():
+    agent = make_agent(polyak=0.25)
+    before = snapshot(agent)
+    agent.update(make_batch(agent))
+    after = snapshot(agent)
+    for online, target in (("critic", "target"), ("policy", "critic_target")):
+        for key, old in before[target].items():
+            expected = 0.75 * old + 0.25 * after[online][key]
+            torch.testing.assert_close(after[target][key], expected)
+
+
+@pytest.mark.parametrize(("choice", "equal"), [("copy", True), ("random", False)])
+def test_target_at_the_start(choice, equal):
+    start = snapshot(make_agent(target_init=choice))
+    for online, target in (("critic", "target"), ("policy", "critic_target")):
+        pairs = zip(start[online].values(), start[target].values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs) is equal
+
+
+def make_scores(probabilities) -> Scores:
+    policy = torch.tensor(probabilities)
+    return Scores(policy.log(), torch.zeros(*policy.shape, 1), policy > 0)
+
+
+def test_soft_value_by_hand():
+    scores = make_scores([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
+    values = torch.tensor([[1.0, 3.0, 100.0], [4.0, 0.0, 2.0]])
+    alpha = torch.tensor(2.0)
+    # Row 0: mean of 1 and 3 plus 2 log 2; the third candidate does not exist.
+    # Row 1: 1 + 0 + 1, and entropy 2 * (log 4) / 4 + (log 2) / 2 = 1.5 log 2, times 2.
+    expected = torch.tensor([2 + 2 * math.log(2), 2 + 3 * math.log(2)])
+    torch.testing.assert_close(soft_value(scores, values, alpha), expected)
+
+
+def test_bootstrap_target_by_hand(monkeypatch):
+    agent = make_agent()
+    agent.log_alpha.data.fill_(math.log(2.0))
+    calls = []
+
+    def score(adapter, states):
+        calls.append((adapter, len(states.tokens)))
+        return Scores(
+            torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[[1.0], [3.0]]]), torch.ones(1, 2) > 0
+        )
+
+    monkeypatch.setattr(agent, "_score", score)
+    agent.target = nn.Linear(1, 1)
+    agent.target.weight.data.fill_(10.0)
+    agent.target.bias.data.fill_(0.0)
+    target = agent._bootstrap_target(make_batch(agent), None)
+    # Row 0: 0.5 + 0.5 (mean of 10 and 30 + 2 log 2); row 1 has ended, so its return stands alone.
+    torch.testing.assert_close(target, torch.tensor([0.5 + 0.5 * (20 + 2 * math.log(2)), 1.0]))
+    assert calls == [("policy", 1), ("critic_target", 1)]
+
+
+def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):
+    agent = make_agent()
+    monkeypatch.setattr(agent, "_score", None)
+    target = agent._bootstrap_target(make_batch(agent, discounts=(0.0, 0.0)), None)
+    assert target.tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("rule", "falls"), [("released", True), ("max_entropy", False)])
+def test_temperature_rules_at_low_entropy(rule, falls):
+    agent = make_agent(temperature=rule, temperature_learning_rate=0.1)
+    before = agent.temperature
+    agent._temperature_step(torch.tensor([0.01]), torch.ones(1, 4) > 0)
+    assert (agent.temperature < before) is falls
+
+
+def test_actor_learns_the_action_with_the_larger_value():
+    agent = make_agent(temperature="fixed", temperature_initial=0.01, actor_warmup_updates=0)
+    packed = Codec(agent.backbone.tokenizer).pack(PROMPTS[:1] * 5, CANDIDATES[:1] * 5)
+    tokens, segments = stack(packed)
+    returns = np.array([0, 0, 1, 0, 0], np.float32)  # "Go to water" is the one good action
+    batch = Batch(
+        tokens, segments, np.arange(5), returns, np.zeros(5, np.float32), tokens, segments
+    )
+    for _ in range(150):
+        agent.update(batch)
+    assert agent.probabilities(packed[:1])[0, 2] > 0.9
+
+
+def test_probabilities_end_where_the_candidates_end():
+    agent = make_agent()
+    policy = agent.probabilities(Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES))
+    assert np.allclose(policy.sum(axis=1), 1.0)
+    assert policy[1, 4] == 0.0
+    assert (policy[0] > 0).all()
+
+
+def test_candidates_of_the_current_state_under_the_next_prompt():
+    agent = make_agent()
+    batch = make_batch(agent)
+    tokens, segments = with_candidates_of(
+        (batch.next_tokens, batch.next_segments), (batch.tokens, batch.segments)
+    )
+    decode = agent.backbone.tokenizer.decode
+    assert decode(tokens[0][segments[0] == 0]) == PROMPTS[1]
+    assert decode(tokens[0][segments[0] == 2]) == CANDIDATES[0][1]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_state_round_trip_continues_the_same(joint):
+    agent, copy = (make_agent(joint_update=joint, actor_warmup_updates=1) for _ in range(2))
+    for _ in range(3):
+        agent.update(make_batch(agent))
+    copy.load_state_dict(agent.state_dict())
+    for each in (agent, copy):
+        each.update(make_batch(each))
+    assert moved(snapshot(agent), snapshot(copy)) == set()

@@ -1,0 +1,127 @@
+"""MAGELLAN's competence head: what moves, what is delayed, what is remembered."""
+
+import numpy as np
+import pytest
+import torch
+
+from magellan.agent.backbone import ADAPTERS, Backbone
+from magellan.agent.packing import Codec
+from magellan.competence.base import Outcomes
+from magellan.competence.learned import LearnedCompetence
+from magellan.config import BackboneConfig, CompetenceConfig
+from magellan.littlezoo import GoalSpace
+
+
+def make(**settings) -> LearnedCompetence:
+    backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
+    config = CompetenceConfig(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
+    goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
+    rng = np.random.default_rng(0)
+    return LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, config, rng, seed=0)
+
+
+def outcomes(learned: LearnedCompetence) -> Outcomes:
+    """Every goal once; only grasp goals succeed."""
+    return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
+
+
+def snapshot(learned: LearnedCompetence):
+    groups = {name: learned.backbone.adapter(name) for name in ADAPTERS}
+    groups["head"] = dict(learned.head.named_parameters())
+    groups["delayed head"] = dict(learned.delayed_head.named_parameters())
+    return {g: {k: v.detach().clone() for k, v in values.items()} for g, values in groups.items()}
+
+
+def moved(before, after):
+    return {g for g in before if any(not torch.equal(before[g][k], after[g][k]) for k in before[g])}
+
+
+def test_exactly_head_and_competence_adapter_move():
+    learned = make(refresh=100, delay=100)
+    before = snapshot(learned)
+    for _ in range(2):
+        learned.update(outcomes(learned))
+    assert moved(before, snapshot(learned)) == {"competence", "head"}
+
+
+def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
+    learned = make(refresh=2, delay=4)  # int(4 / 2 + 1) = 3 snapshots
+    history = [snapshot(learned)]
+    for update in range(1, 11):
+        learned.update(outcomes(learned))
+        now = snapshot(learned)
+        expected = history[max(0, 2 * (update // 2) - 4)]  # delay 0, then 2, then 4 updates
+        for key, value in now["competence_delayed"].items():
+            assert torch.equal(value, expected["competence"][key]), update
+        for key, value in now["delayed head"].items():
+            assert torch.equal(value, expected["head"][key]), update
+        history.append(now)
+
+
+def test_remembered_delayed_competence_is_what_the_delayed_copy_says():
+    learned = make(refresh=2, delay=4)
+    for _ in range(8):
+        learned.update(outcomes(learned))
+    now, delayed = learned.competence()
+    again_now, again_delayed = learned.predict(learned._goals, range(32))
+    np.testing.assert_allclose(delayed, again_delayed, atol=1e-6)
+    np.testing.assert_allclose(now, again_now, atol=1e-6)  # update 8 has just refreshed
+    assert np.abs(now - delayed).max() > 1e-3
+
+
+def test_competence_is_constant_between_refreshes():
+    learned = make(refresh=3, delay=3)
+    start = learned.competence()[0].copy()
+    for changes in (False, False, True):
+        learned.update(outcomes(learned))
+        assert (learned.changed_arms() == slice(None)) is changes if changes else True
+        assert (learned.competence()[0] != start).any() == changes
+
+
+def test_learning_progress_is_zero_at_the_start():
+    now, delayed = make().competence()
+    np.testing.assert_array_equal(now, delayed)
+
+
+def test_it_learns_which_goals_succeed():
+    learned = make(refresh=40, delay=40, learning_rate=4e-3, batch_size=32)
+    for _ in range(60):
+        learned.update(outcomes(learned))
+    now = learned.predict(learned._goals, range(32))[0]
+    grasp = learned._goals.categories == 1
+    assert now[grasp].mean() > 0.8
+    assert now[~grasp].mean() < 0.2
+
+
+def test_no_outcomes_no_step():
+    learned = make(refresh=100, delay=100)
+    before = snapshot(learned)
+    learned.update(Outcomes(np.zeros(0, int), np.zeros(0)))
+    assert moved(before, snapshot(learned)) == set()
+    assert np.isnan(learned.last_loss)
+
+
+def test_recent_episodes_are_drawn_by_rank():
+    learned = make(buffer=4)
+    learned._buffer.extend([(i, -1, 0.0) for i in range(6)])  # two fall out
+    draws = np.bincount(learned._recent(20_000), minlength=4) / 20_000
+    np.testing.assert_allclose(draws, np.array([1, 2, 3, 4]) / 10, atol=0.015)
+
+
+def test_batch_size_of_a_refresh_does_not_matter():
+    one, other = make(refresh_batch=5), make(refresh_batch=512)
+    np.testing.assert_allclose(one.competence()[0], other.competence()[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("updates", [3, 7])
+def test_state_round_trip_continues_the_same(updates):
+    learned, copy = make(refresh=2, delay=4), make(refresh=2, delay=4)
+    for _ in range(updates):
+        learned.update(outcomes(learned))
+    copy.load_state_dict(learned.state_dict())
+    for each in (learned, copy):
+        for _ in range(3):
+            each.update(outcomes(each))
+    assert moved(snapshot(learned), snapshot(copy)) == set()
+    for a, b in zip(learned.competence(), copy.competence(), strict=True):
+        np.testing.assert_array_equal(a, b)

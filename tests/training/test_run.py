@@ -1,0 +1,129 @@
+"""Whole runs: repeatable, resumable, evaluated without side effects."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from magellan.config import RunConfig, resolve_run
+from magellan.errors import InputError
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+
+SPACE = "40-20-10-5-5"
+
+
+def config(sampler: str = "magellan", **budget) -> RunConfig:
+    layer = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": budget}
+    return resolve_run("smoke", [layer])
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train(config(), folder, resume=False, progress="none")
+    return tables(folder)
+
+
+def test_same_seed_same_tables(undisturbed, tmp_path):
+    train(config(), tmp_path, resume=False, progress="none")
+    assert tables(tmp_path) == undisturbed
+
+
+def test_another_seed_gives_other_tables(undisturbed, tmp_path):
+    other = config().model_copy(update={"seed": 4})
+    train(other, tmp_path, resume=False, progress="none")
+    assert tables(tmp_path)["practice"] != undisturbed["practice"]
+
+
+@pytest.mark.parametrize("sampler", ["random", "online", "ek_online"])
+def test_baselines_leave_all_tables(sampler, tmp_path):
+    manifest = train(config(sampler), tmp_path, resume=False, progress="none")
+    rows = (tmp_path / "evaluation.csv").read_text().splitlines()
+    assert rows[0] == ",".join(COLUMNS["evaluation"])
+    assert len(rows) == 1 + 3 * 2 * 4  # evaluations at 0, 60, 120; two splits; four categories
+    assert manifest["status"] == "complete"
+    assert manifest["episodes"] >= 120
+    assert json.loads((tmp_path / "manifest.json").read_text()) == manifest
+
+
+def test_practice_counts_every_episode_once(undisturbed):
+    rows = [row.split(",") for row in undisturbed["practice"].decode().splitlines()[1:]]
+    assert sum(int(row[2]) for row in rows) == 120
+    assert sorted({int(row[0]) for row in rows}) == [30, 60, 90, 120]
+    assert all(int(row[3]) == 0 for row in rows if row[1] == "impossible")
+
+
+def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
+    rarely = config(evaluate_every=120, evaluation_goals=1)
+    train(rarely, tmp_path, resume=False, progress="none")
+    for name in ("practice", "training"):
+        assert tables(tmp_path)[name] == undisturbed[name]
+    assert tables(tmp_path)["evaluation"] != undisturbed["evaluation"]
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    options = ["--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
+    return [sys.executable, "-m", "magellan", "train", *options, "--output", str(folder), *more]
+
+
+def start_and_kill(folder: Path, after: int) -> None:
+    """Start a run that saves after every update, and SIGKILL it after some checkpoints."""
+    saving = ["--set", "budget.checkpoint_seconds=0", "--resume"]
+    process = subprocess.Popen(command(folder, *saving), start_new_session=True)
+    seen, last, deadline = 0, None, time.monotonic() + 90
+    while seen < after and process.poll() is None and time.monotonic() < deadline:
+        checkpoint = folder / "checkpoint.safetensors"
+        stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+        seen, last = seen + (stamp != last), stamp
+        time.sleep(0.002)
+    assert process.poll() is None, "the run ended before it could be killed"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_killed_and_resumed_equals_undisturbed(undisturbed, tmp_path):
+    for after in (7, 12):
+        start_and_kill(tmp_path, after)
+        assert not (tmp_path / "manifest.json").exists()
+    saving = ["--set", "budget.checkpoint_seconds=0"]
+    subprocess.run(command(tmp_path, *saving, "--resume"), check=True)
+    assert tables(tmp_path) == undisturbed
+    assert json.loads((tmp_path / "manifest.json").read_text())["restarts"] == 2
+
+
+def test_a_finished_run_is_not_overwritten(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match=r"already holds a run \(manifest.json\)"):
+        train(config(), tmp_path, resume=False, progress="none")
+    assert (tmp_path / "manifest.json").read_text() == "{}"
+
+
+def test_another_configuration_does_not_resume(tmp_path):
+    train(config(), tmp_path, resume=False, progress="none")
+    with pytest.raises(InputError, match="another configuration"):
+        train(config(episodes=180), tmp_path, resume=True, progress="none")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 1000])
+def test_a_damaged_checkpoint_is_named(tmp_path, keep):
+    train(config("random"), tmp_path, resume=False, progress="none")
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InputError, match="is damaged"):
+        train(config("random"), tmp_path, resume=True, progress="none")
+
+
+def test_resuming_a_finished_run_changes_nothing(undisturbed, tmp_path):
+    train(config(), tmp_path, resume=False, progress="none")
+    train(config(), tmp_path, resume=True, progress="none")
+    assert tables(tmp_path) == undisturbed

@@ -273,11 +273,10 @@ LAPTOP: dict[str, Any] = {
         "temperature": "fixed",
         "temperature_initial": 0.02,
         "actor_warmup_updates": 100,
-        "score": "log_prob_sum",
     },
     "competence": {"learning_rate": 3e-4, "batch_size": 64},
     "budget": {
-        "episodes": 16_000,
+        "episodes": 10_000,
         "evaluate_every": 1_000,
         "practice_window": 500,
         "record_every": 50,

@@ -1,4 +1,4 @@
-"""A causal language model from `transformers` with named LoRA adapters from `peft`.
+"""A language model from `transformers` with named LoRA adapters from `peft`.
 
 Four adapters live on one frozen backbone (Gaven et al. 2025, section 4): `policy` (shared by actor
 and critic), `critic_target`, `competence` and its delayed copy `competence_delayed`.
@@ -14,11 +14,13 @@ from contextlib import contextmanager
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -39,22 +41,29 @@ class Backbone:
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
 
     Raises:
-        InputError: the model is missing or is not a causal language model.
+        InputError: the model is missing or cannot be loaded.
     """
 
     def __init__(self, config: BackboneConfig, seed: int = 0) -> None:
         self.config = config
         model, self.tokenizer = load_model(config.model)
         self.width: int = model.config.hidden_size
+        self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
             for name in ADAPTERS[1:]:
                 self._peft.add_adapter(name, self._lora(model))
+        self._model: PreTrainedModel = self._peft.base_model.model
         self._layers = {
             name: module
-            for name, module in self._peft.base_model.model.named_modules()
+            for name, module in self._model.named_modules()
             if isinstance(module, LoraLayer)
+        }
+        names = {id(module): name for name, module in self._model.named_modules()}
+        self._prefixes = {
+            part: names[id(_part(self._model, part))] + "."
+            for part in (("encoder", "decoder") if self.is_encoder_decoder else ("decoder",))
         }
         self._merged: dict[str, dict[str, Tensor]] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
@@ -68,7 +77,7 @@ class Backbone:
             lora_alpha=self.config.lora_alpha,
             lora_dropout=0.0,
             target_modules=targets,
-            task_type="CAUSAL_LM",
+            task_type="SEQ_2_SEQ_LM" if self.is_encoder_decoder else "CAUSAL_LM",
         )
 
     def _collect(self, adapter: str) -> dict[str, nn.Parameter]:
@@ -105,7 +114,7 @@ class Backbone:
     def hidden_states(
         self, adapter: str, tokens: Tensor, positions: Tensor, mask: Tensor
     ) -> Tensor:
-        """Last hidden states of one pass.
+        """Last hidden states of one pass of a decoder-only model.
 
         Args:
             adapter: which adapter is applied.
@@ -118,23 +127,63 @@ class Backbone:
         """
         bias = torch.zeros(mask.shape, dtype=torch.float32)
         bias.masked_fill_(~mask, torch.finfo(torch.float32).min)
-        inputs = {
-            "input_ids": tokens,
-            "position_ids": positions,
-            "attention_mask": bias[:, None],
-            "use_cache": False,
-        }
-        if self._plain is not None:
-            body = self._plain.get_decoder()
-            output = functional_call(body, self._merged_weights(adapter), kwargs=inputs)
-        else:
+        return self._run(
+            "decoder",
+            adapter,
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=bias[:, None],
+        )
+
+    def encode(self, adapter: str, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Encoder states of prompts; tokens int64 and mask bool (batch, length)."""
+        return self._run("encoder", adapter, input_ids=tokens, attention_mask=mask.long())
+
+    def decode(self, adapter: str, tokens: Tensor, encoded: Tensor, mask: Tensor) -> Tensor:
+        """Last hidden states of the decoder reading start token + `tokens`.
+
+        Args:
+            tokens: int64 (batch, length), right-padded; padding never reaches an earlier token.
+            encoded: float (batch, prompt length, width), from `encode`.
+            mask: bool (batch, prompt length).
+
+        Returns:
+            float (batch, length + 1, width): entry i has read the first i tokens.
+        """
+        start = torch.full((len(tokens), 1), self._model.config.decoder_start_token_id)
+        return self._run(
+            "decoder",
+            adapter,
+            input_ids=torch.cat([start, tokens], dim=1),
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=mask.long(),
+        )
+
+    def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
+        """Last hidden states of the encoder or the decoder with an adapter applied."""
+        if self._plain is None:
             self._activate(adapter)
-            output = self._peft.base_model.model.get_decoder()(**inputs)
-        return output.last_hidden_state
+            return _part(self._model, part)(**inputs, **self._no_cache(part)).last_hidden_state
+        body = _part(self._plain, part)
+        prefix = self._prefixes[part]
+        weights = {
+            name.removeprefix(prefix): weight
+            for name, weight in self._merged_weights(adapter).items()
+            if name.startswith(prefix)
+        }
+        return functional_call(
+            body, weights, kwargs={**inputs, **self._no_cache(part)}
+        ).last_hidden_state
+
+    @staticmethod
+    def _no_cache(part: str) -> dict[str, bool]:
+        return {"use_cache": False} if part == "decoder" else {}
 
     def token_embeddings(self) -> Tensor:
-        """Output embedding of every token, float (vocabulary, width)."""
-        return self._peft.base_model.model.get_output_embeddings().weight
+        """Output embedding of every token, float (vocabulary, width): logit = hidden . row."""
+        weight = self._model.get_output_embeddings().weight
+        scaled = getattr(self._model.config, "scale_decoder_outputs", False)
+        return weight * self.width**-0.5 if scaled else weight
 
     def _merged_weights(self, adapter: str) -> dict[str, Tensor]:
         """Weights W + (alpha / r) B A of the adapted layers; kept while no gradient is wanted."""
@@ -145,12 +194,11 @@ class Backbone:
         return self._merged[adapter]
 
     def _merge(self, adapter: str) -> dict[str, Tensor]:
-        prefix = self._peft.base_model.model.base_model_prefix + "."
         merged = {}
         for name, layer in self._layers.items():
             update = layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight
             weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
-            merged[f"{name.removeprefix(prefix)}.weight"] = weight
+            merged[f"{name}.weight"] = weight
         return merged
 
     def _activate(self, adapter: str) -> None:
@@ -162,24 +210,31 @@ class Backbone:
 
 
 def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a frozen causal model and its tokenizer from a folder.
+    """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
 
     Raises:
-        InputError: missing, or not a decoder-only language model.
+        InputError: missing, or not a language model that `transformers` knows.
     """
     folder = check_backbone(name)
     transformers_logging.disable_progress_bar()
-    if AutoConfig.from_pretrained(folder).is_encoder_decoder:
+    try:
+        two_parts = AutoConfig.from_pretrained(folder).is_encoder_decoder
+        family = AutoModelForSeq2SeqLM if two_parts else AutoModelForCausalLM
+        # Eager attention: for sequences of some 40 tokens it is the fastest choice on a CPU.
+        model = family.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
         raise InputError(
-            f"backbone.model: {name!r} is an encoder-decoder; allowed in this version: causal "
-            "language models (see DEVIATIONS.md)"
-        )
-    # Eager attention: for sequences of some 40 tokens it is the fastest of the choices on a CPU.
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    )
+            f"backbone.model: {name!r} cannot be loaded ({reason}); allowed: a language model "
+            "with weights and tokenizer in Hugging Face format"
+        ) from error
     model.requires_grad_(False)
-    return model.eval(), AutoTokenizer.from_pretrained(folder)
+    return model.eval(), tokenizer
+
+
+def _part(model: PreTrainedModel, part: str) -> nn.Module:
+    return model.get_encoder() if part == "encoder" else model.get_decoder()
 
 
 def _attention_names(model: nn.Module) -> list[str]:

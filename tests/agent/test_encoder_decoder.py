@@ -1,0 +1,103 @@
+"""The same scoring with an encoder-decoder, such as the paper's T5."""
+
+import pytest
+import torch
+from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.packing import Codec, batch, stack
+from magellan.agent.scoring import prompt_features, score_candidates
+from magellan.config import BackboneConfig, check_backbone, resolve_run
+from magellan.training.loop import Trainer
+from tests.agent.states import CANDIDATES, PROMPTS
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def folder(request, tmp_path_factory):
+    """A tiny random T5 that speaks zoo-mini's tokens; tied ones scale their logits."""
+    path = tmp_path_factory.mktemp("t5")
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_heads=4,
+        num_layers=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        tie_word_embeddings=request.param,
+        scale_decoder_outputs=request.param,
+        dropout_rate=0.0,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def make_backbone(folder, **settings) -> Backbone:
+    backbone = Backbone(BackboneConfig(model=str(folder), lora_rank=2, **settings), seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in backbone.adapter("policy").values():
+            parameter.normal_(std=0.1, generator=generator)
+    backbone.adapter_changed("policy")
+    return backbone
+
+
+def separate_pass(backbone: Backbone, prompt: str, candidate: str):
+    """Logits of the candidate's tokens and the decoder's last hidden state, one plain pass."""
+    tokenize = backbone.tokenizer
+    head = torch.tensor([tokenize(prompt, add_special_tokens=False)["input_ids"]])
+    tail = tokenize(candidate, add_special_tokens=False)["input_ids"]
+    backbone._peft.set_adapter("policy")
+    with torch.no_grad():
+        output = backbone._peft(
+            input_ids=head, decoder_input_ids=torch.tensor([[0, *tail]]), output_hidden_states=True
+        )
+    logits = output.logits[0, :-1].gather(1, torch.tensor(tail)[:, None])
+    return logits.sum(), output.decoder_hidden_states[-1][0, -1]
+
+
+@pytest.mark.parametrize("mode", ["merged", "per_token"])
+def test_candidates_decoded_together_equal_separate_passes(folder, mode):
+    backbone = make_backbone(folder, lora_mode=mode)
+    packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+    with torch.no_grad():
+        scores = score_candidates(backbone, "policy", batch(*stack(packed)))
+    for row, (prompt, candidates) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
+        alone = [separate_pass(backbone, prompt, candidate) for candidate in candidates]
+        expected = torch.log_softmax(torch.stack([logits for logits, _ in alone]), dim=0)
+        n = len(candidates)
+        torch.testing.assert_close(scores.log_policy[row, :n], expected, rtol=0, atol=1e-5)
+        hidden = torch.stack([state for _, state in alone])
+        torch.testing.assert_close(scores.features[row, :n], hidden, rtol=0, atol=1e-5)
+
+
+def test_competence_reads_the_start_token_alone(folder):
+    backbone = make_backbone(folder)
+    packed = Codec(backbone.tokenizer).pack(PROMPTS, [()] * 2)
+    with torch.no_grad():
+        features = prompt_features(backbone, "policy", batch(*stack(packed)))
+    for row, prompt in enumerate(PROMPTS):
+        expected = separate_pass(backbone, prompt, "")[1]
+        torch.testing.assert_close(features[row], expected, rtol=0, atol=1e-5)
+
+
+def test_a_run_with_the_papers_update_rule(folder):
+    """The preset `paper` at toy size: 3-step returns, separate steps, learned temperature."""
+    layer = {
+        "goal_space": "20-10-5-5-5",
+        "backbone": {"model": str(folder), "lora_rank": 2},
+        "agent": {"num_envs": 4, "steps_per_update": 8, "batch_size": 8, "critic_hidden": [8]},
+        "competence": {"batch_size": 8, "refresh": 2, "delay": 4},
+        "budget": {"episodes": 40, "evaluate_every": 40, "evaluation_goals": 2, "record_every": 1},
+    }
+    trainer = Trainer(resolve_run("paper", [layer]))
+    while not trainer.done:
+        trainer.advance()
+    assert trainer.updates > 11
+    temperatures = [row[6] for row in trainer.record.tables["training"]]
+    assert temperatures[10] == temperatures[0]  # the actor rests for 11 updates
+    assert temperatures[-1] < temperatures[10]  # then the released rule only lets it fall

@@ -22,7 +22,7 @@ test: $(READY)
 	$(VENV)/bin/python -m pytest
 
 figures: $(READY)
-	$(VENV)/bin/snakemake figures
+	$(VENV)/bin/snakemake --forceall figures
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

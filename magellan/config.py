@@ -107,6 +107,9 @@ class AgentConfig(Section):
     actor_warmup_updates: int = Field(
         11, ge=0, description="Updates in which only critic and competence learn."
     )
+    random_steps: int = Field(
+        0, ge=0, description="Environment steps of uniformly random play before the policy acts."
+    )
     temperature: Literal["fixed", "released", "max_entropy"] = Field(
         "released",
         description="`fixed`; `released` (target -log n, only decays: defect B3); `max_entropy` "
@@ -273,10 +276,11 @@ LAPTOP: dict[str, Any] = {
         "temperature": "fixed",
         "temperature_initial": 0.02,
         "actor_warmup_updates": 100,
+        "score": "log_prob_sum",
     },
     "competence": {"learning_rate": 3e-4, "batch_size": 64},
     "budget": {
-        "episodes": 10_000,
+        "episodes": 12_000,
         "evaluate_every": 1_000,
         "practice_window": 500,
         "record_every": 50,

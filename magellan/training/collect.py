@@ -17,6 +17,12 @@ from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
 
 
+def uniform(states: list[PackedState]) -> np.ndarray:
+    """The uniform policy over each state's candidates, float64 (batch, candidates)."""
+    candidates = np.array([state.segments[-1] for state in states])[:, None]
+    return (np.arange(candidates.max()) < candidates) / candidates
+
+
 class Collector:
     """Plays episodes with the current policy.
 
@@ -53,9 +59,13 @@ class Collector:
         self._standing_on = infos["standing_on"].copy()
         self._states = self._read()
 
-    def step(self) -> Outcomes:
-        """One step of every environment; gives the episodes that ended, in order of environment."""
-        actions = choose(self._agent.probabilities(self._states), self._policy_rng)
+    def step(self, at_random: bool = False) -> Outcomes:
+        """One step of every environment; gives the episodes that ended, in order of environment.
+
+        Actions come from the policy, or are uniform over the candidates.
+        """
+        policy = uniform(self._states) if at_random else self._agent.probabilities(self._states)
+        actions = choose(policy, self._policy_rng)
         _, rewards, terminated, truncated, _ = self._env.step(actions)
         following = self._read()
         ended = terminated | truncated

@@ -88,7 +88,8 @@ class Trainer:
     def _collect(self) -> None:
         """`steps_per_update` environment steps, rounded up to whole steps of all environments."""
         for _ in range(math.ceil(self.config.agent.steps_per_update / self.collector.num_envs)):
-            outcomes = self.collector.step()
+            at_random = self.steps < self.config.agent.random_steps
+            outcomes = self.collector.step(at_random)
             self.steps += self.collector.num_envs
             if len(outcomes):
                 self.episodes += len(outcomes)

@@ -70,7 +70,7 @@ def test_candidates_decoded_together_equal_separate_passes(folder, mode):
         alone = [separate_pass(backbone, prompt, candidate) for candidate in candidates]
         expected = torch.log_softmax(torch.stack([logits for logits, _ in alone]), dim=0)
         n = len(candidates)
-        torch.testing.assert_close(scores.log_policy[row, :n], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(scores.log_policy[row, :n], expected, rtol=1e-5, atol=2e-5)
         hidden = torch.stack([state for _, state in alone])
         torch.testing.assert_close(scores.features[row, :n], hidden, rtol=0, atol=1e-5)
 
@@ -82,7 +82,7 @@ def test_competence_reads_the_start_token_alone(folder):
         features = prompt_features(backbone, "policy", batch(*stack(packed)))
     for row, prompt in enumerate(PROMPTS):
         expected = separate_pass(backbone, prompt, "")[1]
-        torch.testing.assert_close(features[row], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(features[row], expected, rtol=1e-5, atol=2e-5)
 
 
 def test_a_run_with_the_papers_update_rule(folder):

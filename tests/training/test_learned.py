@@ -84,8 +84,8 @@ def test_learning_progress_is_zero_at_the_start():
 
 
 def test_it_learns_which_goals_succeed():
-    learned = make(refresh=40, delay=40, learning_rate=4e-3, batch_size=32)
-    for _ in range(60):
+    learned = make(refresh=40, delay=40, learning_rate=2e-3, batch_size=32)
+    for _ in range(120):
         learned.update(outcomes(learned))
     now = learned.predict(learned._goals, range(32))[0]
     grasp = learned._goals.categories == 1

@@ -1,0 +1,1 @@
+"""From the tables of finished runs to statistics and figures; needs neither torch nor the agent."""

@@ -1,0 +1,69 @@
+"""Which sampler is best over all categories together, and how sure is that?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.summaries import SCORES
+from analysis.tables import SPLITS, Results
+
+TITLES = {
+    "iqm": "IQM (higher is better)",
+    "mean": "Mean (higher is better)",
+    "optimality_gap": "Optimality gap (lower is better)",
+}
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Columns are aggregates, rows are score and split; a mark with its interval per sampler."""
+    panels = list(itertools.product(SCORES, SPLITS))
+    height = 1.4 + len(panels) * (0.45 + 0.24 * len(results.samplers))
+    subtitle = f"{style.describe(results, goal_space)}; over seeds and feasible categories together"
+    figure, axes = style.page(
+        len(panels),
+        len(TITLES),
+        (9.2, height),
+        "Aggregate success",
+        subtitle,
+        sharex="col",
+        sharey=True,
+    )
+    frame = statistics["aggregates"]
+    frame = frame[frame["goal_space"] == goal_space]
+    for row, (score, split) in enumerate(panels):
+        for column, statistic in enumerate(TITLES):
+            chosen = frame[
+                (frame["score"] == score)
+                & (frame["split"] == split)
+                & (frame["statistic"] == statistic)
+            ]
+            _panel(axes[row, column], results, chosen.set_index("sampler"))
+        label = f"{style.SCORE_LABELS[score]}\n{style.SPLIT_LABELS[split].lower()}"
+        axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
+    for column, title in enumerate(TITLES.values()):
+        axes[0, column].set_title(title)
+        axes[-1, column].set_xlabel("success rate" if column < 2 else "missing to success 1")
+    for ax in axes.flat:
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_xticks(np.linspace(0.0, 1.0, 6))
+    axes[0, 0].set_ylim(len(results.samplers) - 0.5, -0.5)
+    axes[0, 0].set_yticks([])
+    style.legend(figure, style.sampler_handles(results.samplers, lines=False))
+    style.footnote(figure, style.interval_text(results))
+    return figure
+
+
+def _panel(ax: Axes, results: Results, estimates: pd.DataFrame) -> None:
+    for place, sampler in enumerate(results.samplers):
+        look = style.sampler_style(sampler, results.samplers)
+        found = estimates.loc[sampler]
+        style.interval_bar(ax, found["low"], found["high"], place, look.color)
+        ax.plot(found["value"], place, color=look.color, marker=look.marker, markersize=6)
+    ax.grid(axis="y", visible=False)

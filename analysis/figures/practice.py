@@ -1,0 +1,89 @@
+"""Which goals did each sampler hand out over training?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.figures import style
+from analysis.tables import Results
+from magellan.littlezoo.goals import CATEGORIES
+
+PER_ROW = 4
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """One panel per sampler: stacked shares of the five categories in each window."""
+    columns = min(PER_ROW, len(results.samplers))
+    rows = -(-len(results.samplers) // columns)
+    subtitle = f"{style.describe(results, goal_space)}; share of episodes, all seeds together"
+    figure, axes = style.page(
+        rows,
+        columns,
+        (max(8.0, 2.4 * columns), 1.35 + 2.3 * rows),
+        "What each sampler practised",
+        subtitle,
+        sharex=True,
+        sharey=True,
+    )
+    for ax in axes.flat[len(results.samplers) :]:
+        ax.set_visible(False)
+    shown = axes.flat[: len(results.samplers)]
+    for ax, sampler in zip(shown, results.samplers, strict=True):
+        ends, shares = window_shares(results, sampler, goal_space)
+        _panel(ax, ends, shares)
+        ax.set_title(style.sampler_style(sampler, results.samplers).label)
+        ax.set_xlabel("training episodes")
+    style.episode_axis(shown, ends[-1])
+    for ax in axes[:, 0]:
+        ax.set_ylabel("share of episodes")
+    style.legend(
+        figure,
+        [
+            Patch(facecolor=style.CATEGORY_COLORS[name], label=style.CATEGORY_LABELS[name])
+            for name in CATEGORIES
+        ],
+    )
+    window = int(ends[0])
+    style.footnote(figure, f"Windows of {window:,} episodes; stacked in the order of the legend.")
+    return figure
+
+
+def window_shares(results: Results, sampler: str, goal_space: str) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the categories in each window, all seeds together.
+
+    Returns:
+        Window ends in episodes, (windows,), and shares in the order of `CATEGORIES`,
+        (categories, windows); NaN in a window without episodes.
+    """
+    frame = results.table("practice", sampler=sampler, goal_space=goal_space)
+    counts = frame.pivot_table(index="category", columns="episode", values="n", aggfunc="sum")
+    counts = counts.reindex(index=list(CATEGORIES), fill_value=0).fillna(0)
+    total = counts.sum(axis=0).to_numpy(dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return counts.columns.to_numpy(), counts.to_numpy(dtype=np.float64) / total
+
+
+def _panel(ax: Axes, ends: np.ndarray, shares: np.ndarray) -> None:
+    """Steps, not slopes: a share belongs to its whole window."""
+    edges = np.concatenate([[0], ends])
+    tops = np.cumsum(shares, axis=0)
+    bottom = np.zeros_like(tops[0])
+    for category, top in zip(CATEGORIES, tops, strict=True):
+        ax.fill_between(
+            edges,
+            np.append(bottom, bottom[-1]),
+            np.append(top, top[-1]),
+            step="post",
+            color=style.CATEGORY_COLORS[category],
+            linewidth=0,
+        )
+        ax.step(edges, np.append(top, top[-1]), where="post", color="white", linewidth=0.8)
+        bottom = top
+    ax.grid(False)
+    ax.set_ylim(0, 1)

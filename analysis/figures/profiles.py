@@ -1,0 +1,67 @@
+"""Which share of runs and categories gets above each level of success?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.summaries import SCORES
+from analysis.tables import SPLITS, Results
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Columns are splits, rows are scores, one line with its band per sampler."""
+    band = "; band: interval" if len(results.seeds) > 1 else ""
+    subtitle = f"{style.describe(results, goal_space)}; higher is better{band}"
+    figure, axes = style.page(
+        len(SCORES),
+        len(SPLITS),
+        (8.6, 6.4),
+        "Performance profiles",
+        subtitle,
+        sharex=True,
+        sharey=True,
+    )
+    frame = statistics["profiles"]
+    frame = frame[frame["goal_space"] == goal_space]
+    for row, score in enumerate(SCORES):
+        for column, split in enumerate(SPLITS):
+            chosen = frame[(frame["split"] == split) & (frame["score"] == score)]
+            _panel(axes[row, column], results, chosen)
+            axes[row, column].set_xlabel(f"{style.SCORE_LABELS[score].lower()} above")
+            axes[row, column].xaxis.set_tick_params(labelbottom=True)
+        axes[row, 0].set_ylabel("fraction of seeds x categories")
+    for column, split in enumerate(SPLITS):
+        axes[0, column].set_title(style.SPLIT_LABELS[split])
+    style.fraction_axis(axes.flat)
+    for ax in axes.flat:
+        ax.set_xlim(0, 1)
+    style.legend(figure, style.sampler_handles(results.samplers))
+    style.footnote(figure, style.interval_text(results))
+    return figure
+
+
+def _panel(ax: Axes, results: Results, frame: pd.DataFrame) -> None:
+    for sampler in results.samplers:
+        look = style.sampler_style(sampler, results.samplers)
+        line = frame[frame["sampler"] == sampler].sort_values("threshold")
+        low, high = line["low"], line["high"]
+        ax.fill_between(
+            line["threshold"], low, high, step="post", color=look.color, alpha=0.13, lw=0
+        )
+        ax.step(
+            line["threshold"],
+            line["fraction"],
+            where="post",
+            color=look.color,
+            linestyle=look.dash,
+            linewidth=1.8,
+            marker=look.marker,
+            markersize=4,
+            markevery=20,
+            clip_on=False,
+        )

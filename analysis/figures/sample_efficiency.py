@@ -1,0 +1,52 @@
+"""How much training does each sampler need to get good over all categories together?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.tables import SPLITS, Results
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """One panel per split: IQM over episodes with its interval, one line per sampler."""
+    subtitle = f"{style.describe(results, goal_space)}; IQM over seeds x feasible categories"
+    figure, axes = style.page(
+        1, len(SPLITS), (9.0, 4.3), "Sample efficiency", subtitle, sharex=True, sharey=True
+    )
+    frame = statistics["sample_efficiency"]
+    frame = frame[frame["goal_space"] == goal_space]
+    for ax, split in zip(axes[0], SPLITS, strict=True):
+        _panel(ax, results, frame[frame["split"] == split])
+        ax.set_title(style.SPLIT_LABELS[split])
+        ax.set_xlabel("training episodes")
+    axes[0, 0].set_ylabel("IQM of success rate")
+    style.episode_axis(axes.flat, frame["episode"].max())
+    style.fraction_axis(axes.flat)
+    style.legend(figure, style.sampler_handles(results.samplers))
+    style.footnote(figure, f"{style.interval_text(results)} No smoothing.")
+    return figure
+
+
+def _panel(ax: Axes, results: Results, frame: pd.DataFrame) -> None:
+    for sampler in results.samplers:
+        look = style.sampler_style(sampler, results.samplers)
+        line = frame[frame["sampler"] == sampler].sort_values("episode")
+        ax.fill_between(
+            line["episode"], line["low"], line["high"], color=look.color, alpha=0.15, lw=0
+        )
+        ax.plot(
+            line["episode"],
+            line["iqm"],
+            color=look.color,
+            linestyle=look.dash,
+            linewidth=1.8,
+            marker=look.marker,
+            markersize=4,
+            markevery=style.marker_spacing(len(line)),
+            clip_on=False,
+        )

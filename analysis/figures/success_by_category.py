@@ -1,0 +1,85 @@
+"""How well do the agents do in each category, on training and on unseen goals, over training?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.tables import FEASIBLE, SPLITS, Results
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Rows are splits, columns are categories, one line per sampler."""
+    band = len(results.seeds) >= style.SEEDS_FOR_BAND
+    marks = "line: mean over seeds, " + ("band: interval of it" if band else "thin: each seed")
+    subtitle = f"{style.describe(results, goal_space)}; {style.seed_lines(results, marks)}"
+    figure, axes = style.page(
+        len(SPLITS),
+        len(FEASIBLE),
+        (9.6, 5.4),
+        "Success per category over training",
+        subtitle,
+        sharex=True,
+        sharey=True,
+    )
+    success = statistics["success"]
+    success = success[success["goal_space"] == goal_space]
+    for row, split in enumerate(SPLITS):
+        for column, category in enumerate(FEASIBLE):
+            _panel(axes[row, column], results, success, (goal_space, split, category), band)
+        axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
+    for column, category in enumerate(FEASIBLE):
+        axes[0, column].set_title(style.CATEGORY_LABELS[category])
+        axes[-1, column].set_xlabel("training episodes")
+    style.episode_axis(axes.flat, success["episode"].max())
+    style.fraction_axis(axes.flat)
+    style.legend(figure, style.sampler_handles(results.samplers))
+    style.footnote(figure, _footnote(results, goal_space, band))
+    return figure
+
+
+def _panel(
+    ax: Axes, results: Results, success: pd.DataFrame, cell: tuple[str, str, str], band: bool
+) -> None:
+    goal_space, split, category = cell
+    chosen = success[(success["split"] == split) & (success["category"] == category)]
+    for sampler in results.samplers:
+        look = style.sampler_style(sampler, results.samplers)
+        mean = chosen[chosen["sampler"] == sampler].sort_values("episode")
+        if band:
+            low, high = mean["low"], mean["high"]
+            ax.fill_between(mean["episode"], low, high, color=look.color, alpha=0.18, lw=0)
+        elif len(results.seeds) > 1:
+            runs = results.table(
+                "evaluation",
+                sampler=sampler,
+                goal_space=goal_space,
+                split=split,
+                category=category,
+            )
+            for _, run in runs.groupby("seed"):
+                ax.plot(run["episode"], run["success"], color=look.color, lw=0.7, alpha=0.45)
+        ax.plot(
+            mean["episode"],
+            mean["mean"],
+            color=look.color,
+            linestyle=look.dash,
+            linewidth=1.8,
+            marker=look.marker,
+            markersize=4,
+            markevery=style.marker_spacing(len(mean)),
+            clip_on=False,
+            zorder=3,
+        )
+
+
+def _footnote(results: Results, goal_space: str, band: bool) -> str:
+    counts = results.table("evaluation", goal_space=goal_space)["n"]
+    goals = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}-{counts.max()}"
+    noise = 0.5 / counts.min() ** 0.5
+    text = f"Each point: {goals} evaluation episodes per seed (standard error up to {noise:.2f})."
+    return f"{text} {style.interval_text(results)}" if band else f"{text} No smoothing."

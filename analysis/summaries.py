@@ -1,0 +1,355 @@
+"""The statistics of an experiment as tidy tables, one per question.
+
+Each interval row says how many seeds (`runs`) and categories (`tasks`) stand behind it and how the
+interval was made, so that a table can be read alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import statistics
+from analysis.statistics import Bootstrap, Matrix
+from analysis.tables import SPLITS, Results
+from magellan.errors import InputError
+from magellan.littlezoo.goals import CATEGORIES
+
+REFERENCE_SAMPLER = "magellan"
+SCORES = ("final", "area")
+THRESHOLDS = np.linspace(0.0, 1.0, 101)
+
+Row = dict[str, Any]
+
+
+def bootstrap_of(results: Results) -> Bootstrap:
+    """Resampling settings of the experiment that made the tables."""
+    settings = results.experiment["analysis"]
+    return Bootstrap(
+        repetitions=settings["bootstrap_repetitions"],
+        confidence=settings["confidence"],
+        seed=settings["bootstrap_seed"],
+    )
+
+
+def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:
+    """Categories that are evaluated, in the order of `CATEGORIES`: the columns of all matrices."""
+    found = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
+    return tuple(category for category in CATEGORIES if category in found)
+
+
+def evaluation_points(results: Results, goal_space: str) -> Matrix:
+    """Training episodes at each evaluation point, increasing: (points,)."""
+    return np.sort(results.table("evaluation", goal_space=goal_space)["episode"].unique())
+
+
+def success_curves(results: Results, sampler: str, goal_space: str, split: str) -> Matrix:
+    """Success of one sampler: (seeds, categories, evaluation points)."""
+    frame = results.table("evaluation", sampler=sampler, goal_space=goal_space, split=split)
+    cube = frame.set_index(["seed", "category", "episode"])["success"]
+    categories = evaluated_categories(results, goal_space, split)
+    points = evaluation_points(results, goal_space)
+    index = pd.MultiIndex.from_product([results.seeds, categories, points])
+    values = cube.reindex(index).to_numpy(dtype=np.float64)
+    return values.reshape(len(results.seeds), len(categories), len(points))
+
+
+def score_matrices(
+    results: Results, sampler: str, goal_space: str, split: str
+) -> dict[str, Matrix]:
+    """Both scores of one sampler, each (seeds, categories): `final` success and `area`."""
+    curves = success_curves(results, sampler, goal_space, split)
+    points = evaluation_points(results, goal_space)
+    return {
+        "final": statistics.final_success(curves),
+        "area": statistics.area_under_curve(curves, points),
+    }
+
+
+def _grid(results: Results) -> Iterator[tuple[str, str, str]]:
+    return itertools.product(results.goal_spaces, SPLITS, results.samplers)
+
+
+def _provenance(bootstrap: Bootstrap, runs: int, tasks: int) -> Row:
+    return {
+        "runs": runs,
+        "tasks": tasks,
+        "method": statistics.METHOD if runs > 1 else "none: a single seed",
+        "repetitions": bootstrap.repetitions if runs > 1 else 0,
+        "confidence": bootstrap.confidence,
+    }
+
+
+def success(results: Results) -> pd.DataFrame:
+    """Success per category at each evaluation point: mean over seeds, its interval, its range."""
+    bootstrap = bootstrap_of(results)
+    rows: list[Row] = []
+    for goal_space, split, sampler in _grid(results):
+        curves = success_curves(results, sampler, goal_space, split)
+        mean = statistics.estimate(curves, statistics.mean_over_runs, bootstrap)
+        cells = itertools.product(
+            evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
+        )
+        lowest, highest = curves.min(axis=0).ravel(), curves.max(axis=0).ravel()
+        for at, (category, episode) in enumerate(cells):
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "category": category,
+                    "sampler": sampler,
+                    "episode": int(episode),
+                    "mean": mean.value[at],
+                    "low": mean.low[at],
+                    "high": mean.high[at],
+                    "lowest_seed": lowest[at],
+                    "highest_seed": highest[at],
+                    **_provenance(bootstrap, curves.shape[0], 1),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def scores(results: Results) -> pd.DataFrame:
+    """Final success and area under the learning curve of every run and category."""
+    rows: list[Row] = []
+    for goal_space, split, sampler in _grid(results):
+        matrices = score_matrices(results, sampler, goal_space, split)
+        categories = evaluated_categories(results, goal_space, split)
+        for (column, category), (row, seed) in itertools.product(
+            enumerate(categories), enumerate(results.seeds)
+        ):
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "category": category,
+                    "sampler": sampler,
+                    "seed": seed,
+                    **{score: matrices[score][row, column] for score in SCORES},
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def aggregates(results: Results) -> pd.DataFrame:
+    """IQM, mean and optimality gap over seeds x categories, for each score."""
+    bootstrap = bootstrap_of(results)
+    rows: list[Row] = []
+    for goal_space, split, sampler in _grid(results):
+        for score, matrix in score_matrices(results, sampler, goal_space, split).items():
+            found = statistics.estimate(matrix, statistics.aggregates, bootstrap)
+            for at, statistic in enumerate(statistics.AGGREGATES):
+                rows.append(
+                    {
+                        "goal_space": goal_space,
+                        "split": split,
+                        "score": score,
+                        "sampler": sampler,
+                        "statistic": statistic,
+                        "value": found.value[at],
+                        "low": found.low[at],
+                        "high": found.high[at],
+                        **_provenance(bootstrap, *matrix.shape),
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+IMPROVEMENT_COLUMNS = (
+    "goal_space",
+    "split",
+    "score",
+    "sampler",
+    "baseline",
+    "probability",
+    "low",
+    "high",
+    "runs",
+    "tasks",
+    "method",
+    "repetitions",
+    "confidence",
+)
+
+
+def improvement(results: Results) -> pd.DataFrame:
+    """Probability that a run of MAGELLAN beats one of each baseline; empty without MAGELLAN."""
+    bootstrap = bootstrap_of(results)
+    rows: list[Row] = []
+    for goal_space, split, baseline in _grid(results):
+        if REFERENCE_SAMPLER not in results.samplers or baseline == REFERENCE_SAMPLER:
+            continue
+        ours = score_matrices(results, REFERENCE_SAMPLER, goal_space, split)
+        theirs = score_matrices(results, baseline, goal_space, split)
+        for score in SCORES:
+            found = statistics.estimate(
+                [ours[score], theirs[score]], statistics.probability_of_improvement, bootstrap
+            )
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "score": score,
+                    "sampler": REFERENCE_SAMPLER,
+                    "baseline": baseline,
+                    "probability": found.value[0],
+                    "low": found.low[0],
+                    "high": found.high[0],
+                    **_provenance(bootstrap, *ours[score].shape),
+                }
+            )
+    return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
+
+
+def profiles(results: Results) -> pd.DataFrame:
+    """Fraction of seeds x categories above each threshold of success, for each score."""
+    bootstrap = bootstrap_of(results)
+    frames = []
+    for goal_space, split, sampler in _grid(results):
+        for score, matrix in score_matrices(results, sampler, goal_space, split).items():
+            found = statistics.estimate(
+                matrix, lambda x: statistics.performance_profile(x, THRESHOLDS), bootstrap
+            )
+            where = {"goal_space": goal_space, "split": split, "score": score, "sampler": sampler}
+            columns = {
+                "threshold": THRESHOLDS,
+                "fraction": found.value,
+                "low": found.low,
+                "high": found.high,
+            }
+            frames.append(_frame(where, columns, _provenance(bootstrap, *matrix.shape)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def sample_efficiency(results: Results) -> pd.DataFrame:
+    """IQM over seeds x categories at each evaluation point."""
+    bootstrap = bootstrap_of(results)
+    frames = []
+    for goal_space, split, sampler in _grid(results):
+        curves = success_curves(results, sampler, goal_space, split)
+        found = statistics.estimate(curves, statistics.iqm_curve, bootstrap)
+        where = {"goal_space": goal_space, "split": split, "sampler": sampler}
+        columns = {
+            "episode": evaluation_points(results, goal_space),
+            "iqm": found.value,
+            "low": found.low,
+            "high": found.high,
+        }
+        frames.append(_frame(where, columns, _provenance(bootstrap, *curves.shape[:2])))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _frame(where: Row, columns: Mapping[str, Matrix], provenance: Row) -> pd.DataFrame:
+    frame = pd.DataFrame(columns)
+    for position, (name, value) in enumerate(where.items()):
+        frame.insert(position, name, value)
+    return frame.assign(**provenance)
+
+
+def predictions(results: Results) -> pd.DataFrame:
+    """Predicted competence beside observed success, for each run, point, split and category.
+
+    Success on impossible goals is 0 by construction; they are not played. Baselines predict for
+    training goals only.
+    """
+    keys = ["sampler", "goal_space", "seed", "episode", "split", "category"]
+    observed = results.tables["evaluation"][[*keys, "n", "success"]]
+    merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
+    impossible = merged["category"] == "impossible"
+    merged.loc[impossible, "success"] = 0.0
+    merged.loc[impossible, "n"] = 1  # no sampling error; any count gives a standard error of 0
+    lost = merged[merged["success"].isna()]
+    if len(lost):
+        row = lost.iloc[0]
+        raise InputError(
+            f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at episode "
+            f"{row['episode']}, where {row['category']} ({row['split']}) is not evaluated"
+        )
+    return merged
+
+
+CALIBRATION_KEYS = ["goal_space", "split", "category", "sampler", "seed"]
+
+
+def calibration(results: Results) -> pd.DataFrame:
+    """Error of the predicted competence of every run and category, over all evaluation points."""
+    rows: list[Row] = []
+    for where, group in predictions(results).groupby(CALIBRATION_KEYS, sort=True):
+        error = statistics.calibration_error(
+            group["competence"].to_numpy(), group["success"].to_numpy(), group["n"].to_numpy()
+        )
+        rows.append({**dict(zip(CALIBRATION_KEYS, where, strict=True)), **vars(error)})
+        rows[-1]["points"] = len(group)
+    names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")
+    return pd.DataFrame(rows, columns=[*CALIBRATION_KEYS, *names])
+
+
+def practice(results: Results) -> pd.DataFrame:
+    """What each run practised in all: episodes, share and success in practice per category."""
+    keys = ["goal_space", "sampler", "seed"]
+    totals = results.tables["practice"].groupby([*keys, "category"], sort=True)
+    frame = totals[["n", "successes"]].sum().reset_index()
+    frame["share"] = frame["n"] / frame.groupby(keys)["n"].transform("sum")
+    frame["success"] = frame["successes"] / frame["n"].where(frame["n"] > 0)
+    return frame.rename(columns={"n": "episodes"})
+
+
+COST_COLUMNS = (
+    "updates",
+    "steps",
+    "episodes",
+    "wall_seconds",
+    "peak_memory_mb",
+    "threads",
+    "restarts",
+    "device",
+)
+
+
+def cost(results: Results) -> pd.DataFrame:
+    """What each run took, from its manifest; empty where a manifest does not say."""
+    columns = ["sampler", "goal_space", "seed", *COST_COLUMNS]
+    rows = [{column: run.get(column) for column in columns} for run in results.manifest["runs"]]
+    return pd.DataFrame(rows, columns=columns)
+
+
+STATISTICS: Mapping[str, Callable[[Results], pd.DataFrame]] = {
+    "success": success,
+    "scores": scores,
+    "aggregates": aggregates,
+    "improvement": improvement,
+    "profiles": profiles,
+    "sample_efficiency": sample_efficiency,
+    "calibration": calibration,
+    "practice": practice,
+    "cost": cost,
+}
+
+
+def compute(results: Results) -> dict[str, pd.DataFrame]:
+    """All statistics of an experiment, by name."""
+    return {name: function(results) for name, function in STATISTICS.items()}
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Write each statistic as CSV, rounded to six digits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+
+
+def load(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the statistics that `write` wrote."""
+    frames = {}
+    for name in STATISTICS:
+        path = folder / f"{name}.csv"
+        if not path.is_file():
+            raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
+        frames[name] = pd.read_csv(path, dtype={"goal_space": str})
+    return frames

@@ -1,0 +1,21 @@
+import pytest
+
+from analysis import summaries, tables
+from tests.analysis import synthetic
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Run folders of four samplers and two seeds."""
+    root = tmp_path_factory.mktemp("runs")
+    return synthetic.write_runs(root, synthetic.experiment(), episodes=8_000)
+
+
+@pytest.fixture(scope="session")
+def results(runs):
+    return tables.combine(runs, synthetic.experiment())
+
+
+@pytest.fixture(scope="session")
+def statistics(results):
+    return summaries.compute(results)

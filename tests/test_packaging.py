@@ -1,0 +1,148 @@
+"""The pins agree with each other; no tracked file unpickles or names the machine it came from."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+UNPICKLING_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+UNPICKLING_CALLS = {"torch.load", "torch.save"}
+UNPICKLING_METHODS = {"read_pickle", "to_pickle"}
+
+
+def canonical(name: str) -> str:
+    """Package names compare without case, and with - for _ and . (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    """`name==version` lines to {name: version}; any other line fails the test."""
+    matches = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines]
+    assert all(matches), [line for line, match in zip(lines, matches, strict=True) if not match]
+    return {canonical(match[1]): match[2] for match in matches}
+
+
+def requirements() -> dict[str, str]:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return pins([line for line in lines if not line.startswith("#")])
+
+
+def conda_environment() -> tuple[list[str], dict[str, str]]:
+    """What conda installs, and what pip installs after it."""
+    *conda, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    return conda, pins(with_pip["pip"])
+
+
+def direct_dependencies() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    return [canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in wanted]
+
+
+def tracked_files() -> list[Path]:
+    """Tracked files, and untracked ones that git would not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [path for line in listing.stdout.splitlines() if (path := ROOT / line).is_file()]
+
+
+def python_sources() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix == ".py"]
+
+
+def imports(source: str) -> list[str]:
+    """Modules that `source` imports, relative imports aside."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+    return found
+
+
+def unpickling(source: str) -> list[str]:
+    """Imports and calls in `source` that write or read pickles."""
+    found = [name for name in imports(source) if name.split(".")[0] in UNPICKLING_MODULES]
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        called = ast.unparse(call.func)
+        if called in UNPICKLING_CALLS or called.split(".")[-1] in UNPICKLING_METHODS:
+            found.append(f"{called}()")
+        if any(keyword.arg == "allow_pickle" for keyword in call.keywords):
+            found.append(f"{called}(allow_pickle)")
+    return found
+
+
+def test_conda_environment_has_the_pins_of_requirements() -> None:
+    conda, with_pip = conda_environment()
+    assert conda == ["python=3.11", "pip"]
+    assert with_pip == requirements()
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    assert set(direct_dependencies()) <= requirements().keys()
+
+
+def test_every_imported_package_is_a_direct_dependency() -> None:
+    own = {"magellan", "analysis", "benchmarks", "tests"}
+    imported = {name for path in python_sources() for name in imports(path.read_text())}
+    packages = packages_distributions()
+    third_party = {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
+    needed = {canonical(packages[name][0]) for name in third_party}
+    assert needed <= set(direct_dependencies())
+
+
+def test_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    package = re.search(r'__version__ = "(.+)"', (ROOT / "magellan/__init__.py").read_text())[1]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+    assert version == package == citation
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_no_file_carries_a_path_of_the_machine_it_was_written_on() -> None:
+    roots = [f"/{name}/".encode() for name in ("root", "work")]
+    carriers = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if any(root in path.read_bytes() for root in roots)
+    ]
+    assert carriers == []
+
+
+def test_nothing_is_pickled() -> None:
+    found = {str(path.relative_to(ROOT)): unpickling(path.read_text()) for path in python_sources()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import numpy, pickle as p",
+        "from pickle import loads",
+        "from joblib.parallel import Parallel",
+        "import torch\ntorch.load(path, weights_only=True)",
+        "torch.save(model, path)",
+        "np.load(path, allow_pickle=True)",
+        "pd.read_pickle(path)",
+        "frame.to_pickle(path)",
+    ],
+)
+def test_the_scan_for_pickle_sees(source: str) -> None:
+    assert unpickling(source)
+
+
+def test_the_scan_for_pickle_lets_pass() -> None:
+    assert unpickling("from safetensors.torch import load\nnp.load(path)\nmodel.load(x)") == []

@@ -1,0 +1,74 @@
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.analysis import synthetic
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("Snakefile", "workflow", "profiles", "config", "analysis", "magellan", "environment.yml")
+
+
+# Stands in for config/laptop.yaml, so that no test depends on how long the default experiment is.
+SMALL_DEFAULT = f"""
+experiment: laptop
+preset: laptop
+samplers: [random, online, ek_online, magellan]
+goal_spaces: [{synthetic.GOAL_SPACE}]
+seeds: [0, 1]
+"""
+
+
+class Project:
+    """A copy of the checkout in which a test may run and edit things."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
+        for part in PARTS:
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, folder / part, ignore=skipped)
+            else:
+                shutil.copy(ROOT / part, folder / part)
+        (folder / "config/laptop.yaml").write_text(SMALL_DEFAULT)
+
+    def __truediv__(self, path: str) -> Path:
+        return self.folder / path
+
+    def snakemake(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess:
+        """Run it as a user would, with stdout and stderr together in `stdout`."""
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+        )
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """Number of jobs per rule that a dry run announces; empty when nothing is to be done."""
+        done = self.snakemake("-n", *arguments)
+        assert done.returncode == 0, done.stdout
+        _, _, table = done.stdout.partition("Job stats:")
+        rows = re.findall(r"^(\w+) +(\d+)$", table, flags=re.MULTILINE)
+        return {rule: int(count) for rule, count in rows if rule not in ("total", "all")}
+
+    def write_runs(self, **declared) -> None:
+        """Finished runs of the default experiment, with made-up numbers."""
+        experiment = synthetic.experiment(**declared)
+        synthetic.write_runs(self / "results/laptop/runs", experiment, episodes=4_000)
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_project(tmp_path_factory):
+    """For tests that only look."""
+    return Project(tmp_path_factory.mktemp("project"))

@@ -1,0 +1,104 @@
+"""From finished (made-up) runs to figures, the reference results, and what an edit makes anew."""
+
+import hashlib
+import os
+import time
+
+import pytest
+
+from analysis.figures import FIGURES
+from tests.workflow.conftest import Project
+
+DRAWN = {f"draw_{name}": 1 for name in FIGURES}
+SPACE = "1000-400-200-100-50"
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in folder.iterdir()}
+
+
+def edit(path):
+    """Change a file's content and make sure that its time is later than that of any output."""
+    path.write_text(path.read_text() + "\n# edited\n")
+    later = time.time() + 5
+    os.utime(path, (later, later))
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory):
+    """A project whose default experiment has been analysed; few resamples, to be quick."""
+    project = Project(tmp_path_factory.mktemp("project"))
+    with (project / "config/laptop.yaml").open("a") as file:
+        file.write("analysis:\n  bootstrap_repetitions: 100\n")
+    project.write_runs()
+    done = project.snakemake()
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+def test_finished_runs_become_tables_statistics_and_figures(analysed):
+    assert analysed.planned() == {}
+    figures = {path.name for path in (analysed / f"results/laptop/figures/{SPACE}").iterdir()}
+    assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
+        "numbers.html"
+    }
+
+
+EDITS = {
+    "analysis/figures/practice.py": {"draw_practice": 1},
+    "analysis/figures/style.py": DRAWN,
+    "analysis/statistics.py": {"statistics": 1, "numbers": 1, **DRAWN},
+    "analysis/tables.py": {"combine": 1, "statistics": 1, "numbers": 1, **DRAWN},
+    "magellan/training/loop.py": {},
+    "magellan/littlezoo/world.py": {},
+}
+
+
+@pytest.mark.parametrize("path", EDITS)
+def test_an_edit_makes_anew_what_depends_on_it_and_never_trains(analysed, path):
+    original, times = (analysed / path).read_bytes(), os.stat(analysed / path)
+    edit(analysed / path)
+    try:
+        assert analysed.planned() == EDITS[path]
+    finally:
+        (analysed / path).write_bytes(original)
+        os.utime(analysed / path, (times.st_atime, times.st_mtime))
+
+
+def test_another_seed_trains_only_the_new_runs(analysed):
+    planned = analysed.planned("--config", "seeds=[0,1,2]")
+    assert planned["train"] == 4
+    assert planned["combine"] == 1
+
+
+def test_reference_results_are_redrawn_from_tables_alone(analysed):
+    # After `adopt` neither runs nor tables of the experiment are needed, as in a fresh clone.
+    done = analysed.snakemake("adopt")
+    assert done.returncode == 0, done.stdout
+    (analysed / "results/laptop").rename(analysed / "results/away")
+    try:
+        assert "train" not in analysed.planned("figures")
+        assert analysed.planned("figures")["draw_calibration"] == 1
+        done = analysed.snakemake("figures")
+        assert done.returncode == 0, done.stdout
+    finally:
+        (analysed / "results/away").rename(analysed / "results/laptop")
+    for part in ("tables", "statistics", f"figures/{SPACE}"):
+        assert digests(analysed / f"results/reference/{part}") == digests(
+            analysed / f"results/laptop/{part}"
+        )
+
+
+def test_a_tables_folder_with_a_missing_seed_is_one_clear_line(analysed):
+    path = analysed / "results/laptop/tables/evaluation.csv"
+    original = path.read_text()
+    kept = [line for line in original.splitlines() if not line.startswith(f"online,{SPACE},1,")]
+    path.write_text("\n".join(kept) + "\n")
+    try:
+        done = analysed.snakemake("--forcerun", "statistics", "--until", "statistics")
+    finally:
+        path.write_text(original)
+    assert done.returncode != 0
+    errors = [line.strip() for line in done.stdout.splitlines() if "error: " in line]
+    assert any("'online'" in line and "seed 1" in line for line in errors), done.stdout
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,154 @@
+"""What Snakemake would do, and what it refuses; nothing is run here."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analysis.figures import FIGURES
+from analysis.summaries import STATISTICS
+from analysis.tables import TABLES
+from magellan.config import load_experiment
+from tests.workflow.conftest import ROOT
+
+DRAWN = {f"draw_{name}": 1 for name in FIGURES}
+
+
+def snakefmt():
+    return Path(sys.executable).with_name("snakefmt")
+
+
+def test_the_workflow_is_free_of_lint(shared_project):
+    done = shared_project.snakemake("--lint")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(not snakefmt().exists(), reason="snakefmt is not installed")
+def test_the_workflow_is_formatted():
+    done = subprocess.run(
+        [snakefmt(), "--check", "Snakefile", "workflow"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
+    default = (ROOT / "config/laptop.yaml").read_text()
+    (project / "config/laptop.yaml").write_text(default)
+    experiment = load_experiment(yaml.safe_load(default))
+    runs = len(experiment.samplers) * len(experiment.goal_spaces) * len(experiment.seeds)
+    done = project.snakemake("-n")
+    assert "profiles/default" in done.stdout
+    assert project.planned() == {
+        "train": runs,
+        "combine": 1,
+        "statistics": 1,
+        "numbers": 1,
+        **DRAWN,
+    }
+
+
+def test_the_grid_is_sampler_times_goal_space_times_seed(shared_project):
+    planned = shared_project.planned(
+        "--config", "samplers=[random,online]", "goal_spaces=['500','2500']", "seeds=[0,1,2]"
+    )
+    assert planned["train"] == 12
+    assert planned["draw_practice"] == 2
+    assert "draw_calibration" not in planned
+    assert "draw_improvement" not in planned
+
+
+def test_another_config_file_stands_alone(project):
+    # A key that only the default file has must not leak into another experiment.
+    with (project / "config/laptop.yaml").open("a") as file:
+        file.write("overrides:\n  budget:\n    episodes: 123456\n")
+    (project / "mine.yaml").write_text("experiment: mine\nsamplers: [random]\n")
+    done = project.snakemake("-n", "-p", "--configfile", "mine.yaml")
+    assert done.returncode == 0, done.stdout
+    assert "results/mine/runs/random" in done.stdout
+    assert "123456" not in done.stdout
+    assert project.planned("--configfile", "mine.yaml")["train"] == 2
+    assert "budget.episodes=123456" in project.snakemake("-n", "-p").stdout
+
+
+def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
+    summary = shared_project.snakemake("--summary").stdout
+    files = {line.partition("\t")[0] for line in summary.splitlines()}
+    wanted = {
+        path for path in files if re.match("results/laptop/(tables|statistics|figures)", path)
+    }
+    expected = {f"results/laptop/tables/{name}.csv" for name in TABLES}
+    expected |= {"results/laptop/tables/manifest.json"}
+    expected |= {f"results/laptop/statistics/{name}.csv" for name in STATISTICS}
+    assert expected <= wanted
+    figures = {Path(path).name for path in wanted - expected}
+    assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
+        "numbers.html"
+    }
+
+
+def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
+    for name in FIGURES:
+        text = (ROOT / f"workflow/report/{name}.rst").read_text()
+        assert "n = {{ snakemake.params.facts" in text, name
+        assert "interval" in text, name
+
+
+BAD = {
+    "unknown sampler": (("samplers=[random,best]",), ("samplers", "best", "magellan")),
+    "unknown goal space": (("goal_spaces=['25x']",), ("25x",)),
+    "too many carnivore goals": (("goal_spaces=['10-10-10-10-6000']",), ("6000", "5184")),
+    "negative seed": (("seeds=[0,-1]",), ("seeds", "-1")),
+    "duplicate seed": (("seeds=[3,3]",), ("seeds", "3", "twice")),
+    "no seed": (("seeds=[]",), ("seeds",)),
+    "unknown key": (("sedes=[0]",), ("sedes", "seeds")),
+    "unknown override": (("overrides={agent: {gama: 0.5}}",), ("agent.gama",)),
+    "override out of range": (("overrides={agent: {gamma: 2}}",), ("gamma", "2")),
+    "override of the grid": (("overrides={seed: 5}",), ("overrides", "seed")),
+    "unknown preset": (("preset=big",), ("big", "laptop")),
+    "missing backbone": (("overrides={backbone: {model: nowhere}}",), ("nowhere",)),
+    "reserved name": (("experiment=reference",), ("reference",)),
+    "results below a file": (("results=Snakefile/x",), ("results", "not a folder")),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_configuration_is_one_clear_line_before_any_job(shared_project, case):
+    settings, words = BAD[case]
+    done = shared_project.snakemake("--config", *settings)
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert all(word in errors[0] for word in words), errors[0]
+    assert "Traceback" not in done.stdout
+    assert "Job stats" not in done.stdout
+    assert not (shared_project / "results").exists()
+
+
+def test_malformed_yaml_is_named_with_its_line(project):
+    (project / "config/laptop.yaml").write_text(
+        "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"
+    )
+    done = project.snakemake("-n")
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert "config/laptop.yaml" in errors[0]
+    assert "line 3" in errors[0]
+    # With --configfile it is Snakemake that reads the file, before the workflow does.
+    shutil.copy(project / "config/laptop.yaml", project / "mine.yaml")
+    done = project.snakemake("-n", "--configfile", "mine.yaml")
+    assert done.returncode != 0
+    assert "not valid JSON or YAML" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_without_reference_results_the_target_says_how_to_make_them(shared_project):
+    done = shared_project.snakemake("-n", "figures")
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert "snakemake adopt" in errors[0]

@@ -1,0 +1,115 @@
+"""Training jobs: a failure among them, and the smoke experiment from nothing to a report."""
+
+import base64
+import json
+import re
+
+import pytest
+
+from analysis.figures import FIGURES
+from tests.analysis import synthetic
+from tests.workflow.conftest import Project
+
+# Stands in for the trainer: takes a finished run from a shelf, or fails like one that breaks down
+# after its first checkpoint.
+STAND_IN = """
+import shutil
+import sys
+from pathlib import Path
+
+
+def train(config, output, resume, progress):
+    output.mkdir(parents=True, exist_ok=True)
+    name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
+    print(f"{name}: half way, resume {resume}", file=sys.stderr, flush=True)
+    (output / "checkpoint").write_text(name)
+    if Path("broken").exists() and name == Path("broken").read_text():
+        raise RuntimeError("out of luck")
+    shutil.copytree(Path("shelf") / name, output, dirs_exist_ok=True)
+"""
+
+
+def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
+    (project / "magellan/training/__init__.py").write_text("")
+    (project / "magellan/training/run.py").write_text(STAND_IN)
+    experiment = synthetic.experiment(samplers=("random", "online"))
+    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
+    (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
+    settings = ("--config", "samplers=[random,online]")
+    done = project.snakemake(*settings)
+    assert done.returncode != 0
+    runs = project / "results/laptop/runs"
+    assert len(list(runs.rglob("manifest.json"))) == 3
+    broken = runs / "online" / synthetic.GOAL_SPACE / "seed1"
+    assert [path.name for path in broken.iterdir()] == ["checkpoint"]
+    # Progress reaches the person who watches, and the log keeps it with the reason.
+    assert f"random/{synthetic.GOAL_SPACE}/seed0: half way" in done.stdout
+    log = project / f"results/laptop/logs/train/online/{synthetic.GOAL_SPACE}/seed1.log"
+    assert "half way, resume True" in log.read_text()
+    assert "out of luck" in log.read_text()
+    assert "out of luck" in done.stdout
+    (project / "broken").unlink()
+    assert project.planned(*settings)["train"] == 1
+    # Another value in the configuration makes every run anew; so does one in the preset.
+    changed = ("--config", "samplers=[random,online]", "overrides={agent: {gamma: 0.9}}")
+    assert project.planned(*changed)["train"] == 4
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The smoke experiment, run with one call."""
+    project = Project(tmp_path_factory.mktemp("smoke"))
+    done = project.snakemake("--configfile", "config/smoke.yaml")
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
+    manifest = json.loads((smoke / "results/smoke/tables/manifest.json").read_text())
+    assert len(manifest["runs"]) == 8
+    assert {run["status"] for run in manifest["runs"]} == {"complete"}
+    for name in FIGURES:
+        found = list((smoke / "results/smoke/figures").rglob(f"{name}.png"))
+        assert len(found) == 1
+        assert found[0].stat().st_size > 10_000
+    assert smoke.planned("--configfile", "config/smoke.yaml") == {}
+    benchmarks = list((smoke / "results/smoke/benchmarks").rglob("*.tsv"))
+    assert len(benchmarks) == 8
+
+
+def test_changed_code_trains_nothing(smoke):
+    path = smoke / "magellan/training/loop.py"
+    path.write_text(path.read_text() + "\n# edited\n")
+    assert smoke.planned("--configfile", "config/smoke.yaml") == {}
+
+
+def test_the_report_holds_every_figure_with_its_caption(smoke):
+    target = "results/smoke/report.html"
+    done = smoke.snakemake("--configfile", "config/smoke.yaml", "--report", target)
+    assert done.returncode == 0, done.stdout
+    page = (smoke / target).read_text()
+    for name, spec in FIGURES.items():
+        picture = next((smoke / "results/smoke/figures").rglob(f"{name}.png")).read_bytes()
+        assert base64.b64encode(picture).decode() in page, name
+        assert spec.label in page
+        assert spec.section in page
+    captions = len(re.findall(r"n = 2 seeds", page))
+    assert captions >= len(FIGURES)
+    assert "snakemake.params" not in page
+    assert "snakemake.wildcards" not in page
+    assert "percentile" in page
+
+
+def test_a_changed_value_trains_again(smoke):
+    overrides = "overrides={agent: {gamma: 0.9}}"
+    planned = smoke.planned("--configfile", "config/smoke.yaml", "--config", overrides)
+    assert planned["train"] == 8
+    # The checkpoint of the old configuration must not stand in the way.
+    one = ("samplers=[random]", "seeds=[0]", overrides)
+    done = smoke.snakemake(
+        "--configfile", "config/smoke.yaml", "--config", *one, "--until", "train"
+    )
+    assert done.returncode == 0, done.stdout
+    assert "the configuration has changed" in done.stdout
+    (manifest,) = (smoke / "results/smoke/runs/random").rglob("seed0/manifest.json")
+    assert json.loads(manifest.read_text())["config"]["agent"]["gamma"] == 0.9

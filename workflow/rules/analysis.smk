@@ -1,0 +1,87 @@
+# From combined tables to statistics and figures. {folder} is either the folder of the configured
+# experiment or that of the committed reference results: the same rules serve both. The analysis
+# code is an input, so that editing it redraws what depends on it and trains nothing.
+
+
+rule statistics:
+    input:
+        tables=tables_in("{folder}"),
+        code=["analysis/statistics.py", "analysis/summaries.py"],
+    output:
+        statistics_in("{folder}"),
+    log:
+        "{folder}/logs/statistics.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tables=lambda wildcards: f"{wildcards.folder}/tables",
+        folder=lambda wildcards: f"{wildcards.folder}/statistics",
+    message:
+        "statistics of {wildcards.folder}"
+    shell:
+        "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
+
+
+rule numbers:
+    input:
+        tables=tables_in("{folder}"),
+        statistics=statistics_in("{folder}"),
+        code="analysis/summary.py",
+    output:
+        page=report(
+            "{folder}/figures/{goal_space}/numbers.html",
+            caption="../report/numbers.rst",
+            category="1. Success",
+            labels={"Figure": "Success in numbers", "Goal space": "{goal_space}"},
+        ),
+    log:
+        "{folder}/logs/figures/{goal_space}/numbers.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tables=lambda wildcards: f"{wildcards.folder}/tables",
+        statistics=lambda wildcards: f"{wildcards.folder}/statistics",
+        facts=facts,
+    message:
+        "numbers of {wildcards.folder}, {wildcards.goal_space}"
+    shell:
+        "python -m analysis summary --tables {params.tables:q} --statistics {params.statistics:q} "
+        "--goal-space {wildcards.goal_space} --html {output.page:q} > {log:q} 2>&1"
+
+
+for figure, spec in FIGURES.items():
+
+    rule:
+        name:
+            f"draw_{figure}"
+        input:
+            tables=tables_in("{folder}"),
+            statistics=statistics_in("{folder}"),
+            code=["analysis/figures/style.py", f"analysis/figures/{figure}.py"],
+        output:
+            png=report(
+                f"{{folder}}/figures/{{goal_space}}/{figure}.png",
+                caption=f"../report/{figure}.rst",
+                category=spec.section,
+                labels={"Figure": spec.label, "Goal space": "{goal_space}"},
+            ),
+            pdf=f"{{folder}}/figures/{{goal_space}}/{figure}.pdf",
+        log:
+            f"{{folder}}/logs/figures/{{goal_space}}/{figure}.log",
+        localrule: True
+        conda:
+            "../../environment.yml"
+        params:
+            figure=figure,
+            tables=lambda wildcards: f"{wildcards.folder}/tables",
+            statistics=lambda wildcards: f"{wildcards.folder}/statistics",
+            stem=subpath(output.png, strip_suffix=".png"),
+            facts=facts,
+        message:
+            "draw {params.figure} of {wildcards.folder}, {wildcards.goal_space}"
+        shell:
+            "python -m analysis figure {params.figure} --tables {params.tables:q} "
+            "--statistics {params.statistics:q} --goal-space {wildcards.goal_space} "
+            "--stem {params.stem:q} > {log:q} 2>&1"

@@ -1,0 +1,27 @@
+# The committed reference results.
+
+
+# Redraw the reference figures from the reference tables; trains nothing.
+rule figures:
+    input:
+        reference_figures,
+    localrule: True
+
+
+# Make the tables of the configured experiment the reference. It has no output on purpose: nothing
+# may overwrite committed results, or train for them, unless it is asked for by name.
+rule adopt:
+    input:
+        tables=tables_in(FOLDER),
+    log:
+        f"{FOLDER}/logs/adopt.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        source=lambda wildcards: FOLDER,
+        target=REFERENCE,
+    message:
+        "copy the tables of {params.source} to {params.target}"
+    shell:
+        "python -m analysis adopt {params.source:q} {params.target:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,77 @@
+# One job per run. Its outputs are the tables and the manifest, which a run writes at its very end;
+# checkpoints lie beside them undeclared, so that Snakemake never deletes them and a run that was
+# stopped goes on where it was. A run that fails leaves the others alone (profile: keep-going).
+
+
+rule train:
+    output:
+        manifest=f"{FOLDER}/runs/{{sampler}}/{{goal_space}}/seed{{seed}}/manifest.json",
+        tables=expand(
+            "{folder}/runs/{{sampler}}/{{goal_space}}/seed{{seed}}/{table}",
+            folder=FOLDER,
+            table=RUN_FILES[:-1],
+        ),
+    log:
+        f"{FOLDER}/logs/train/{{sampler}}/{{goal_space}}/seed{{seed}}.log",
+    benchmark:
+        f"{FOLDER}/benchmarks/train/{{sampler}}/{{goal_space}}/seed{{seed}}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=RUNTIME_MINUTES[EXPERIMENT.preset],
+    params:
+        folder=subpath(output.manifest, parent=True),
+        preset=EXPERIMENT.preset,
+        overrides=override_arguments(EXPERIMENT),
+        fingerprint=fingerprint,
+        set_aside="workflow/scripts/set_aside_stale_checkpoint.py",
+    message:
+        "train {wildcards.sampler} on {wildcards.goal_space}, seed {wildcards.seed}"
+    shell:
+        # tee: progress reaches both the log and the person who watches; pipefail keeps the status.
+        "set -o pipefail; "
+        "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
+        "{{ python {params.set_aside:q} {params.folder:q} {params.fingerprint}; "
+        "python -m magellan train --sampler {wildcards.sampler} --goal-space {wildcards.goal_space} "
+        "--seed {wildcards.seed} --preset {params.preset} {params.overrides:q} "
+        "--output {params.folder:q} --resume --threads {threads} --progress lines "
+        "; }} 2>&1 | tee {log:q} >&2"
+
+
+rule combine:
+    input:
+        manifests=expand(
+            "{folder}/runs/{sampler}/{goal_space}/seed{seed}/manifest.json",
+            folder=FOLDER,
+            sampler=EXPERIMENT.samplers,
+            goal_space=EXPERIMENT.goal_spaces,
+            seed=EXPERIMENT.seeds,
+        ),
+        tables=expand(
+            "{folder}/runs/{sampler}/{goal_space}/seed{seed}/{table}",
+            folder=FOLDER,
+            sampler=EXPERIMENT.samplers,
+            goal_space=EXPERIMENT.goal_spaces,
+            seed=EXPERIMENT.seeds,
+            table=RUN_FILES[:-1],
+        ),
+        code="analysis/tables.py",
+    output:
+        manifest=f"{FOLDER}/tables/manifest.json",
+        tables=expand("{folder}/tables/{table}", folder=FOLDER, table=RUN_FILES[:-1]),
+    log:
+        f"{FOLDER}/logs/combine.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        experiment=json.dumps(EXPERIMENT.model_dump(mode="json"), sort_keys=True),
+        runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
+        folder=subpath(output.manifest, parent=True),
+    message:
+        "combine the tables of {EXPERIMENT.experiment}"
+    shell:
+        "python -m analysis combine --experiment {params.experiment:q} "
+        "--output {params.folder:q} {params.runs:q} > {log:q} 2>&1"

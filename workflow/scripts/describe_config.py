@@ -1,0 +1,118 @@
+"""Writes the tables of config/README.md from the typed configuration; takes no arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from magellan.config import PRESETS, RunConfig, experiment_schema, resolve_run  # noqa: E402
+
+README = ROOT / "config" / "README.md"
+BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
+# Given by the grid, not by the overrides.
+GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads")
+LIMITS = {
+    "minimum": ">= {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "<= {}",
+    "exclusiveMaximum": "< {}",
+}
+
+
+def main() -> None:
+    """Put fresh tables between the markers of the README."""
+    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def updated(text: str) -> str:
+    """The README with its tables made anew."""
+    for name, table in (("experiment", experiment_table()), ("run", run_tables())):
+        begin, end = BEGIN.format(name=name), END.format(name=name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    return text
+
+
+def experiment_table() -> str:
+    """Keys of an experiment file: allowed values, default, meaning."""
+    schema = experiment_schema()
+    rows = [
+        (f"`{key}`", allowed(rule, schema), _value(default), rule.get("description", ""))
+        for key, rule, default in _leaves(schema, schema, "")
+    ]
+    return _table(("key", "allowed", "default", "meaning"), rows)
+
+
+def run_tables() -> str:
+    """Keys that `overrides` may hold, by section, with the value in each preset."""
+    schema = RunConfig.model_json_schema()
+    presets = {name: resolve_run(name, []).model_dump(mode="json") for name in PRESETS}
+    parts = []
+    for section, reference in schema["properties"].items():
+        if section in GRID_KEYS:
+            continue
+        rules = _resolve(reference, schema)
+        rows = [
+            (
+                f"`{key}`",
+                allowed(_resolve(rule, schema), schema),
+                *(_value(values[section][key]) for values in presets.values()),
+                rule.get("description", ""),
+            )
+            for key, rule in rules["properties"].items()
+        ]
+        header = ("key", "allowed", *presets, "meaning")
+        parts.append(f"`{section}`: {rules.get('description', '')}\n\n{_table(header, rows)}")
+    return "\n\n".join(parts)
+
+
+def _leaves(rules: dict, schema: dict, prefix: str) -> Iterator[tuple[str, dict, Any]]:
+    for key, rule in rules["properties"].items():
+        inner = _resolve(rule, schema)
+        if "properties" in inner:
+            yield from _leaves(inner, schema, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner, rule.get("default")
+
+
+def _resolve(rule: dict, schema: dict) -> dict:
+    if "$ref" not in rule:
+        return rule
+    return {**schema["$defs"][rule["$ref"].rsplit("/", 1)[-1]], **rule}
+
+
+def allowed(rule: dict, schema: dict) -> str:
+    """What a schema rule allows, in words."""
+    if "enum" in rule:
+        return ", ".join(f"`{value}`" for value in rule["enum"])
+    if rule.get("type") == "array":
+        items = allowed(rule["items"], schema) if isinstance(rule.get("items"), dict) else "values"
+        return f"list of: {items}"
+    limits = [text.format(f"{rule[key]:g}") for key, text in LIMITS.items() if key in rule]
+    names = {"object": "mapping", "string": "text", "boolean": "true, false"}
+    kind = names.get(rule.get("type", ""), rule.get("type", "any"))
+    return " ".join([kind, ", ".join(limits)]).strip()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(str(item) for item in value)}]"
+    return "" if value is None else f"{value}"
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from magellan.agent.packing import PackedState
+from magellan.config import resolve_run
 from magellan.training.collect import uniform
+from magellan.training.loop import Trainer
 from magellan.training.randomness import STREAMS, choose, streams
 
 
@@ -34,3 +36,16 @@ def test_streams_are_named_and_independent(name):
     assert not np.array_equal(draws, other[name].random(4))
     for sibling in set(STREAMS) - {name}:
         assert not np.array_equal(draws, first[sibling].random(4))
+
+
+def test_random_steps_do_not_ask_the_policy(monkeypatch):
+    layer = {"goal_space": "40-20-10-5-5", "agent": {"random_steps": 32}}
+    trainer = Trainer(resolve_run("smoke", [layer]))
+    asked = []
+    policy = trainer.agent.probabilities
+    monkeypatch.setattr(
+        trainer.agent, "probabilities", lambda states: asked.append(trainer.steps) or policy(states)
+    )
+    for _ in range(8):
+        trainer._collect()
+    assert asked == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]

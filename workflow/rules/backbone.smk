@@ -33,7 +33,7 @@ rule backbone:
         f"{BACKBONE}/benchmarks/build.tsv"
     conda:
         "../../environment.yml"
-    threads: 2
+    threads: 1  # one thread: the same model to the last bit
     resources:
         mem_mb=4000,
         runtime=30,

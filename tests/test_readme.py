@@ -1,0 +1,57 @@
+"""Numbers in the README are those of the committed reference results."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis import summaries, summary, tables
+from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "results" / "reference"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return tables.load(REFERENCE / "tables")
+
+
+def test_tables_are_those_of_the_summary(results):
+    text = summary.to_markdown(results, summaries.load(REFERENCE / "statistics"))
+    between = re.search("<!-- begin: results -->\n(.*)<!-- end: results -->", README, re.DOTALL)
+    assert between is not None
+    assert between.group(1).strip() == text.strip()
+
+
+def test_statistics_are_those_of_the_tables(results):
+    fresh = summaries.compute(results)
+    for name, committed in summaries.load(REFERENCE / "statistics").items():
+        assert fresh[name].round(6).astype(str).equals(committed.round(6).astype(str)), name
+
+
+def test_reference_is_the_default_experiment(results):
+    experiment = load_experiment(read_yaml(ROOT / "config" / "laptop.yaml"))
+    assert results.manifest["experiment"] == experiment.model_dump(mode="json")
+    for run in results.manifest["runs"]:
+        named = {key: run[key] for key in ("sampler", "goal_space", "seed")}
+        config = resolve_run(experiment.preset, [experiment.overrides, named])
+        assert run["config_hash"] == config_hash(config)
+
+
+def test_pictures_and_files_exist():
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert len(links) > 10
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert missing == []
+
+
+def test_expert_buckets_master_growing_plants(results):
+    """What the default experiment must show to be of use: learning is visible."""
+    evaluation = results.table("evaluation", sampler="ek_online")
+    final = evaluation[evaluation["episode"] == evaluation["episode"].max()]
+    plants = final[(final["category"] == "grow_plant") & (final["split"] == "train")]
+    assert plants["success"].mean() >= 0.8
+    assert json.loads((REFERENCE / "tables" / "manifest.json").read_text())["runs"]

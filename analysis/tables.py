@@ -20,6 +20,7 @@ import pandas as pd
 
 from magellan.errors import InputError
 from magellan.littlezoo.goals import CATEGORIES
+from magellan.training.record import COLUMNS
 
 SPLITS = ("train", "unseen")
 FEASIBLE = CATEGORIES[1:]
@@ -40,42 +41,14 @@ class TableSpec:
 
 
 TABLES: Mapping[str, TableSpec] = {
-    "evaluation": TableSpec(
-        ("update", "step", "episode", "split", "category", "n", "success"),
-        ("episode", "split", "category"),
-        ("success",),
-    ),
+    "evaluation": TableSpec(COLUMNS["evaluation"], ("episode", "split", "category"), ("success",)),
     "competence": TableSpec(
-        (
-            "update",
-            "step",
-            "episode",
-            "split",
-            "category",
-            "n",
-            "competence",
-            "delayed_competence",
-            "learning_progress",
-        ),
+        COLUMNS["competence"],
         ("episode", "split", "category"),
         ("competence", "delayed_competence", "learning_progress"),
     ),
-    "practice": TableSpec(("episode", "category", "n", "successes"), ("episode", "category")),
-    "training": TableSpec(
-        (
-            "update",
-            "step",
-            "episode",
-            "critic_loss",
-            "actor_loss",
-            "entropy",
-            "temperature",
-            "competence_loss",
-            "epsilon",
-        ),
-        ("update",),
-        complete=False,
-    ),
+    "practice": TableSpec(COLUMNS["practice"], ("episode", "category")),
+    "training": TableSpec(COLUMNS["training"], ("update",), complete=False),
 }
 
 TEXT_COLUMNS = ("sampler", "goal_space", "split", "category")

@@ -12,6 +12,7 @@ import pytest
 
 from magellan.config import RunConfig, resolve_run
 from magellan.errors import InputError
+from magellan.training.loop import Trainer
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
 
@@ -127,3 +128,20 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed, tmp_path):
     train(config(), tmp_path, resume=False, progress="none")
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed
+
+
+def test_state_before_the_first_update_is_kept_too():
+    """Episodes that ended while the replay was still filling reach the sampler's first update."""
+    layer = {"agent": {"batch_size": 500, "replay_capacity": 500}, "goal_space": SPACE}
+    trainers = [Trainer(resolve_run("smoke", [{**layer, "sampler": "online"}])) for _ in range(2)]
+    for _ in range(6):
+        trainers[0].advance()
+    assert trainers[0].updates == 0
+    trainers[1].load_state_dict(trainers[0].state_dict())
+    for trainer in trainers:
+        while trainer.updates < 2:
+            trainer.advance()
+    assert trainers[0].record.tables == trainers[1].record.tables
+    windows = [trainer.sampler.estimator.state_dict() for trainer in trainers]
+    assert str(windows[0]) == str(windows[1])
+    assert trainers[0].episodes == trainers[1].episodes > 6

@@ -111,7 +111,8 @@ BAD = {
     "unknown preset": (("preset=big",), ("big", "laptop")),
     "missing backbone": (("overrides={backbone: {model: nowhere}}",), ("nowhere",)),
     "reserved name": (("experiment=reference",), ("reference",)),
-    "results below a file": (("results=Snakefile/x",), ("results", "not a folder")),
+    "results below a file": (("results=Snakefile/x",), ("results", "Not a directory")),
+    "results where nothing can be made": (("results=/proc/x",), ("results", "cannot be written")),
 }
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 from analysis.figures import FIGURES, applicable
@@ -76,14 +77,15 @@ def experiment_folder(experiment):
 
 
 def check_writable(folder):
-    """Stop if the results folder neither can be written nor made."""
+    """Stop if the results folder can neither be written nor made, by trying to."""
     place = Path(folder).absolute()
     while not place.exists():
         place = place.parent
-    if not place.is_dir():
-        stop(f"results: {folder!r} cannot be made: {place} is not a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        stop(f"results: {folder!r} cannot be written: no permission in {place}")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        stop(f"results: {folder!r} cannot be written: {place}: {error.strerror}")
 
 
 def tables_in(folder):

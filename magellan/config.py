@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from magellan.errors import InputError
 
+SamplerName = Literal["random", "online", "ek_online", "magellan"]
 Validated = typing.TypeVar("Validated", bound=BaseModel)
 
 
@@ -174,9 +175,7 @@ class BudgetConfig(Section):
 class RunConfig(Section):
     """One training run."""
 
-    sampler: Literal["random", "online", "ek_online", "magellan"] = Field(
-        "magellan", description="Goal sampler."
-    )
+    sampler: SamplerName = Field("magellan", description="Goal sampler.")
     goal_space: str = Field(
         "25k",
         description="25k, 50k, 100k, a smaller size in the same proportions, or a mix such as "
@@ -214,7 +213,7 @@ class ExperimentConfig(Section):
     )
     results: str = Field("results", description="Folder that holds the experiments.")
     preset: str = Field("laptop", description="Preset of every run: smoke, laptop or paper.")
-    samplers: list[Literal["random", "online", "ek_online", "magellan"]] = Field(
+    samplers: list[SamplerName] = Field(
         ["random", "online", "ek_online", "magellan"],
         min_length=1,
         description="Samplers to compare.",
@@ -446,4 +445,4 @@ def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:
 
 def sampler_names() -> tuple[str, ...]:
     """Names that `sampler` accepts, from the schema itself."""
-    return typing.get_args(RunConfig.model_fields["sampler"].annotation)
+    return typing.get_args(SamplerName)

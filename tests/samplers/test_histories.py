@@ -7,7 +7,7 @@ import pytest
 
 from magellan.competence import CompetenceEstimator
 from magellan.errors import InputError
-from magellan.samplers import SamplerSettings, make_sampler
+from magellan.samplers import SAMPLERS, SamplerSettings, make_sampler
 from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
@@ -177,5 +177,5 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
 def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str) -> None:
     with pytest.raises(InputError) as error:
         make_sampler(name, TEN_GOALS, np.random.default_rng(0))
-    allowed = "random, online, ek_online, magellan"
+    allowed = ", ".join(SAMPLERS)
     assert str(error.value) == f"sampler: {name!r} is unknown; allowed are {allowed}"

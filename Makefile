@@ -1,6 +1,7 @@
 # make            set up .venv from the pins, run the default experiment, write results/laptop/report.html
 # make test       set up .venv, run the tests
 # make figures    redraw the figures of results/reference from its tables, no training
+# make bench      time this code beside the released code, write results/bench (6 minutes, one core)
 # make lint       formatting, types, workflow
 # make backbone   rebuild the embedded language model, in results/backbone
 # make clean      remove caches (never results)
@@ -12,7 +13,7 @@ VENV := .venv
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := report
-.PHONY: report test figures lint backbone clean
+.PHONY: report test figures bench lint backbone clean
 
 report: $(READY)
 	$(VENV)/bin/snakemake
@@ -23,6 +24,9 @@ test: $(READY)
 
 figures: $(READY)
 	$(VENV)/bin/snakemake --forceall figures
+
+bench: $(READY)
+	$(VENV)/bin/python -m magellan bench
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -1,4 +1,4 @@
-"""The command line: train, play, goals, schema, backbone."""
+"""The command line: train, play, goals, schema, backbone, bench."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_play(commands)
     _add_goals(commands)
     _add_backbone(commands)
+    _add_bench(commands)
     schema = commands.add_parser("schema", help="print the JSON schema of an experiment file")
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
@@ -103,6 +104,20 @@ def _add_backbone(commands: Commands) -> None:
     backbone.set_defaults(command=_backbone)
 
 
+def _add_bench(commands: Commands) -> None:
+    bench = commands.add_parser("bench", help="speed of this code beside the released code")
+    bench.add_argument("--quick", action="store_true", help="less than a minute, fewer rows")
+    bench.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="one group of rows: environment, goals, samplers, zoo-mini, t5, or all (the loop on "
+        "all 19.5 million goals); may be repeated",
+    )
+    bench.add_argument("--output", type=Path, default=Path("results/bench"), help="folder")
+    bench.set_defaults(command=_bench)
+
+
 def _train(options: argparse.Namespace) -> None:
     named = {
         "sampler": options.sampler,
@@ -113,14 +128,18 @@ def _train(options: argparse.Namespace) -> None:
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     config = resolve_run(options.preset, [*layers, named])
-    # Libraries read these once, when they are imported.
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = str(config.threads)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    _prepare_libraries(config.threads)
     from magellan.training.run import train
 
     train(config, options.output, options.resume, options.progress)
+
+
+def _prepare_libraries(threads: int) -> None:
+    """Set what libraries read once, when they are imported."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def _play(options: argparse.Namespace) -> None:
@@ -142,6 +161,19 @@ def _backbone(options: argparse.Namespace) -> None:
 
     figures = build(options.wheel, options.output)
     print(json.dumps(figures))
+
+
+def _bench(options: argparse.Namespace) -> None:
+    _prepare_libraries(threads=1)
+    try:
+        from benchmarks.run import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("benchmarks", "benchmarks.run"):
+            raise
+        raise InputError(
+            "bench: the package `benchmarks` is absent; run this in a clone of the repository"
+        ) from None
+    print(run(options.output, options.only, options.quick), end="")
 
 
 def _schema(_: argparse.Namespace) -> None:

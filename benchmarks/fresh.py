@@ -1,0 +1,81 @@
+"""Figures that need a process of their own: start-up and peak memory.
+
+`in_fresh_process` starts this module with what to do and reads one line of JSON from it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from magellan.errors import InputError
+from magellan.littlezoo import GoalSpace, parse_goal_space
+
+SEED = 0
+
+
+def accepted(goal_space: str) -> bool:
+    """Whether this version knows a goal space of this name."""
+    try:
+        parse_goal_space(goal_space)
+    except InputError:
+        return False
+    return True
+
+
+def in_fresh_process(task: str, *arguments: str) -> dict[str, float]:
+    """Run `goals NAME` or `loop NAME ROUNDS` in a new Python process; give its figures."""
+    command = [sys.executable, "-m", "benchmarks.fresh", task, *arguments]
+    root = Path(__file__).resolve().parents[1]
+    finished = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory of this process so far, MB (10^6 bytes)."""
+    try:
+        # ru_maxrss starts at the size of the parent, this one at nothing.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        kib = int(status.split("VmHWM:")[1].split()[0])
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        kib = peak // 1024 if sys.platform == "darwin" else peak
+    return kib * 1024 / 1e6
+
+
+def build_goals(name: str) -> dict[str, float]:
+    """Draw a goal space: seconds and peak memory."""
+    start = time.perf_counter()
+    GoalSpace.named(name, SEED)
+    return {"seconds": time.perf_counter() - start, "peak_mb": peak_memory_mb()}
+
+
+def play_loop(name: str, rounds: int) -> dict[str, float]:
+    """Start a run with `zoo-mini` and advance it: start-up, seconds per update, peak memory."""
+    from benchmarks.models import fill_replay, make_trainer, round_seconds
+
+    start = time.perf_counter()
+    trainer = make_trainer("zoo-mini", name)
+    started = time.perf_counter()
+    fill_replay(trainer)
+    seconds = round_seconds(trainer, rounds)
+    return {
+        "startup_seconds": started - start,
+        "update_seconds": seconds,
+        "peak_mb": peak_memory_mb(),
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Do one task and print its figures."""
+    task, name, *rest = arguments
+    figures = build_goals(name) if task == "goals" else play_loop(name, int(rest[0]))
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

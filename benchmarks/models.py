@@ -1,0 +1,218 @@
+"""Time and arithmetic of everything that runs the language model, with the paper's constants."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks.effort import Effort
+from benchmarks.fresh import SEED, accepted, in_fresh_process
+from benchmarks.rows import Row, Skipped
+from benchmarks.shapes import model_folder
+from benchmarks.timing import Timing, measure
+from magellan.competence import Outcomes
+from magellan.config import PRESETS, RunConfig
+from magellan.training.loop import Trainer
+
+TRANSITIONS = 2_000
+GOAL_SPACE, SMALL_SPACE, WHOLE_SPACE = "25k", "2500", "all"
+LOOP, QUIET_LOOP = "whole loop", "whole loop without refresh"
+NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
+
+
+def configuration(model: str, goal_space: str) -> RunConfig:
+    """Preset `paper` with another backbone; the actor learns from the first update on."""
+    values = {
+        **PRESETS["paper"],
+        "preset": "paper",
+        "sampler": "magellan",
+        "goal_space": goal_space,
+        "seed": SEED,
+        "threads": 1,
+        "backbone": {"model": model},
+        "agent": {"actor_warmup_updates": 0},
+        # A single evaluation at the start, and a small one: it is no part of what is timed.
+        "budget": {"evaluation_goals": 1, "evaluate_every": 500_000},
+    }
+    return RunConfig.model_validate(values)
+
+
+def steps_per_update(config: RunConfig) -> int:
+    """Environment steps between two updates: whole steps of all environments."""
+    num_envs = config.agent.num_envs
+    return math.ceil(config.agent.steps_per_update / num_envs) * num_envs
+
+
+def make_trainer(model: str, goal_space: str) -> Trainer:
+    """A run at its start, set up as `magellan train` sets it up."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    return Trainer(configuration(model, goal_space))
+
+
+def fill_replay(trainer: Trainer) -> Outcomes:
+    """Play at random until the replay holds enough; gives the episodes that ended, in order."""
+    ended = [NOTHING]
+    while len(trainer.replay) < TRANSITIONS:
+        ended.append(trainer.collector.step(at_random=True))
+    parts = [(part.goals, part.success, part.standing_on) for part in ended]
+    return Outcomes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def round_seconds(trainer: Trainer, rounds: int) -> float:
+    """Mean seconds of a round (64 steps, one update of everything) over a span of `rounds`.
+
+    Any span of 32 holds one refresh. A round before it is not counted.
+    """
+    trainer.advance()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        trainer.advance()
+    return (time.perf_counter() - start) / rounds
+
+
+class ModelBenchmark:
+    """The timed operations of one run, to be called in the order in which they stand here."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        if trainer.learned is None:
+            raise ValueError("sampler magellan has a learned competence")
+        self.trainer, self.learned = trainer, trainer.learned
+        self.config = trainer.config
+
+    def refresh(self) -> None:
+        """One evaluation of the goal space: no episode has been seen, so nothing is learnt."""
+        for _ in range(self.config.competence.refresh):
+            self.learned.update(NOTHING)
+
+    def fill(self) -> None:
+        """Real episodes for the replay and for the competence."""
+        self.learned.update(fill_replay(self.trainer))
+
+    def acting(self) -> None:
+        """The environment steps between two updates."""
+        for _ in range(steps_per_update(self.config) // self.config.agent.num_envs):
+            self.trainer.collector.step()
+
+    def sac_update(self) -> None:
+        """Critic step, actor step, temperature and target critic, from a batch of the replay."""
+        self.trainer.agent.update(self.trainer.replay.sample(self.config.agent.batch_size))
+
+    def competence_update(self) -> None:
+        """One gradient step on the episodes of `fill`.
+
+        Every 32nd call would refresh as well; fewer than that follow a `refresh`.
+        """
+        self.learned.update(NOTHING)
+
+    @property
+    def refreshes_next(self) -> bool:
+        """Whether the next update of the competence evaluates the goal space as well."""
+        return (self.learned.updates + 1) % self.config.competence.refresh == 0
+
+    def quiet_round_seconds(self, rounds: int) -> float:
+        """Median seconds of a round, over those without refresh."""
+        self.trainer.advance()
+        times: list[float] = []
+        while len(times) < rounds:
+            refreshes, start = self.refreshes_next, time.perf_counter()
+            self.trainer.advance()
+            if not refreshes:
+                times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+
+def model_rows(shape: str, effort: Effort) -> Iterator[Row]:
+    """Refresh, acting, both updates and the whole loop with a model of this shape."""
+    with_refresh = shape != "t5" or effort.t5_refresh
+    with model_folder(shape) as model:
+        bench = ModelBenchmark(make_trainer(model, GOAL_SPACE if with_refresh else SMALL_SPACE))
+        steps = steps_per_update(bench.config)
+        parts = {}
+        if with_refresh:
+            parts["LP refresh"] = measure(bench.refresh, effort.refreshes)
+            yield _seconds_row("LP refresh", shape, parts["LP refresh"], GOAL_SPACE)
+        bench.fill()
+        parts["acting"] = measure(bench.acting, effort.acting)
+        yield _rate_row("acting", shape, parts["acting"], steps)
+        for name, operation in (
+            ("SAC update", bench.sac_update),
+            ("competence update", bench.competence_update),
+        ):
+            parts[name] = measure(operation, effort.updates)
+            yield _seconds_row(name, shape, parts[name])
+        for name, timing in loop_timings(bench, parts, shape, effort):
+            size = GOAL_SPACE if name == LOOP else ""
+            yield _rate_row(name, shape, timing, steps, size)
+
+
+def loop_timings(
+    bench: ModelBenchmark, parts: dict[str, Timing], shape: str, effort: Effort
+) -> Iterator[tuple[str, Timing]]:
+    """Spans of the loop that hold a refresh each, or else single rounds, plus 1/32 of a refresh."""
+    gflop = sum(parts[name].gflop for name in ("acting", "SAC update", "competence update"))
+    every = bench.config.competence.refresh
+    cycles = effort.cycles if shape == "zoo-mini" else 0
+    if cycles:
+        spans = [round_seconds(bench.trainer, every) for _ in range(cycles)]
+        gflop += parts["LP refresh"].gflop / every
+        yield LOOP, Timing(statistics.median(spans), cycles, gflop)
+        return
+    quiet = bench.quiet_round_seconds(effort.rounds)
+    yield QUIET_LOOP, Timing(quiet, effort.rounds, gflop)
+    if "LP refresh" in parts:
+        refresh = parts["LP refresh"]
+        seconds = quiet + refresh.seconds / every
+        yield LOOP, Timing(seconds, effort.rounds, gflop + refresh.gflop / every)
+
+
+def _seconds_row(name: str, shape: str, timing: Timing, size: str = "") -> Row:
+    return Row(
+        row=name,
+        value=timing.seconds,
+        unit="s",
+        repetitions=timing.repetitions,
+        shape=shape,
+        size=size,
+        seconds=timing.seconds,
+        gflop=timing.gflop,
+    )
+
+
+def _rate_row(name: str, shape: str, timing: Timing, steps: int, size: str = "") -> Row:
+    """A row in environment steps per second; `steps` of them are one operation."""
+    return Row(
+        row=name,
+        value=steps / timing.seconds,
+        unit="steps/s",
+        repetitions=timing.repetitions,
+        shape=shape,
+        size=size,
+        seconds=timing.seconds,
+        gflop=timing.gflop,
+    )
+
+
+def whole_space_rows(effort: Effort) -> Iterator[Row | Skipped]:
+    """The loop with `zoo-mini` on all goals beside the same on 25k, each in a new process."""
+    if not accepted(WHOLE_SPACE):
+        yield Skipped(f"loop on {WHOLE_SPACE}", "this version has no goal space of that name")
+        return
+    rates = {}
+    steps = steps_per_update(configuration("zoo-mini", GOAL_SPACE))
+    for size in (GOAL_SPACE, WHOLE_SPACE):
+        figures = in_fresh_process("loop", size, str(effort.whole_space_rounds))
+        rates[size] = steps / figures["update_seconds"]
+        for name, value, unit in (
+            ("new process: start-up of a run", figures["startup_seconds"], "s"),
+            ("new process: peak memory of a run", figures["peak_mb"], "MB"),
+            ("new process: whole loop", rates[size], "steps/s"),
+        ):
+            yield Row(name, value, unit, 1, "zoo-mini", size)
+    speed = rates[WHOLE_SPACE] / rates[GOAL_SPACE]
+    yield Row(f"whole loop, speed on {WHOLE_SPACE} over 25k", speed, "x", 1, "zoo-mini")

@@ -1,0 +1,146 @@
+"""A measured row, what follows from it, and the tables made of rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.released import RELEASED, WHERE
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured figure.
+
+    row, shape, size: what was measured, with which model, on which goal space; empty where the
+        row has none.
+    value: the figure, a median over `repetitions`.
+    unit: ms, s, MB, steps/s or x; what is counted per second is better when larger.
+    seconds: wall time of one operation; None where nothing else needs it.
+    gflop: floating point operations of its matrix products, in 10^9; None where not counted.
+    """
+
+    row: str
+    value: float
+    unit: str
+    repetitions: int
+    shape: str = ""
+    size: str = ""
+    seconds: float | None = None
+    gflop: float | None = None
+
+    @property
+    def released(self) -> float | None:
+        """The released code's figure, in the unit of this row."""
+        return RELEASED.get((self.row, self.shape, self.size))
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the released code; below 1 is worse."""
+        if self.released is None:
+            return None
+        more_is_better = self.unit.endswith("/s")
+        return self.value / self.released if more_is_better else self.released / self.value
+
+    @property
+    def rate(self) -> float | None:
+        """GFLOP/s reached."""
+        if self.gflop is None or self.seconds is None:
+            return None
+        return self.gflop / self.seconds
+
+    def fraction(self, matmul_rate: float) -> float | None:
+        """Share of the wall time that the products alone would take at `matmul_rate` GFLOP/s."""
+        return None if self.rate is None else self.rate / matmul_rate
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A row that was not measured, and why."""
+
+    row: str
+    reason: str
+
+
+COLUMNS = (
+    *("row", "shape", "size", "value", "unit", "released"),
+    *("ratio", "gflop", "rate", "fraction", "repetitions"),
+)
+
+
+def records(rows: Iterable[Row], matmul_rate: float) -> list[dict[str, Any]]:
+    """Each row as a mapping with the keys `COLUMNS`; None is a figure that does not exist."""
+    return [
+        {column: getattr(row, column) for column in COLUMNS if column != "fraction"}
+        | {"fraction": row.fraction(matmul_rate)}
+        for row in rows
+    ]
+
+
+def to_csv(rows: Iterable[Row], matmul_rate: float) -> str:
+    """A tidy table with the columns `COLUMNS`, six significant digits, empty for None."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for record in records(rows, matmul_rate):
+        writer.writerow(
+            {key: f"{v:.6g}" if isinstance(v, float) else v for key, v in record.items()}
+        )
+    return text.getvalue()
+
+
+HEADINGS = (
+    *("what", "model", "goals", "here", "released", "times better"),
+    *("GFLOP", "GFLOP/s", "floor / time", "n"),
+)
+
+NOTES = (
+    "Constants are the paper's: 32 environments, 64 steps per update, batches of 256, a refresh "
+    "(learning progress of all goals) every 32 updates. Acting is those 64 steps; a value is a "
+    "median over n repetitions.",
+    "Whole loop: where `without refresh` is listed too, n single rounds were timed and 1/32 of a "
+    "refresh was added; otherwise n spans of 32 updates with one refresh in each.",
+    "The released refresh is the faster of its two timings, with minibatches of 256 goals; as "
+    "published it takes 47.6 s. It computes the delayed competence, which is remembered here.",
+)
+
+
+def to_markdown(rows: Sequence[Row], skipped: Sequence[Skipped], matmul_rate: float) -> str:
+    """The table for people, with what it leaves out and how to read it below."""
+    cells = [_cells(row, matmul_rate) for row in rows]
+    lines = [HEADINGS, ("---",) * 3 + ("---:",) * (len(HEADINGS) - 3), *cells]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    notes = [
+        f"Released: the authors' code with a model of shape `t5`, {WHERE}.",
+        *NOTES,
+        f"A 512 x 512 float32 product reached {number(matmul_rate)} GFLOP/s in the same run. The "
+        "floor of a row is the time its matrix products would take at that rate.",
+        *(f"Not measured: {row.row}: {row.reason}." for row in skipped),
+    ]
+    return "\n\n".join([table, *notes]) + "\n"
+
+
+def _cells(row: Row, matmul_rate: float) -> tuple[str, ...]:
+    fraction = row.fraction(matmul_rate)
+    return (
+        row.row,
+        row.shape,
+        row.size,
+        f"{number(row.value)} {row.unit}",
+        "" if row.released is None else f"{number(row.released)} {row.unit}",
+        number(row.ratio),
+        number(row.gflop),
+        number(row.rate),
+        "" if fraction is None else f"{fraction:.0%}",
+        str(row.repetitions),
+    )
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, whole above 100, commas between thousands; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")

@@ -1,0 +1,141 @@
+"""Measure the groups of rows and write the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.effort import FULL, QUICK, Effort
+from benchmarks.environment import environment_rows
+from benchmarks.goals import goal_rows
+from benchmarks.rows import Row, Skipped, number, to_csv, to_markdown
+from benchmarks.samplers import sampler_rows
+from benchmarks.timing import MatmulRate
+from magellan.errors import InputError
+
+Rows = Iterator[Row | Skipped]
+
+
+def _zoo_mini(effort: Effort) -> Rows:
+    from benchmarks.models import model_rows
+
+    return model_rows("zoo-mini", effort)
+
+
+def _t5(effort: Effort) -> Rows:
+    from benchmarks.models import model_rows
+
+    return model_rows("t5", effort)
+
+
+def _all_goals(effort: Effort) -> Rows:
+    from benchmarks.models import whole_space_rows
+
+    return whole_space_rows(effort)
+
+
+GROUPS: dict[str, Callable[[Effort], Rows]] = {
+    "environment": environment_rows,
+    "goals": goal_rows,
+    "samplers": sampler_rows,
+    "zoo-mini": _zoo_mini,
+    "t5": _t5,
+    "all": _all_goals,
+}
+"""Name to rows; `all` is the loop on all 19.5 million goals."""
+
+
+def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) -> str:
+    """Measure, write bench.md, bench.csv and manifest.json to a folder, give the Markdown.
+
+    Args:
+        output: the folder; made when absent, what it holds of an earlier benchmark is replaced.
+        only: names of `GROUPS`; all of them when None.
+        quick: fewer repetitions, goal spaces and rows.
+
+    Raises:
+        InputError: an unknown group, or a folder that cannot be written.
+    """
+    names = list(GROUPS) if not only else list(dict.fromkeys(only))
+    for name in names:
+        if name not in GROUPS:
+            raise InputError(f"--only: {name!r} is unknown; allowed: {', '.join(GROUPS)}")
+    _prepare_folder(output)
+    started, clock = datetime.now(UTC), time.monotonic()
+    core = MatmulRate()
+    rows, skipped = _measure(names, QUICK if quick else FULL, core)
+    markdown = to_markdown(rows, skipped, core.best)
+    manifest = {
+        **_machine(),
+        "matmul_gflop_per_second": core.best,
+        "quick": quick,
+        "groups": names,
+        "skipped": {row.row: row.reason for row in skipped},
+        "started": started.isoformat(timespec="seconds"),
+        "wall_seconds": round(time.monotonic() - clock, 1),
+    }
+    (output / "bench.md").write_text(markdown, encoding="utf-8")
+    (output / "bench.csv").write_text(to_csv(rows, core.best), encoding="utf-8")
+    (output / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return markdown
+
+
+def _measure(
+    names: Sequence[str], effort: Effort, core: MatmulRate
+) -> tuple[list[Row], list[Skipped]]:
+    """All rows of the groups, with the speed of the core measured before and after each."""
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    for name in names:
+        for row in GROUPS[name](effort):
+            core.measure()
+            if isinstance(row, Skipped):
+                skipped.append(row)
+                continue
+            rows.append(row)
+            figure = f"{number(row.value)} {row.unit}"
+            print(f"{name}: {row.row} {row.size}: {figure}", file=sys.stderr, flush=True)
+    return rows, skipped
+
+
+def _prepare_folder(output: Path) -> None:
+    """Make the folder and be sure that it can be written."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        probe = output / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
+
+
+def _machine() -> dict[str, Any]:
+    """Where and with what the figures were measured."""
+    from magellan.training.run import code_version, library_versions
+
+    return {
+        "schema_version": 1,
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": library_versions(),
+        "code_version": code_version(),
+    }
+
+
+def _cpu_model() -> str:
+    """The processor's name as the system gives it, or its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

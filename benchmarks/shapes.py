@@ -1,0 +1,90 @@
+"""The two models that are timed: the committed backbone, and one like the released code's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordLevel
+from torch import nn
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers.utils import logging as transformers_logging
+
+from magellan.littlezoo.vocabulary import OBJECTS
+
+SHAPES = ("zoo-mini", "t5")
+SPECIAL = ("<pad>", "<unk>", "<eos>")
+SAMPLE = """Goal: Grow baby seed
+You see: nothing,
+You are standing on: nothing
+Inventory (0/2): empty
+Inventory (1/2):
+Action: Go to Grasp Release all"""
+"""Every word and mark of Little-Zoo's language but the names of objects, "Release all" included."""
+
+
+@contextmanager
+def model_folder(shape: str) -> Iterator[str]:
+    """What `backbone.model` is for a shape; `t5` lives in a folder that is removed afterwards."""
+    if shape == "zoo-mini":
+        yield shape
+        return
+    with tempfile.TemporaryDirectory() as folder, _only_errors():
+        write_t5(Path(folder))
+        yield folder
+
+
+@contextmanager
+def _only_errors() -> Iterator[None]:
+    """Keep `transformers` from remarking on untied embeddings, which are meant."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
+def write_t5(folder: Path) -> None:
+    """Write a random T5 of 206,080 parameters and its word-level tokenizer of 66 words."""
+    tokenizer = word_tokenizer()
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=64,
+        d_kv=16,
+        d_ff=128,
+        num_heads=4,
+        num_layers=2,
+        num_decoder_layers=2,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,  # to transformers: the decoder's output is not scaled
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = T5ForConditionalGeneration(config)
+        # transformers 5 ties a new T5's embeddings; kept apart they are 206,080 parameters.
+        model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """Every word and punctuation mark of Little-Zoo is one token."""
+    split = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
+    )
+    words = dict.fromkeys(word for word, _ in split.pre_tokenize_str(SAMPLE))
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words, *OBJECTS])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = split
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>"
+    )

@@ -1,0 +1,77 @@
+"""Stopwatch, counter of floating point operations, and the speed of a plain matrix product."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median wall time of one operation in seconds, and the GFLOP of its matrix products."""
+
+    seconds: float
+    repetitions: int
+    gflop: float
+
+
+def median_seconds(
+    operation: Callable[[], object], repetitions: int, clock: Clock = time.perf_counter
+) -> float:
+    """Median wall time of `operation` over `repetitions` calls, in seconds."""
+    times = []
+    for _ in range(repetitions):
+        start = clock()
+        operation()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def count_gflop(operation: Callable[[], object]) -> float:
+    """10^9 floating point operations of the matrix products in one call, backward included."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        operation()
+    return counter.get_total_flops() / 1e9
+
+
+def measure(operation: Callable[[], object], repetitions: int) -> Timing:
+    """Count one call, which warms caches up as well, then time `repetitions` calls."""
+    gflop = count_gflop(operation)
+    return Timing(median_seconds(operation, repetitions), repetitions, gflop)
+
+
+class MatmulRate:
+    """GFLOP/s of a square float32 product on one thread, measured many times during a run.
+
+    The best median counts: a core that was disturbed once is not a slower core.
+    """
+
+    SIZE = 512
+    REPETITIONS = 11
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        generator = torch.Generator().manual_seed(0)
+        left, right = (torch.randn(self.SIZE, self.SIZE, generator=generator) for _ in range(2))
+        product = torch.empty(self.SIZE, self.SIZE)
+        self._operation = lambda: torch.mm(left, right, out=product)
+        self.rates: list[float] = []
+        self.measure()
+
+    def measure(self) -> None:
+        """Measure once more."""
+        seconds = median_seconds(self._operation, self.REPETITIONS)
+        self.rates.append(2 * self.SIZE**3 / 1e9 / seconds)
+
+    @property
+    def best(self) -> float:
+        """The largest median so far, GFLOP/s."""
+        return max(self.rates)

@@ -1,0 +1,123 @@
+"""The models that are timed, and what is done with them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from benchmarks import fresh, models
+from benchmarks.effort import FULL, QUICK
+from benchmarks.shapes import model_folder
+from benchmarks.timing import Timing
+from magellan.config import RunConfig
+from magellan.littlezoo import GoalSpace
+
+
+def test_t5_has_the_size_and_the_words_of_the_released_timing():
+    with model_folder("t5") as folder:
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 206_080
+    assert len(tokenizer) == model.config.vocab_size == 66
+    goals = GoalSpace.draw((20, 20, 20, 20, 20), seed=0)
+    prompts = [goals.prompt(i, i % 5 - 1) for i in range(len(goals))]
+    words = tokenizer([*prompts, "Release all", "Go to carrot seed"], add_special_tokens=False)
+    assert not {tokenizer.unk_token_id} & {token for ids in words["input_ids"] for token in ids}
+
+
+def test_constants_are_the_papers():
+    config, paper = models.configuration("zoo-mini", "25k"), RunConfig()
+    assert config.agent == paper.agent.model_copy(update={"actor_warmup_updates": 0})
+    assert config.competence == paper.competence
+    assert config.backbone == paper.backbone
+    assert models.steps_per_update(config) == 64
+
+
+def test_competence_updates_that_are_timed_hold_no_refresh():
+    """One follows the random play, one is counted, the others are timed."""
+    assert max(FULL.updates, QUICK.updates) + 2 < RunConfig().competence.refresh
+
+
+class FakeRun:
+    """A trainer whose rounds take a second, and 100 where the goal space is evaluated."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.config = RunConfig()
+        self.learned = SimpleNamespace(updates=0)
+
+    def advance(self) -> None:
+        self.learned.updates += 1
+        self.now += 100.0 if self.learned.updates % self.config.competence.refresh == 0 else 1.0
+
+
+@pytest.fixture
+def run(monkeypatch):
+    fake = FakeRun()
+    monkeypatch.setattr(models, "time", SimpleNamespace(perf_counter=lambda: fake.now))
+    return fake
+
+
+def test_a_span_holds_one_refresh(run):
+    assert models.round_seconds(run, 32) == pytest.approx((31 + 100) / 32)
+
+
+def test_single_rounds_are_those_without_refresh(run):
+    assert models.ModelBenchmark(run).quiet_round_seconds(70) == 1.0
+    assert run.learned.updates == 1 + 70 + 2
+
+
+def test_refresh_is_added_to_single_rounds(run):
+    parts = {
+        "acting": Timing(0.1, 1, 1.0),
+        "SAC update": Timing(0.5, 1, 10.0),
+        "competence update": Timing(0.2, 1, 5.0),
+        "LP refresh": Timing(16.0, 1, 64.0),
+    }
+    timings = dict(models.loop_timings(models.ModelBenchmark(run), parts, "t5", QUICK))
+    assert timings[models.QUIET_LOOP] == Timing(1.0, QUICK.rounds, 16.0)
+    assert timings[models.LOOP] == Timing(1.5, QUICK.rounds, 18.0)
+
+
+def test_operations_do_what_they_are_named_for():
+    bench = models.ModelBenchmark(models.make_trainer("zoo-mini", "400"))
+    learned, trainer = bench.learned, bench.trainer
+    before = learned.competence()[0]
+    bench.refresh()
+    assert learned.updates == bench.config.competence.refresh
+    assert learned.competence()[0] is not before
+    np.testing.assert_array_equal(learned.competence()[0], before)
+    assert np.isnan(learned.last_loss)
+    bench.fill()
+    assert len(trainer.replay) >= models.TRANSITIONS
+    assert learned.last_loss > 0
+    bench.sac_update()
+    assert trainer.updates == 1
+    held = len(trainer.replay)
+    bench.acting()
+    assert len(trainer.replay) > held
+
+
+def test_a_run_in_its_own_process_tells_three_figures():
+    figures = fresh.play_loop("400", rounds=1)
+    assert set(figures) == {"startup_seconds", "update_seconds", "peak_mb"}
+    assert min(figures.values()) > 0
+
+
+def test_all_goals_are_compared_with_25k(monkeypatch):
+    seconds = {"25k": 0.4, "all": 0.5}
+    monkeypatch.setattr(models, "accepted", lambda name: True)
+    monkeypatch.setattr(
+        models,
+        "in_fresh_process",
+        lambda task, size, rounds: {
+            "startup_seconds": 3.0,
+            "update_seconds": seconds[size],
+            "peak_mb": 600.0,
+        },
+    )
+    rows = {(row.row, row.size): row.value for row in models.whole_space_rows(QUICK)}
+    assert rows["new process: whole loop", "25k"] == pytest.approx(64 / 0.4)
+    assert rows["new process: whole loop", "all"] == pytest.approx(64 / 0.5)
+    assert rows["whole loop, speed on all over 25k", ""] == pytest.approx(0.8)

@@ -1,0 +1,92 @@
+"""The command, its files, and what it refuses."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import fresh, run, samplers
+from magellan.cli import main
+from magellan.littlezoo import GoalSpace
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch):
+    """The command sets these for its libraries."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")
+
+
+def test_quick_environment_writes_its_files(tmp_path, capsys):
+    folder = tmp_path / "bench"
+    assert main(["bench", "--quick", "--only", "environment", "--output", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (folder / "bench.md").read_text()
+    assert printed.startswith("| what | model |")
+    with (folder / "bench.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["row"], row["unit"]) == ("random play, resets included", "steps/s")
+    assert float(row["ratio"]) == pytest.approx(float(row["value"]) / 1_880, rel=1e-4)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["groups"] == ["environment"]
+    assert manifest["quick"] is True
+    assert manifest["threads"] == 1
+    assert manifest["matmul_gflop_per_second"] > 0
+    assert {"cpu", "cores", "versions", "code_version", "started"} <= manifest.keys()
+
+
+def test_unknown_group_is_refused_before_any_work(tmp_path, capsys):
+    folder = tmp_path / "bench"
+    assert main(["bench", "--only", "goals", "--only", "zoo", "--output", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        "error: --only: 'zoo' is unknown; "
+        "allowed: environment, goals, samplers, zoo-mini, t5, all\n"
+    )
+    assert not folder.exists()
+
+
+def test_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "_measure", lambda *_: pytest.fail("work before the check"))
+    (tmp_path / "file").write_text("")
+    assert main(["bench", "--quick", "--output", str(tmp_path / "file" / "bench")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --output: ")
+    assert error.count("\n") == 1
+
+
+def test_without_the_package_the_command_says_where_it_runs(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "benchmarks.run", None)
+    assert main(["bench"]) == 2
+    assert "clone of the repository" in capsys.readouterr().err
+
+
+def test_a_new_process_reports_its_own_figures():
+    ballast = np.ones(60_000_000)  # 480 MB that are not the new process's
+    figures = fresh.in_fresh_process("goals", "400")
+    assert figures["seconds"] > 0
+    assert 1 < figures["peak_mb"] < ballast.nbytes / 1e6
+
+
+def test_unknown_goal_spaces_are_left_out():
+    assert fresh.accepted("25k")
+    assert not fresh.accepted("a million")
+
+
+@pytest.mark.parametrize("name", ["online", "ek_online"])
+def test_windows_are_full_and_every_draw_follows_learning_progress(name):
+    goals = GoalSpace.draw((150, 120, 110, 105, 101), seed=0)
+    sampler = samplers.filled_sampler(name, goals, np.random.default_rng(1))
+    now, delayed = (values[sampler.arms.exploited] for values in sampler.estimator.competence())
+    assert sampler.epsilon == 0.0
+    assert abs(now.mean() - 0.5) < 0.1
+    assert abs(delayed.mean() - 0.5) < 0.1
+    assert (np.minimum(now, delayed) > 0.1).all()
+
+
+def test_only_some_goals_of_a_large_space_are_practised(monkeypatch):
+    monkeypatch.setattr(samplers, "FILLED_AT_MOST", 50)
+    goals = GoalSpace.draw((150, 1, 1, 1, 1), seed=0)
+    practised = samplers.practised_goals("online", goals, np.random.default_rng(0))
+    assert len(set(practised.tolist())) == 50

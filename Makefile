@@ -1,7 +1,7 @@
 # make            set up .venv from the pins, run the default experiment, write results/laptop/report.html
 # make test       set up .venv, run the tests
 # make figures    redraw the figures of results/reference from its tables, no training
-# make bench      time this code beside the released code, write results/bench (6 minutes, one core)
+# make bench      time this code beside the released code, write results/bench (4 minutes, one core)
 # make lint       formatting, types, workflow
 # make backbone   rebuild the embedded language model, in results/backbone
 # make clean      remove caches (never results)

@@ -55,7 +55,7 @@ class MatmulRate:
     SIZE = 512
     REPETITIONS = 11
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time.perf_counter) -> None:
         import torch
 
         torch.set_num_threads(1)
@@ -63,12 +63,13 @@ class MatmulRate:
         left, right = (torch.randn(self.SIZE, self.SIZE, generator=generator) for _ in range(2))
         product = torch.empty(self.SIZE, self.SIZE)
         self._operation = lambda: torch.mm(left, right, out=product)
+        self._clock = clock
         self.rates: list[float] = []
         self.measure()
 
     def measure(self) -> None:
         """Measure once more."""
-        seconds = median_seconds(self._operation, self.REPETITIONS)
+        seconds = median_seconds(self._operation, self.REPETITIONS, self._clock)
         self.rates.append(2 * self.SIZE**3 / 1e9 / seconds)
 
     @property

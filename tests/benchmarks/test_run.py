@@ -34,6 +34,7 @@ def test_quick_environment_writes_its_files(tmp_path, capsys):
     assert manifest["quick"] is True
     assert manifest["threads"] == 1
     assert manifest["matmul_gflop_per_second"] > 0
+    assert 0 < manifest["cpu_seconds"] <= manifest["wall_seconds"] + 1
     assert {"cpu", "cores", "versions", "code_version", "started"} <= manifest.keys()
 
 

@@ -14,7 +14,7 @@ class Effort:
     cycles: spans of the whole loop of `zoo-mini` with a refresh each; 0 times single rounds.
     rounds: rounds without refresh, where single rounds of the loop are timed.
     t5_refresh: whether `t5` evaluates the 25k goal space.
-    whole_space_rounds: rounds of the loop on all goals.
+    whole_space_rounds, whole_space_repetitions: the loop on all goals, in new processes.
     """
 
     environment_steps: int
@@ -30,6 +30,7 @@ class Effort:
     rounds: int
     t5_refresh: bool
     whole_space_rounds: int
+    whole_space_repetitions: int
 
 
 FULL = Effort(
@@ -46,6 +47,7 @@ FULL = Effort(
     rounds=8,
     t5_refresh=True,
     whole_space_rounds=32,
+    whole_space_repetitions=2,
 )
 
 QUICK = Effort(
@@ -62,4 +64,5 @@ QUICK = Effort(
     rounds=3,
     t5_refresh=False,
     whole_space_rounds=4,
+    whole_space_repetitions=1,
 )

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted
 from benchmarks.rows import Row, Skipped
-from magellan.competence import CompetenceEstimator, Outcomes
-from magellan.littlezoo import CATEGORIES, GoalSpace
+from magellan.competence import Outcomes
+from magellan.competence.per_goal import PerGoalWindows
+from magellan.littlezoo import GoalSpace
 from magellan.samplers import GoalSampler, SamplerSettings, make_sampler
 
 OUTCOMES = 32
@@ -26,50 +26,22 @@ GOALS_PER_FILL = 10_000
 SETTINGS = SamplerSettings(epsilon_start=0.0, epsilon_end=0.0)
 
 
-class FixedCompetence(CompetenceEstimator):
-    """Random numbers in the place of a language model's, which cost nothing and never change."""
-
-    def __init__(self, n_goals: int, rng: np.random.Generator) -> None:
-        self._now, self._delayed = rng.random(n_goals), rng.random(n_goals)
-
-    def update(self, outcomes: Outcomes) -> None:
-        """Learn nothing."""
-
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers drawn at the start."""
-        return self._now, self._delayed
-
-    def changed_arms(self) -> np.ndarray:
-        """None."""
-        return np.zeros(0, np.int64)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-
-def practised_goals(name: str, goals: GoalSpace, rng: np.random.Generator) -> np.ndarray:
-    """Goals whose outcomes fill the windows: every goal, or some of each category; int64 (m,)."""
-    if name == "ek_online":
-        members = [goals.members(category) for category in CATEGORIES]
-        return np.concatenate([positions[: SETTINGS.window] for positions in members])
-    if len(goals) <= FILLED_AT_MOST:
-        return rng.permutation(len(goals))
-    return rng.choice(len(goals), FILLED_AT_MOST, replace=False, shuffle=False)
-
-
 def filled_sampler(name: str, goals: GoalSpace, rng: np.random.Generator) -> GoalSampler:
-    """A sampler with full windows of random outcomes."""
-    learned = FixedCompetence(len(goals), rng) if name == "magellan" else None
+    """A sampler with full windows of random outcomes.
+
+    MAGELLAN has windows in the place of the language model here: what its update costs is timed
+    with the model, and a draw needs the numbers alone.
+    """
+    window = SETTINGS.window
+    learned = PerGoalWindows(len(goals), window) if name == "magellan" else None
     sampler = make_sampler(name, goals, np.random.default_rng(SEED), SETTINGS, learned)
-    if name in ("random", "magellan"):
+    if name == "random":
         return sampler
-    practised = practised_goals(name, goals, rng)
+    practised = rng.choice(
+        len(goals), min(len(goals), FILLED_AT_MOST), replace=False, shuffle=False
+    )
     for start in range(0, len(practised), GOALS_PER_FILL):
-        played = np.tile(practised[start : start + GOALS_PER_FILL], SETTINGS.window)
+        played = np.tile(practised[start : start + GOALS_PER_FILL], window)
         sampler.update(Outcomes(played, rng.integers(0, 2, len(played))))
     return sampler
 

@@ -75,19 +75,34 @@ def test_unknown_goal_spaces_are_left_out():
     assert not fresh.accepted("a million")
 
 
-@pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_windows_are_full_and_every_draw_follows_learning_progress(name):
-    goals = GoalSpace.draw((150, 120, 110, 105, 101), seed=0)
-    sampler = samplers.filled_sampler(name, goals, np.random.default_rng(1))
-    now, delayed = (values[sampler.arms.exploited] for values in sampler.estimator.competence())
+@pytest.mark.parametrize("name", ["online", "ek_online", "magellan"])
+def test_every_draw_follows_the_learning_progress_of_windows(name):
+    """Half of 100 fair coins differs from the other half in eleven windows of twelve."""
+    goals = GoalSpace.draw((30, 20, 20, 20, 20), seed=0)
+    sampler = samplers.filled_sampler(name, goals, np.random.default_rng(3))
+    feasible = goals.categories > 0
     assert sampler.epsilon == 0.0
-    assert abs(now.mean() - 0.5) < 0.1
-    assert abs(delayed.mean() - 0.5) < 0.1
-    assert (np.minimum(now, delayed) > 0.1).all()
+    assert (sampler.probabilities()[feasible] > 0).mean() > 0.8
+    assert len(set(sampler.probabilities()[feasible].round(9))) > 3
+    assert (sampler.sample(50) >= 0).all()
 
 
-def test_only_some_goals_of_a_large_space_are_practised(monkeypatch):
+class RecordingSampler:
+    """Remembers the goals of its outcomes."""
+
+    def __init__(self) -> None:
+        self.goals: list[int] = []
+
+    def update(self, outcomes) -> None:
+        self.goals += outcomes.goals.tolist()
+
+
+def test_windows_are_full_of_the_goals_practised(monkeypatch):
     monkeypatch.setattr(samplers, "FILLED_AT_MOST", 50)
+    monkeypatch.setattr(samplers, "GOALS_PER_FILL", 20)
+    monkeypatch.setattr(samplers, "make_sampler", lambda *_: RecordingSampler())
     goals = GoalSpace.draw((150, 1, 1, 1, 1), seed=0)
-    practised = samplers.practised_goals("online", goals, np.random.default_rng(0))
-    assert len(set(practised.tolist())) == 50
+    filled = samplers.filled_sampler("online", goals, np.random.default_rng(0))
+    times = np.bincount(filled.goals, minlength=len(goals))
+    assert sorted(times)[-50:] == [samplers.SETTINGS.window] * 50
+    assert times.sum() == 50 * samplers.SETTINGS.window

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -27,6 +28,8 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from magellan.agent.packing import Piece
+from magellan.agent.passes import written_out_pass
 from magellan.config import BackboneConfig, check_backbone
 from magellan.errors import InputError
 
@@ -66,6 +69,8 @@ class Backbone:
             for part in (("encoder", "decoder") if self.is_encoder_decoder else ("decoder",))
         }
         self._merged: dict[str, dict[str, Tensor]] = {}
+        self._prepared: dict[str, Any] = {}
+        self.reader = None if self._plain is None else written_out_pass(self._plain)
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
 
     def _lora(self, model: nn.Module) -> LoraConfig:
@@ -110,6 +115,35 @@ class Backbone:
     def adapter_changed(self, name: str) -> None:
         """Tell the backbone that an adapter's values moved, so that merged weights are rebuilt."""
         self._merged.pop(name, None)
+        self._prepared.pop(name, None)
+
+    @property
+    def start_token(self) -> int | None:
+        """First token of the decoder; None for a decoder-only model."""
+        return self._model.config.decoder_start_token_id if self.is_encoder_decoder else None
+
+    def reading(self, adapter: str) -> Callable[[Piece, Tensor], Tensor]:
+        """Written-out pass with an adapter applied: (piece, nodes) to their last hidden states.
+
+        Only for models that have a `reader`. The nodes, int64 (w,), must be all different; the
+        states are float (w, width).
+        """
+        assert self.reader is not None
+        reader, weights = self.reader, self._prepare(adapter)
+
+        def read(piece: Piece, wanted: Tensor) -> Tensor:
+            return reader.read(weights, piece, wanted)
+
+        return read
+
+    def _prepare(self, adapter: str) -> Any:
+        """Weights as the reader takes them; kept while no gradient is wanted."""
+        assert self.reader is not None
+        if torch.is_grad_enabled():
+            return self.reader.prepare(self._merge(adapter))
+        if adapter not in self._prepared:
+            self._prepared[adapter] = self.reader.prepare(self._merge(adapter))
+        return self._prepared[adapter]
 
     def hidden_states(
         self, adapter: str, tokens: Tensor, positions: Tensor, mask: Tensor
@@ -197,6 +231,8 @@ class Backbone:
         merged = {}
         for name, layer in self._layers.items():
             update = layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight
+            if layer.fan_in_fan_out:  # GPT-2 keeps its weights transposed
+                update = update.T
             weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
             merged[f"{name}.weight"] = weight
         return merged

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-PADDING = -1
-PROMPT = 0
+from magellan.agent.places import PADDING, PROMPT, Tree, build_tree
+
+PIECE = 256
+"""States that are computed together: their activations stay near the core."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,132 @@ class PackedState:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Some states of a batch and their distinct tokens.
+
+    states: int64 (n,), their rows in the batch.
+    tree: what a decoder reads.
+    prompts: what an encoder reads; None in a decoder-only model.
+    """
+
+    states: Tensor
+    tree: Tree
+    prompts: Tree | None
+
+
 class PackedBatch:
     """A batch of packed states, padded to its longest.
 
-    Shapes: `tokens`, `segments`, `positions` int64 (batch, length); `mask` bool (batch, length,
-    length); `candidates` int, the largest number of candidates in the batch.
+    Args:
+        tokens: int (batch, length or more); common padding is cut.
+        segments: int (batch, length or more).
     """
 
-    tokens: Tensor
-    segments: Tensor
-    positions: Tensor
-    mask: Tensor
-    candidates: int
+    def __init__(self, tokens: np.ndarray, segments: np.ndarray) -> None:
+        used = int((segments != PADDING).sum(axis=1).max())
+        self.token_array, self.segment_array = tokens[:, :used], segments[:, :used]
+        self.candidates = int(self.segment_array.max())
+        self._pieces: dict[tuple[bool, int | None], list[Piece]] = {}
+
+    def __len__(self) -> int:
+        return len(self.token_array)
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """int64 (batch, length)."""
+        return torch.from_numpy(self.token_array.astype(np.int64))
+
+    @cached_property
+    def segments(self) -> Tensor:
+        """int64 (batch, length): 0 prompt, k candidate k, -1 padding."""
+        return torch.from_numpy(self.segment_array.astype(np.int64))
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """int64 (batch, length); they restart after the prompt in every branch."""
+        return _positions(self.segments)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """bool (batch, length, length), True where row i may attend to column j."""
+        return _mask(self.segments)
+
+    def prompts(self) -> PackedBatch:
+        """The same states without their candidates."""
+        return self if self.candidates == 0 else PackedBatch(*_prompts_only(*self._arrays))
+
+    def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
+        """The same states with one candidate each, by its number from 0, int64 (batch,)."""
+        tokens, segments = self._arrays
+        kept = (segments == PROMPT) | (segments == numbers[:, None] + 1)
+        counts = kept.sum(axis=1)
+        filled = np.arange(counts.max()) < counts[:, None]
+        chosen, parts = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
+        chosen[filled] = tokens[kept]
+        parts[filled] = np.minimum(segments[kept], 1)
+        return PackedBatch(chosen, parts)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.token_array, self.segment_array
+
+    def pieces(self, start_token: int | None, share_prompts: bool) -> list[Piece]:
+        """The batch in pieces of similar states; kept, as one batch is read more than once.
+
+        Args:
+            start_token: the decoder's first token in an encoder-decoder; None where there is none.
+            share_prompts: whether prompts that begin alike share their beginning (`build_tree`).
+        """
+        key = share_prompts, start_token
+        if key not in self._pieces:
+            self._pieces[key] = [
+                _piece(rows, part, start_token, share_prompts) for rows, part in self.parts(PIECE)
+            ]
+        return self._pieces[key]
+
+    def parts(self, size: int) -> list[tuple[np.ndarray, PackedBatch]]:
+        """Batches of at most `size` similar states, each with its rows in this one, (n,)."""
+        order = self._order()
+        chosen = [order[start : start + size] for start in range(0, len(order), size)]
+        return [
+            (rows, PackedBatch(self.token_array[rows], self.segment_array[rows])) for rows in chosen
+        ]
+
+    def _order(self) -> np.ndarray:
+        """Rows by length, and rows of one length by their tokens."""
+        length = (self.segment_array != PADDING).sum(axis=1)
+        return np.lexsort((*self.token_array.T[::-1], length))
+
+
+def _piece(
+    rows: np.ndarray, part: PackedBatch, start_token: int | None, share_prompts: bool
+) -> Piece:
+    states, arrays = torch.from_numpy(rows), part._arrays
+    if start_token is None:
+        return Piece(states, build_tree(*arrays, share_prompts), None)
+    prompts = build_tree(*_prompts_only(*arrays))
+    return Piece(states, build_tree(*_from_start(*arrays, start_token)), prompts)
+
+
+def _prompts_only(tokens: np.ndarray, segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    longest = int((segments == PROMPT).sum(axis=1).max())
+    segments = segments[:, :longest]
+    return tokens[:, :longest], np.where(segments == PROMPT, PROMPT, PADDING)
+
+
+def _from_start(
+    tokens: np.ndarray, segments: np.ndarray, start_token: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates of packed states behind a start token instead of their prompt."""
+    row, column = np.nonzero(segments > PROMPT)
+    counts = np.bincount(row, minlength=len(tokens))
+    place = 1 + np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    shape = len(tokens), 1 + int(counts.max())
+    decoded, parts = np.full(shape, start_token), np.full(shape, PADDING)
+    parts[:, 0] = PROMPT
+    decoded[row, place] = tokens[row, column]
+    parts[row, place] = segments[row, column]
+    return decoded, parts
 
 
 class Codec:
@@ -101,11 +218,8 @@ def stack(states: Sequence[PackedState]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def batch(tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
-    """Make a batch of padded tokens and segments, both (batch, length); cuts common padding."""
-    used = int((segments != PADDING).sum(axis=1).max())
-    ids = torch.from_numpy(tokens[:, :used].astype(np.int64))
-    parts = torch.from_numpy(segments[:, :used].astype(np.int64))
-    return PackedBatch(ids, parts, _positions(parts), _mask(parts), int(segments.max()))
+    """Make a batch of padded tokens and segments, both (batch, length)."""
+    return PackedBatch(tokens, segments)
 
 
 def _positions(segments: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.packing import PADDING, PackedState
+from magellan.agent.packing import PackedState
+from magellan.agent.places import PADDING
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.heads import blend, frozen_copy, mlp, value
+from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
 from magellan.agent.packing import PackedBatch, PackedState, batch, stack
 from magellan.agent.replay import Batch
-from magellan.agent.scoring import Scores, score_candidates
+from magellan.agent.scoring import Scores, candidate_features, score_candidates
 from magellan.config import AgentConfig
 
 
@@ -48,12 +49,12 @@ class SAC:
         rate = self.config.learning_rate
         adapter = list(self.backbone.adapter("policy").values())
         critic = list(self.critic.parameters())
-        temperature = torch.optim.Adam([self.log_alpha], self.config.temperature_learning_rate)
+        temperature = adam([self.log_alpha], self.config.temperature_learning_rate)
         if self.config.joint_update:
-            return {"joint": torch.optim.Adam(adapter + critic, rate), "temperature": temperature}
+            return {"joint": adam(adapter + critic, rate), "temperature": temperature}
         return {
-            "critic": torch.optim.Adam(adapter + critic, rate),
-            "actor": torch.optim.Adam(adapter, rate),
+            "critic": adam(adapter + critic, rate),
+            "actor": adam(adapter, rate),
             "temperature": temperature,
         }
 
@@ -103,7 +104,8 @@ class SAC:
             return target
         following = self._following(transitions, rows.numpy())
         scores = self._score("policy", following)
-        values = value(self.target, self._score("critic_target", following).features)
+        judged = self._score("critic_target", following)
+        values = judged.spread(value(self.target, judged.features))
         soft = soft_value(scores, values, self.log_alpha.exp())
         return target.index_add(0, rows, discount[rows] * soft)
 
@@ -119,9 +121,9 @@ class SAC:
         self, states: PackedBatch, actions: Tensor, target: Tensor, actor_learns: bool
     ) -> tuple[dict[str, float], Tensor, Tensor]:
         scores = self._score("policy", states)
-        values = value(self.critic, self._critic_input(scores))
-        critic_loss = self._critic_loss(values, actions, target)
-        actor_loss = self._actor_loss(scores, values)
+        taken = scores.features.index_select(0, scores.index(actions))
+        critic_loss = self._critic_loss(taken, target)
+        actor_loss = self._actor_loss(scores)
         loss = critic_loss + actor_loss if actor_learns else critic_loss
         self._step("joint", loss)
         return _report(critic_loss, actor_loss), _entropy(scores), scores.valid
@@ -129,30 +131,27 @@ class SAC:
     def _separate_steps(
         self, states: PackedBatch, actions: Tensor, target: Tensor, actor_learns: bool
     ) -> tuple[dict[str, float], Tensor, Tensor]:
-        before = self._score("policy", states)
-        values = value(self.critic, self._critic_input(before))
-        critic_loss = self._critic_loss(values, actions, target)
+        only_taken = states.with_one_candidate(actions.numpy())
+        taken = candidate_features(self.backbone, "policy", only_taken)
+        critic_loss = self._critic_loss(taken, target)
         self._step("critic", critic_loss)
         with torch.set_grad_enabled(actor_learns):
             scores = self._score("policy", states)
-            actor_loss = self._actor_loss(scores, value(self.critic, scores.features))
+            actor_loss = self._actor_loss(scores)
         if actor_learns:
             self._step("actor", actor_loss)
         return _report(critic_loss, actor_loss), _entropy(scores), scores.valid
 
-    def _critic_input(self, scores: Scores) -> Tensor:
-        if self.config.critic_trains_adapter:
-            return scores.features
-        return scores.features.detach()
+    def _critic_loss(self, taken: Tensor, target: Tensor) -> Tensor:
+        """Mean squared error of Q(s, a) for the actions taken, features (batch, width)."""
+        features = taken if self.config.critic_trains_adapter else taken.detach()
+        return nn.functional.mse_loss(value(self.critic, features), target)
 
-    def _critic_loss(self, values: Tensor, actions: Tensor, target: Tensor) -> Tensor:
-        """Mean squared error of Q(s, a) for the action taken."""
-        taken = values.gather(1, actions[:, None]).squeeze(1)
-        return nn.functional.mse_loss(taken, target)
-
-    def _actor_loss(self, scores: Scores, values: Tensor) -> Tensor:
+    def _actor_loss(self, scores: Scores) -> Tensor:
         """mean_s sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), exact over the candidates."""
-        return -soft_value(scores, values.detach(), self.log_alpha.detach().exp()).mean()
+        with torch.no_grad():
+            values = scores.spread(value(self.critic, scores.features))
+        return -soft_value(scores, values, self.log_alpha.detach().exp()).mean()
 
     def _temperature_step(self, entropy: Tensor, valid: Tensor) -> None:
         """Move log alpha by the gap between the policy's entropy and its target."""
@@ -229,17 +228,3 @@ def with_candidates_of(
             )
         )
     return stack(packed)
-
-
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Adam's moments by parameter number, without anything that needs pickling."""
-    return {str(number): dict(values) for number, values in optimizer.state_dict()["state"].items()}
-
-
-def load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Put back what `optimizer_state` gave; step sizes stay those of the configuration."""
-    moments = {
-        int(number): {name: moment.clone() for name, moment in values.items()}
-        for number, values in state.items()
-    }
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})

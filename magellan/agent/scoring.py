@@ -6,23 +6,41 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import PROMPT, PackedBatch
+from magellan.agent.packing import PackedBatch
+from magellan.agent.places import PROMPT, Tree
 
 
 @dataclass(frozen=True)
 class Scores:
     """What one pass says of the candidates of a batch.
 
-    Shapes: `log_policy` (batch, candidates), -inf where there is no candidate; `features` (batch,
-    candidates, width), the hidden state of each candidate's last token; `valid` bool (batch,
-    candidates).
+    log_policy: (batch, candidates), -inf where there is no candidate.
+    features: (m, width), the hidden state of the last token of each of the m candidates there are.
+    slots: int64 (m,), row * candidates + candidate of each of them.
     """
 
     log_policy: Tensor
     features: Tensor
-    valid: Tensor
+    slots: Tensor
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether there is a candidate: bool (batch, candidates)."""
+        return self.spread(torch.ones(len(self.slots), dtype=torch.bool))
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the candidates there are, (m,), as (batch, candidates); 0 elsewhere."""
+        everywhere = torch.zeros(self.log_policy.numel(), dtype=values.dtype)
+        return everywhere.index_copy(0, self.slots, values).view(self.log_policy.shape)
+
+    def index(self, actions: Tensor) -> Tensor:
+        """Where among the m candidates each row's action, int64 (batch,), stands."""
+        position = torch.zeros(self.log_policy.numel(), dtype=torch.int64)
+        position[self.slots] = torch.arange(len(self.slots))
+        return position.view(self.log_policy.shape).gather(1, actions[:, None]).squeeze(1)
 
 
 def score_candidates(
@@ -33,24 +51,54 @@ def score_candidates(
     The score of an action is the sum over its tokens of the raw logit (`logit_sum`, as released) or
     of the log-probability (`log_prob_sum`); the policy is their softmax over the candidates.
     """
-    branches = _branches(states)
-    read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
-    before, features = read(backbone, adapter, states, branches)
-    where = branches.row, branches.candidate
-    shape = len(states.tokens), states.candidates
-    token = _token_scores(backbone, before, states.tokens[branches.row, branches.column], score)
-    total = torch.zeros(shape).index_put(where, token, accumulate=True)
-    valid = torch.zeros(shape, dtype=torch.bool).index_put(where, torch.tensor(True))
-    log_policy = torch.log_softmax(total.masked_fill(~valid, float("-inf")), dim=1)
-    return Scores(log_policy, features, valid)
+    read = _by_library if backbone.reader is None else _by_piece
+    token, token_slots, features, slots = read(backbone, adapter, states, score)
+    shape = len(states), states.candidates
+    total = torch.zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
+    valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool)
+    valid[slots] = True
+    total = total.masked_fill(~valid.view(shape), float("-inf"))
+    return Scores(torch.log_softmax(total, dim=1), features, slots)
 
 
-def prompt_features(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
+def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) -> Tensor:
+    """Hidden state of the last token of each state's only candidate, (batch, width)."""
+    if backbone.reader is None:
+        _, _, features, slots = _by_library(backbone, adapter, states, "logit_sum")
+        return features[slots.argsort()]
+    parts, rows = [], []
+    reading = backbone.reading(adapter)
+    for piece in states.pieces(backbone.start_token, share_prompts=False):
+        parts.append(reading(piece, piece.tree.last))
+        rows.append(piece.states)
+    return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
+
+
+def prompt_features(
+    backbone: Backbone, adapter: str, prompts: PackedBatch, at_once: int = 512
+) -> Tensor:
     """What the model makes of each prompt, (batch, width).
 
     Decoder-only: the hidden state of the prompt's last token. Encoder-decoder: that of the
-    decoder's start token, as released.
+    decoder's start token, as released. `at_once` bounds the prompts in one pass of `transformers`;
+    written-out passes have a size of their own.
     """
+    prompts = prompts.prompts()
+    found, rows = [], []
+    if backbone.reader is None:
+        for part_rows, part in prompts.parts(at_once):
+            found.append(_prompts_by_library(backbone, adapter, part))
+            rows.append(torch.from_numpy(part_rows))
+    else:
+        reading = backbone.reading(adapter)
+        for piece in prompts.pieces(backbone.start_token, _may_share(backbone)):
+            wanted, index = torch.unique(piece.tree.ends, return_inverse=True)
+            found.append(reading(piece, wanted).index_select(0, index))
+            rows.append(piece.states)
+    return torch.cat(found).index_select(0, torch.cat(rows).argsort())
+
+
+def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
     if backbone.is_encoder_decoder:
         encoded, mask = _encode(backbone, adapter, prompts)
         nothing = torch.zeros(len(encoded), 0, dtype=torch.int64)
@@ -58,6 +106,69 @@ def prompt_features(backbone: Backbone, adapter: str, prompts: PackedBatch) -> T
     hidden = backbone.hidden_states(adapter, prompts.tokens, prompts.positions, prompts.mask)
     last = (prompts.segments == PROMPT).sum(dim=1) - 1
     return hidden[torch.arange(len(hidden)), last]
+
+
+def _may_share(backbone: Backbone) -> bool:
+    """Prompts may share computation where tokens see no later ones and no gradient is wanted."""
+    return not (backbone.is_encoder_decoder or torch.is_grad_enabled())
+
+
+def _by_piece(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Score of every candidate token and its slot; feature of every candidate and its slot."""
+    found: list[tuple[Tensor, ...]] = []
+    reading = backbone.reading(adapter)
+    embeddings = backbone.token_embeddings()
+    for piece in states.pieces(backbone.start_token, _may_share(backbone)):
+        tree = piece.tree
+        wanted, before, last = tree.read
+        hidden = reading(piece, wanted)
+        token = _token_scores(hidden, before, embeddings, tree.tokens[tree.after], score)
+        found.append(
+            (
+                token.index_select(0, tree.parts),
+                _in_batch(tree.slots, tree, piece.states, states),
+                embedding(last, hidden),
+                _in_batch(tree.last_slots, tree, piece.states, states),
+            )
+        )
+    token, token_slots, features, slots = (torch.cat(part) for part in zip(*found, strict=True))
+    return token, token_slots, features, slots
+
+
+def _in_batch(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
+    """Slots of a piece as slots of the batch."""
+    row, candidate = slots // tree.candidates, slots % tree.candidates
+    return rows[row] * states.candidates + candidate
+
+
+def _token_scores(
+    hidden: Tensor, before: Tensor, embeddings: Tensor, tokens: Tensor, score: str
+) -> Tensor:
+    """Logit or log-probability of each token given the hidden state before it, (tokens,)."""
+    if score == "logit_sum":
+        return (embedding(before, hidden) * embeddings[tokens]).sum(dim=-1)
+    distinct, index = torch.unique(before, return_inverse=True)
+    logits = hidden.index_select(0, distinct) @ embeddings.T
+    chosen = index * len(embeddings) + tokens
+    total = torch.logsumexp(logits, dim=-1)
+    return logits.flatten().index_select(0, chosen) - total.index_select(0, index)
+
+
+def _by_library(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same with the modules of `transformers`, all tokens of all states in one padded pass."""
+    branches = _branches(states)
+    read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
+    before, features = read(backbone, adapter, states, branches)
+    tokens = states.tokens[branches.row, branches.column]
+    everyone = torch.arange(len(tokens))
+    token = _token_scores(before, everyone, backbone.token_embeddings(), tokens, score)
+    token_slots = branches.row * states.candidates + branches.candidate
+    slots = torch.unique(token_slots)
+    return token, token_slots, features.flatten(0, 1).index_select(0, slots), slots
 
 
 @dataclass(frozen=True)
@@ -95,7 +206,7 @@ def _encoder_decoder_states(
 ) -> tuple[Tensor, Tensor]:
     """The same from one encoding of each prompt and one decoding of all its candidates."""
     encoded, mask = _encode(backbone, adapter, states)
-    rows, width = len(states.tokens), states.candidates
+    rows, width = len(states), states.candidates
     tokens = torch.zeros(rows, width, int(branches.place.max()) + 1, dtype=torch.int64)
     tokens[branches.row, branches.candidate, branches.place] = states.tokens[
         branches.row, branches.column
@@ -120,16 +231,7 @@ def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tens
 
 def _largest(branches: _Branches, values: Tensor, states: PackedBatch) -> Tensor:
     """Largest of each candidate's values, int64 (batch, candidates); 0 where there is none."""
-    rows, width = len(states.tokens), states.candidates
+    rows, width = len(states), states.candidates
     largest = torch.zeros(rows * width, dtype=torch.int64)
     largest.scatter_reduce_(0, branches.row * width + branches.candidate, values, "amax")
     return largest.view(rows, width)
-
-
-def _token_scores(backbone: Backbone, before: Tensor, tokens: Tensor, score: str) -> Tensor:
-    """Logit or log-probability of each token given the hidden state before it, (tokens,)."""
-    embeddings = backbone.token_embeddings()
-    logit = (before * embeddings[tokens]).sum(dim=-1)
-    if score == "logit_sum":
-        return logit
-    return logit - torch.logsumexp(before @ embeddings.T, dim=-1)

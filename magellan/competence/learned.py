@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.packing import PADDING, Codec, batch, stack
-from magellan.agent.sac import load_optimizer_state, optimizer_state
+from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
+from magellan.agent.packing import Codec, batch, stack
+from magellan.agent.places import PADDING
 from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.config import CompetenceConfig
@@ -60,7 +61,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(NOW, DELAYED)
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = adam(
             [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
         )
         self._buffer: deque[tuple[int, int, float]] = deque(maxlen=config.buffer)

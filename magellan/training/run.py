@@ -15,7 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from magellan import __version__
@@ -23,6 +22,7 @@ from magellan.config import RunConfig, check_backbone, config_hash
 from magellan.errors import InputError
 from magellan.training.checkpoint import load_checkpoint, save_checkpoint
 from magellan.training.loop import Trainer
+from magellan.training.machine import settle
 from magellan.training.record import write_atomically
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
@@ -43,8 +43,7 @@ def train(config: RunConfig, output: Path, resume: bool, progress: str) -> dict[
     digest = config_hash(config)
     check_backbone(config.backbone.model)
     _prepare_folder(output, resume)
-    torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True)
+    settle(config.threads)
     started, clock = datetime.now(UTC), time.monotonic()
     state = load_checkpoint(output, digest) if resume else None
     trainer = Trainer(config)

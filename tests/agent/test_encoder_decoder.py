@@ -9,7 +9,7 @@ from magellan.agent.packing import Codec, batch, stack
 from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone, resolve_run
 from magellan.training.loop import Trainer
-from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.states import CANDIDATES, PROMPTS, features_of
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
@@ -72,7 +72,7 @@ def test_candidates_decoded_together_equal_separate_passes(folder, mode):
         n = len(candidates)
         torch.testing.assert_close(scores.log_policy[row, :n], expected, rtol=1e-5, atol=2e-5)
         hidden = torch.stack([state for _, state in alone])
-        torch.testing.assert_close(scores.features[row, :n], hidden, rtol=0, atol=1e-5)
+        torch.testing.assert_close(features_of(scores, row), hidden, rtol=0, atol=1e-5)
 
 
 def test_competence_reads_the_start_token_alone(folder):

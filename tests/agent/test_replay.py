@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from magellan.agent.packing import PADDING, PackedState
+from magellan.agent.packing import PackedState
+from magellan.agent.places import PADDING
 from magellan.agent.replay import NStepWindow, Replay, Step, Transition
 
 

@@ -119,7 +119,8 @@ def test_target_at_the_start(choice, equal):
 
 def make_scores(probabilities) -> Scores:
     policy = torch.tensor(probabilities)
-    return Scores(policy.log(), torch.zeros(*policy.shape, 1), policy > 0)
+    slots = (policy > 0).flatten().nonzero().squeeze(1)
+    return Scores(policy.log(), torch.zeros(len(slots), 1), slots)
 
 
 def test_soft_value_by_hand():
@@ -140,7 +141,7 @@ def test_bootstrap_target_by_hand(monkeypatch):
     def score(adapter, states):
         calls.append((adapter, len(states.tokens)))
         return Scores(
-            torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[[1.0], [3.0]]]), torch.ones(1, 2) > 0
+            torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1])
         )
 
     monkeypatch.setattr(agent, "_score", score)

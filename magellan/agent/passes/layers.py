@@ -1,0 +1,176 @@
+"""Layers on nodes: attention over rows, and elementwise parts with a cheaper backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from magellan.agent.places import Rows
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, queries: Rows, keys: Rows, heads: int
+) -> Tensor:
+    """Softmax attention of nodes, head by head; the queries come scaled.
+
+    Args:
+        query: float (q, heads * d), in the numbering of `queries`.
+        key, value: float (k, heads * d), in the numbering of `keys`.
+        bias: float, broadcast to (states, heads, places of queries, places of keys); -inf hides.
+        queries, keys: where the nodes stand.
+
+    Returns:
+        float (q, heads * d).
+    """
+    return _Attention.apply(query, key, value, bias, queries, keys, heads)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor,
+        queries: Rows,
+        keys: Rows,
+        heads: int,
+    ) -> Tensor:
+        asks = queries.lay_out(query, heads)
+        has = keys.lay_out(key, heads)
+        holds = keys.lay_out(value, heads)
+        scores = torch.bmm(asks, has.transpose(1, 2))
+        states, width = queries.nodes.shape
+        scores.view(states, heads, width, -1).add_(bias)
+        weights = torch.softmax(scores, dim=-1)
+        result = queries.pick_up(torch.bmm(weights, holds), heads)
+        ctx.save_for_backward(asks, has, holds, weights)
+        ctx.places = queries, keys, heads
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        asks, has, holds, weights = ctx.saved_tensors
+        queries, keys, heads = ctx.places
+        needs_query, needs_key, needs_value = ctx.needs_input_grad[:3]
+        out = queries.lay_out(gradient, heads)
+        if queries.filled is not None:
+            states, width = queries.filled.shape
+            out.view(states, heads, width, -1).mul_(queries.filled[:, None, :, None])
+        query = key = value = None
+        if needs_value:
+            value = keys.pick_up(torch.bmm(weights.transpose(1, 2), out), heads)
+        if needs_query or needs_key:
+            scores = torch.bmm(out, holds.transpose(1, 2))
+            scores = torch._softmax_backward_data(scores, weights, -1, torch.float32)
+            if needs_query:
+                query = queries.pick_up(torch.bmm(scores, has), heads)
+            if needs_key:
+                key = keys.pick_up(torch.bmm(scores.transpose(1, 2), asks), heads)
+        return query, key, value, None, None, None, None
+
+
+def rms_norm(x: Tensor, epsilon: float) -> Tensor:
+    """x / sqrt(mean(x^2) + epsilon) over the last dimension; the gain is in the next weights."""
+    return _RMSNorm.apply(x, epsilon)
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
+        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+        scale = square.div_(x.shape[-1]).add_(epsilon).rsqrt_()
+        result = x * scale
+        ctx.save_for_backward(result, scale)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        result, scale = ctx.saved_tensors
+        along = torch.linalg.vecdot(gradient, result).div_(result.shape[-1]).unsqueeze_(-1)
+        return torch.addcmul(gradient, result, along, value=-1.0).mul_(scale), None
+
+
+def silu_gate(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up; without gradients in the memory of `gate`, which must not be used again."""
+    if not torch.is_grad_enabled():
+        return torch.nn.functional.silu(gate, inplace=True).mul_(up)
+    return _SiluGate.apply(gate, up)
+
+
+class _SiluGate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        open_ = torch.nn.functional.silu(gate)
+        ctx.save_for_backward(gate, up, open_)
+        return open_ * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up, open_ = ctx.saved_tensors
+        to_up = open_.mul_(gradient)
+        return torch.ops.aten.silu_backward(gradient.mul_(up), gate), to_up
+
+
+def add_linear(x: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
+    """x + inputs W^T, the sum taken inside the product."""
+    return torch.addmm(x, inputs, weight.t())
+
+
+def attend_once(
+    asks: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    to_value: Tensor,
+    bias: Tensor | None,
+    rows: Rows,
+) -> Tensor:
+    """Attention with one query per state; the value projection is applied to the mean it takes.
+
+    sum_j p_j (V x_j) = V sum_j p_j x_j, so no node's value is written out.
+
+    Args:
+        asks: float (states, heads, width of keys), each head's query in the space of the keys.
+        keys, values: float (n, width), nodes; the same tensor or two.
+        to_value: float (heads * d, width of values), the value projection V.
+        bias: float (states, 1, length), -inf hides; None hides nothing.
+        rows: where the nodes stand.
+
+    Returns:
+        float (states, heads * d).
+    """
+    states, heads = asks.shape[:2]
+    seen = _in_rows(keys, rows)
+    scores = torch.bmm(asks, seen.transpose(1, 2))
+    weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
+    held = seen if values is keys else _in_rows(values, rows)
+    mean = torch.bmm(weights, held).transpose(0, 1)  # (heads, states, width)
+    mixed = torch.bmm(mean, to_value.view(heads, -1, to_value.shape[1]).transpose(1, 2))
+    return mixed.transpose(0, 1).reshape(states, -1)
+
+
+def _in_rows(nodes: Tensor, rows: Rows) -> Tensor:
+    """Nodes (n, width) in rows, (states, length, width)."""
+    states, length = rows.nodes.shape
+    if rows.filled is None and len(nodes) == states * length:
+        return nodes.view(states, length, -1)
+    return _InRows.apply(nodes, rows)
+
+
+class _InRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, nodes: Tensor, rows: Rows) -> Tensor:
+        ctx.rows = rows
+        return rows.lay_out(nodes, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.rows.pick_up(gradient, 1), None

@@ -1,0 +1,30 @@
+"""How the numerical library uses this machine: threads, determinism, memory."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
+_KEEP = 1 << 30
+
+
+def settle(threads: int) -> None:
+    """Prepare this process for a run: `threads` threads, the same numbers every time, no waste.
+
+    Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
+    that was never written; this code is tested without. glibc gives large blocks back to the system
+    at every free and takes them, zeroed page by page, at every allocation: it is told to keep them.
+    """
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if sys.platform == "linux":
+        try:
+            libc = ctypes.CDLL("libc.so.6")
+            libc.mallopt(_M_MMAP_THRESHOLD, _KEEP)
+            libc.mallopt(_M_TRIM_THRESHOLD, _KEEP)
+        except (OSError, AttributeError):
+            return  # another C library: slower, and just as right

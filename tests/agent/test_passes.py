@@ -1,0 +1,205 @@
+"""Written-out passes give what the modules of `transformers` give, and the same gradients."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from magellan.agent import packing
+from magellan.agent.backbone import ADAPTERS, Backbone
+from magellan.agent.packing import PackedState, batch, stack
+from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
+from magellan.config import BackboneConfig, check_backbone
+
+SMALL = {"num_hidden_layers": 3, "hidden_size": 32, "intermediate_size": 48}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2, "dropout_rate": 0.0}
+MODELS = {
+    "llama": lambda n: LlamaForCausalLM(
+        LlamaConfig(vocab_size=n, num_attention_heads=4, num_key_value_heads=4, **SMALL)
+    ),
+    "grouped": lambda n: LlamaForCausalLM(
+        LlamaConfig(vocab_size=n, num_attention_heads=4, num_key_value_heads=2, **SMALL)
+    ),
+    "one layer": lambda n: LlamaForCausalLM(
+        LlamaConfig(vocab_size=n, num_attention_heads=4, **{**SMALL, "num_hidden_layers": 1})
+    ),
+    "t5": lambda n: T5ForConditionalGeneration(
+        T5Config(vocab_size=n, decoder_start_token_id=0, pad_token_id=0, **T5)
+    ),
+    "flan": lambda n: T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=n,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+            **T5,
+        )
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def pair(request, tmp_path_factory) -> tuple[Backbone, Backbone]:
+    """The same model and adapters, read by a written-out pass and by `transformers`."""
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    torch.manual_seed(3)
+    model = MODELS[request.param](len(tokenizer))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:  # gains of one would hide a gain that is left out
+                parameter.uniform_(0.5, 1.5)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return make_backbone(path), make_backbone(path, lora_mode="per_token")
+
+
+def make_backbone(path, **settings) -> Backbone:
+    config = BackboneConfig(model=str(path), lora_targets="all_linear", lora_rank=3, **settings)
+    backbone = Backbone(config, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name in ADAPTERS:
+            for parameter in backbone.adapter(name).values():
+                parameter.normal_(std=0.05, generator=generator)
+            backbone.adapter_changed(name)
+    return backbone
+
+
+def random_batch(seed: int, n: int = 9, words: int = 6) -> packing.PackedBatch:
+    """States of many lengths; few words, so that beginnings and candidates repeat."""
+    rng = np.random.default_rng(seed)
+    states = []
+    for _ in range(n):
+        lengths = [rng.integers(1, 9), *rng.integers(1, 4, rng.integers(1, 6))]
+        segments = np.repeat(np.arange(len(lengths)), lengths)
+        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
+    states.append(states[0])  # the same state twice
+    return batch(*stack(states))
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])
+def pieces(request, monkeypatch):
+    monkeypatch.setattr(packing, "PIECE", request.param)
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_scores_equal_the_librarys(pair, score, gradients):
+    own, library = pair
+    for seed in range(3):
+        with torch.set_grad_enabled(gradients):
+            a, b = (
+                score_candidates(m, "policy", random_batch(seed), score) for m in (own, library)
+            )
+        close(a.log_policy.detach(), b.log_policy.detach())
+        assert torch.equal(a.valid, b.valid)
+        order_a, order_b = a.slots.argsort(), b.slots.argsort()
+        assert torch.equal(a.slots[order_a], b.slots[order_b])
+        close(a.features[order_a].detach(), b.features[order_b].detach())
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("gradients", [False, True])
+def test_features_equal_the_librarys(pair, gradients):
+    states = random_batch(7)
+    taken = states.with_one_candidate(np.zeros(len(states), np.int64))
+    with torch.set_grad_enabled(gradients):
+        close(*(prompt_features(m, "competence", states).detach() for m in pair))
+        close(*(candidate_features(m, "critic_target", taken).detach() for m in pair))
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("what", ["scores", "prompts", "taken"])
+def test_gradients_equal_the_librarys(pair, what):
+    found = []
+    for backbone in pair:
+        states = random_batch(11)
+        weigh = torch.Generator().manual_seed(0)
+        if what == "scores":
+            scores = score_candidates(backbone, "policy", states, "log_prob_sum")
+            features = scores.features[scores.slots.argsort()]
+            log_policy = scores.log_policy[scores.valid]
+            loss = (features * torch.randn(features.shape, generator=weigh)).sum()
+            loss = loss + (log_policy * torch.randn(log_policy.shape, generator=weigh)).sum()
+        else:
+            one = states.with_one_candidate(np.zeros(len(states), np.int64))
+            read = prompt_features if what == "prompts" else candidate_features
+            features = read(backbone, "policy", one)
+            loss = (features * torch.randn(features.shape, generator=weigh)).sum()
+        for parameter in backbone.adapter("policy").values():
+            parameter.grad = None
+        loss.backward()
+        found.append(
+            {k: p.grad.clone() for k, p in backbone.adapter("policy").items() if p.grad is not None}
+        )
+    own, library = found
+    assert own.keys() == {k for k, g in library.items() if k in own}
+    for key, gradient in library.items():
+        largest = gradient.abs().max()
+        gap = (own[key] - gradient).abs().max() if key in own else largest
+        assert gap <= 1e-4 * max(float(largest), 1e-3), key
+
+
+def test_prompts_of_equal_length_are_read_by_one_query_each(pair):
+    """The short cut for one query per state, which random batches seldom take."""
+    rng = np.random.default_rng(0)
+    states = [PackedState(rng.integers(0, 9, 7), np.zeros(7, np.int8)) for _ in range(6)]
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            close(*(prompt_features(m, "policy", batch(*stack(states))).detach() for m in pair))
+
+
+def test_one_candidate_is_the_one_that_was_taken(pair):
+    own, _ = pair
+    states = random_batch(5)
+    rng = np.random.default_rng(1)
+    taken = np.array([rng.integers(parts.max()) for parts in states.segment_array])
+    with torch.no_grad():
+        scores = score_candidates(own, "policy", states)
+        alone = candidate_features(own, "policy", states.with_one_candidate(taken))
+    close(alone, scores.features[scores.index(torch.from_numpy(taken))])
+
+
+def test_adapters_change_what_is_read(pair):
+    own, _ = pair
+    states = random_batch(2)
+    with torch.no_grad():
+        seen = [score_candidates(own, name, states).log_policy[0] for name in ADAPTERS]
+        for one, other in itertools.combinations(seen, 2):
+            assert (one - other)[one > -torch.inf].abs().max() > 1e-4
+        own.blend_adapter("policy", "competence_delayed", 1.0)
+        moved = score_candidates(own, "competence_delayed", states).log_policy[0]
+    close(moved, seen[0])
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+def test_other_families_are_read_by_the_library(tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=64)
+    )
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = BackboneConfig(model=str(tmp_path), lora_targets="attention_qv")
+    backbone = Backbone(config)
+    assert backbone.reader is None
+    with torch.no_grad():
+        scores = score_candidates(backbone, "policy", random_batch(0))
+    assert torch.isfinite(scores.log_policy[scores.valid]).all()

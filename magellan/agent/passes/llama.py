@@ -142,7 +142,8 @@ class LlamaPass:
 
     def _turns(self, positions: Tensor) -> Tensor:
         """Rotations of the pairs of a head: complex (n, 1, head width / 2)."""
-        return torch.polar(torch.ones(()), positions[:, None] * self.frequencies)[:, None]
+        steps = torch.arange(int(positions.max()) + 1)[:, None]
+        return torch.polar(torch.ones(()), steps * self.frequencies)[positions][:, None]
 
     def _last_layer(
         self, layer: _Layer, x: Tensor, turns: Tensor, tree: Tree, wanted: Tensor

@@ -175,6 +175,7 @@ def test_one_candidate_is_the_one_that_was_taken(pair):
         scores = score_candidates(own, "policy", states)
         alone = candidate_features(own, "policy", states.with_one_candidate(taken))
     close(alone, scores.features[scores.index(torch.from_numpy(taken))])
+    assert states.with_one_candidate(taken).candidates == 1
 
 
 def test_adapters_change_what_is_read(pair):

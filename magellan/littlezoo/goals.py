@@ -279,7 +279,7 @@ def describe(name: str, seed: int, split: str = "train") -> str:
     for category, count in goals.counts().items():
         lines.append(f"{category:16}{count:>10,}{totals[category]:>14,}")
     lines.append(f"{'total':16}{len(goals):>10,}{sum(totals.values()):>14,}")
-    for number in np.flatnonzero(goals.sizes):
+    for number in np.flatnonzero(goals.sizes).tolist():
         first = goals.nth(number, np.array([0]))[0]
         lines += ["", f"Example of {CATEGORIES[number]}:", goals.prompt(int(first)).rstrip()]
     return "\n".join(lines)

@@ -319,6 +319,7 @@ SMOKE: dict[str, Any] = {
 # backbone is not in the repository: point backbone.model at a local copy of flan-t5-base.
 PAPER: dict[str, Any] = {
     "backbone": {"model": "google/flan-t5-base", "lora_mode": "per_token"},
+    "competence": {"pool": 100_000},  # its largest goal space, scored as a whole
     "samplers": {"drop_standing_starts": True},
 }
 

@@ -79,14 +79,13 @@ class OutcomeWindows(CompetenceEstimator):
 
     def _recompute(self, rows: np.ndarray) -> None:
         """Success rates of both halves for `rows` (k,)."""
-        seen = self._seen[rows][:, None]
-        held = np.minimum(seen, self._window)
-        age_order = np.arange(self._window)  # 0 is the oldest outcome held
-        outcomes = self._ring[rows[:, None], (seen - held + age_order) % self._window]
+        held = np.minimum(self._seen[rows], self._window)
+        oldest = (self._seen[rows] - held) % self._window
         half = held // 2
-        older = np.sum(outcomes * (age_order < half), axis=1)
-        newer = np.sum(outcomes * ((half <= age_order) & (age_order < held)), axis=1)
-        half, held = half[:, 0], held[:, 0]
+        sums = np.zeros((len(rows), self._window + 1), dtype=np.int64)
+        np.cumsum(self._ring[rows], axis=1, out=sums[:, 1:])
+        older = _ring_sum(sums, oldest, half)
+        newer = _ring_sum(sums, (oldest + half) % self._window, held - half)
         self._delayed[rows] = older / np.maximum(half, 1)
         # A single outcome is all newer half: not yet a rate to compare with.
         self._now[rows] = np.where(held >= 2, newer / np.maximum(held - half, 1), 0.0)
@@ -112,3 +111,13 @@ class OutcomeWindows(CompetenceEstimator):
         self._ring[rows], self._seen[rows] = ring, state["seen"]
         self._changed = self.known()
         self._recompute(rows)
+
+
+def _ring_sum(sums: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Sum of `length` (k,) slots from slot `first` (k,) on, going round the ring: int64 (k,).
+
+    sums: sums before each slot and of all slots, (k, slots + 1).
+    """
+    slots, row, end = sums.shape[1] - 1, np.arange(len(sums)), first + length
+    straight = sums[row, np.minimum(end, slots)] - sums[row, first]
+    return straight + sums[row, np.maximum(end - slots, 0)]

@@ -62,6 +62,13 @@ def _summary(arguments: argparse.Namespace) -> None:
     arguments.html.write_text(page, encoding="utf-8")
 
 
+def _compare(arguments: argparse.Namespace) -> None:
+    from analysis import comparison
+
+    first, second = (tables.load(folder) for folder in (arguments.first, arguments.second))
+    print(comparison.to_markdown(first, second), end="")
+
+
 def _adopt(arguments: argparse.Namespace) -> None:
     tables.adopt(arguments.source, arguments.target)
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
@@ -100,6 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("--html", type=Path, help="write a page for one goal space instead")
     summary.add_argument("--goal-space", help="of the page; the first one if not given")
     summary.set_defaults(run=_summary)
+
+    compare = commands.add_parser("compare", help="two experiments with the same runs, by seed")
+    compare.add_argument("first", type=Path, help="folder of combined tables")
+    compare.add_argument("second", type=Path, help="another, of the same samplers and seeds")
+    compare.set_defaults(run=_compare)
 
     adopt = commands.add_parser("adopt", help="make an experiment's tables the reference")
     adopt.add_argument("source", type=Path, help="results folder with tables/")

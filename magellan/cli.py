@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_train(commands: Commands) -> None:
     train = commands.add_parser("train", help="one training run")
     train.add_argument("--sampler", default="magellan", help=", ".join(sampler_names()))
-    train.add_argument("--goal-space", default="25k", help="25k, 50k, 2500, or a mix 20-4-2-2-1")
+    train.add_argument("--goal-space", default="25k", help="25k, 1M, all, or a mix 20-4-2-2-1")
     train.add_argument("--seed", type=int, default=0, help="root seed, 0 or more")
     train.add_argument("--preset", default="laptop", help=", ".join(PRESETS))
     train.add_argument("--output", type=Path, required=True, help="folder of the run")
@@ -91,7 +91,7 @@ def _add_play(commands: Commands) -> None:
 
 def _add_goals(commands: Commands) -> None:
     goals = commands.add_parser("goals", help="counts and examples of a goal space")
-    goals.add_argument("--size", default="25k", help="25k, 50k, 100k, a smaller size, or a mix")
+    goals.add_argument("--size", default="25k", help="25k, 100k, 1M, 2500, all, or a mix")
     goals.add_argument("--seed", type=int, default=0)
     goals.add_argument("--split", choices=("train", "unseen"), default="train")
     goals.set_defaults(command=_goals)

@@ -137,6 +137,12 @@ class CompetenceConfig(Section):
         100, description="N: updates between the current and the delayed estimate."
     )
     refresh: Count = Field(32, description="Updates between two evaluations of the goal space.")
+    pool: int = Field(
+        25_000,
+        ge=2,
+        description="Predictions per refresh, at most. A goal space with more goals is sampled: "
+        "half as many goals, drawn anew, each predicted now and delayed.",
+    )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
     lp_threshold: Fraction = Field(0.01, description="Learning progress below this counts as 0.")
 
@@ -178,8 +184,9 @@ class RunConfig(Section):
     sampler: SamplerName = Field("magellan", description="Goal sampler.")
     goal_space: str = Field(
         "25k",
-        description="25k, 50k, 100k, a smaller size in the same proportions, or a mix such as "
-        "1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore).",
+        description="25k, 50k, 100k, another size up to 1.29M in the same proportions, a mix such "
+        "as 1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore), or all: every "
+        "goal there is.",
     )
     seed: int = Field(0, ge=0, description="Root seed of all random streams of the run.")
     preset: str = Field("paper", description="Preset that the values started from.")
@@ -312,6 +319,7 @@ SMOKE: dict[str, Any] = {
 # backbone is not in the repository: point backbone.model at a local copy of flan-t5-base.
 PAPER: dict[str, Any] = {
     "backbone": {"model": "google/flan-t5-base", "lora_mode": "per_token"},
+    "competence": {"pool": 100_000},  # its largest goal space, scored as a whole
     "samplers": {"drop_standing_starts": True},
 }
 

@@ -8,6 +8,7 @@ import pytest
 from magellan.cli import main
 from magellan.config import PRESETS, config_hash, load_experiment, resolve_run, sampler_names
 from magellan.errors import InputError
+from magellan.littlezoo import parse_goal_space
 from magellan.samplers import SAMPLERS
 
 BAD_RUNS = {
@@ -124,6 +125,7 @@ def test_paper_preset_has_the_papers_constants():
     assert agent.temperature_initial == pytest.approx(2.718281828**-3, rel=1e-4)
     assert (competence.buffer, competence.delay, competence.refresh) == (5_000, 100, 32)
     assert (competence.hidden, competence.lp_threshold) == (128, 0.01)
+    assert competence.pool >= sum(parse_goal_space("100k"))  # every goal scored, as in the paper
     assert (samplers.epsilon_start, samplers.epsilon_end, samplers.epsilon_decay) == (1.0, 0.2, 320)
     assert (config.budget.episodes, config.budget.evaluate_every) == (500_000, 5_000)
     assert (config.backbone.lora_rank, config.backbone.lora_alpha) == (16, 32)

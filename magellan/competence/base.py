@@ -57,7 +57,11 @@ class Outcomes:
 
 
 class CompetenceEstimator(ABC):
-    """Estimates the probability of success of every arm, now and some updates ago."""
+    """Estimates the probability of success of arms, now and some updates ago.
+
+    It speaks of *candidates*, the arms that exploitation chooses among: all arms, or fewer of its
+    own choice. A candidate is an arm's number, or its place in `candidates()` where there is one.
+    """
 
     cost: int = 0
     """Episodes played so far only to estimate competence; none where practice is enough."""
@@ -66,16 +70,24 @@ class CompetenceEstimator(ABC):
     def update(self, outcomes: Outcomes) -> None:
         """Learn from the episodes, maybe none, finished since the last policy update."""
 
+    def candidates(self) -> np.ndarray | None:
+        """Arms of the candidates, int64 (n,); None: all arms. Another array after each change."""
+        return None
+
     @abstractmethod
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Now and delayed: two float64 arrays (n_arms,) in [0, 1], to be read and not written."""
+    def known(self) -> np.ndarray:
+        """Candidates whose competence may differ from 0, int64 (k,); of all others it is 0."""
 
-    def changed_arms(self) -> np.ndarray | slice:
-        """Arms whose competence the last `update` may have changed, as index into `competence()`.
+    @abstractmethod
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Now and delayed of the candidates `which` (m,): two float64 arrays (m,) in [0, 1]."""
 
-        All of them unless an estimator knows better; a sampler recomputes only their weights.
+    def changed(self) -> np.ndarray:
+        """Candidates whose competence the last `update` may have changed, int64 (k,).
+
+        All known ones unless an estimator can tell; a sampler weighs only these anew.
         """
-        return slice(None)
+        return self.known()
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from magellan.competence.base import NOTHING, Outcomes
@@ -15,20 +17,23 @@ class ExpertBuckets(OutcomeWindows):
     Arms are the five categories in the order of CATEGORIES. The expert knows which goals are
     impossible: outcomes on them are not kept, so that category's competence stays 0.
 
-    categories: (n_goals,) category of each goal, as position in CATEGORIES.
+    categories_at: positions of goals (m,) to their categories (m,), as positions in CATEGORIES.
     drop_standing_starts: forget episodes that started on an object, as the released code does:
         its buckets list prompts that stand on nothing, so such an episode is found in none.
     """
 
     def __init__(
-        self, categories: np.ndarray, window: int = 100, drop_standing_starts: bool = False
+        self,
+        categories_at: Callable[[np.ndarray], np.ndarray],
+        window: int = 100,
+        drop_standing_starts: bool = False,
     ) -> None:
         super().__init__(len(CATEGORIES), window)
-        self._categories = np.asarray(categories)
+        self._categories_at = categories_at
         self._drop_standing_starts = drop_standing_starts
 
     def update(self, outcomes: Outcomes) -> None:
-        categories = self._categories[outcomes.goals]
+        categories = self._categories_at(outcomes.goals)
         kept = categories != IMPOSSIBLE
         if self._drop_standing_starts:
             kept &= outcomes.standing_on == NOTHING

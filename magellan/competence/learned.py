@@ -4,6 +4,10 @@ Gaven et al. 2025, section 4.
 A head on the hidden state of the goal prompt, with its own LoRA adapter, is trained by binary
 cross-entropy on (initial prompt, success) of recent episodes. A copy from some N updates ago gives
 the delayed competence, so that |now - delayed| is the absolute learning progress.
+
+The paper scores the whole goal space at each refresh. A space with more goals than `pool` is known
+by samples instead: each refresh draws goals anew and scores them with both estimators, which costs
+as much as one estimator on a space of `pool` goals.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from magellan.agent.packing import Codec, batch, stack
 from magellan.agent.places import PADDING
 from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.prompt_tokens import Packed, PromptTokens
 from magellan.config import CompetenceConfig
-from magellan.littlezoo.goals import GoalSpace
+from magellan.littlezoo.goals import GoalSet
 
 NOW, DELAYED = "competence", "competence_delayed"
 
@@ -35,9 +40,10 @@ class LearnedCompetence(CompetenceEstimator):
     Args:
         backbone: language model with the adapters `competence` and `competence_delayed`.
         codec: turns prompts into tokens.
-        goals: the training goal space.
+        goals: the training goal space; as a whole the candidates, or where the pool is drawn from.
         config: constants of the head.
         rng: stream of the batches.
+        pool_rng: stream of the pools.
         seed: seed of the head's initial values.
     """
 
@@ -45,9 +51,10 @@ class LearnedCompetence(CompetenceEstimator):
         self,
         backbone: Backbone,
         codec: Codec,
-        goals: GoalSpace,
+        goals: GoalSet,
         config: CompetenceConfig,
         rng: np.random.Generator,
+        pool_rng: np.random.Generator,
         seed: int,
     ) -> None:
         self.backbone = backbone
@@ -56,7 +63,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.last_loss = float("nan")
         self._codec = codec
         self._goals = goals
-        self._rng = rng
+        self._rng, self._pool_rng = rng, pool_rng
         generator = torch.Generator().manual_seed(seed)
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
         self.delayed_head = frozen_copy(self.head)
@@ -68,7 +75,11 @@ class LearnedCompetence(CompetenceEstimator):
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
         # so the delay grows to the largest multiple of `refresh` not above N.
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
-        self._packed = self._pack(goals, range(len(goals)))
+        self._prompts = PromptTokens(codec)
+        whole = len(goals) <= config.pool
+        self._packed = self._prompts.pack(goals, np.arange(len(goals))) if whole else None
+        self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
+        self._now = self._delayed = np.zeros(0)
         self._refresh()
 
     def update(self, outcomes: Outcomes) -> None:
@@ -108,32 +119,36 @@ class LearnedCompetence(CompetenceEstimator):
         draws = self._rng.random(size) * cumulative[-1]
         return np.searchsorted(cumulative, draws, side="right")
 
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Competence of the goal space at the last refresh, now and delayed, float64 (n_goals,)."""
-        return self._snapshots[-1]["goals"], self._snapshots[0]["goals"]
+    def candidates(self) -> np.ndarray | None:
+        """All goals, or the pool: positions int64 (pool // 2,), none before the second snapshot."""
+        return self._pool
 
-    def changed_arms(self) -> np.ndarray | slice:
-        """All goals after a refresh, none in between."""
-        return slice(None) if self._refreshed else np.zeros(0, np.int64)
+    def known(self) -> np.ndarray:
+        """All candidates."""
+        return np.arange(len(self._now))
 
-    def predict(self, goals: GoalSpace, positions: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def changed(self) -> np.ndarray:
+        """All candidates after a refresh, none in between."""
+        return self.known() if self._refreshed else np.zeros(0, np.int64)
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Competence of candidates at the last refresh, now and delayed."""
+        return self._now[which], self._delayed[which]
+
+    def predict(
+        self, goals: GoalSet, positions: Sequence[int] | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Competence now and delayed of any goals, also unseen ones; two float64 (len(positions),).
 
         The current head is used as it is, the delayed one as of the last refresh.
         """
-        packed = self._pack(goals, positions)
+        packed = self._prompts.pack(goals, positions)
         return self._evaluate(NOW, self.head, packed), self._evaluate(
             DELAYED, self.delayed_head, packed
         )
 
-    def _pack(self, goals: GoalSpace, positions: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        prompts = [goals.prompt(int(position)) for position in positions]
-        return stack(self._codec.pack(prompts, [()] * len(prompts)))
-
     @torch.no_grad()
-    def _evaluate(
-        self, adapter: str, head: nn.Module, packed: tuple[np.ndarray, np.ndarray]
-    ) -> np.ndarray:
+    def _evaluate(self, adapter: str, head: nn.Module, packed: Packed) -> np.ndarray:
         """Predicted success of packed prompts, in batches of similar length, float64 (n,)."""
         tokens, segments = packed
         order = np.argsort((segments != PADDING).sum(axis=1), kind="stable")
@@ -145,36 +160,42 @@ class LearnedCompetence(CompetenceEstimator):
         return predicted
 
     def _refresh(self) -> None:
-        """Evaluate the goal space and take a snapshot; the oldest one becomes the delayed copy.
-
-        The delayed competence of the goal space is what a past refresh said, so it is remembered
-        rather than computed again.
-        """
+        """Take a snapshot, make the oldest one the delayed copy, and score candidates anew."""
         self._refreshed = True
         self._snapshots.append(
-            {
-                "goals": self._evaluate(NOW, self.head, self._packed),
-                "adapter": _copy(self.backbone.adapter(NOW)),
-                "head": _copy(self.head.state_dict()),
-            }
+            {"adapter": _copy(self.backbone.adapter(NOW)), "head": _copy(self.head.state_dict())}
         )
         self._load_delayed()
+        if self._packed is not None:
+            # What a past refresh said of the whole space is remembered, not computed again.
+            self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._packed)
+            self._recall()
+        elif len(self._snapshots) > 1:  # with one, now and delayed are equal: no goal progresses
+            size = self.config.pool // 2
+            self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
+            self._now, self._delayed = self.predict(self._goals, self._pool)
+
+    def _recall(self) -> None:
+        self._now, self._delayed = self._snapshots[-1]["goals"], self._snapshots[0]["goals"]
 
     def _load_delayed(self) -> None:
         self.backbone.load_adapter(DELAYED, self._snapshots[0]["adapter"])
         self.delayed_head.load_state_dict(self._snapshots[0]["head"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Head, adapter, optimizer, recent episodes, snapshots and stream."""
+        """Head, adapter, optimizer, recent episodes, snapshots, pool and streams."""
+        pool = {"goals": self._pool, "now": self._now, "delayed": self._delayed}
         return {
             "updates": self.updates,
             "last_loss": self.last_loss if self._buffer else None,
             "rng": self._rng.bit_generator.state,
+            "pool_rng": self._pool_rng.bit_generator.state,
             "head": self.head.state_dict(),
             "adapter": _copy(self.backbone.adapter(NOW)),
             "optimizer": optimizer_state(self.optimizer),
             "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 3),
             "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
+            "pool": None if self._pool is None else pool,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -182,6 +203,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.updates = int(state["updates"])
         self.last_loss = float("nan") if state["last_loss"] is None else state["last_loss"]
         self._rng.bit_generator.state = state["rng"]
+        self._pool_rng.bit_generator.state = state["pool_rng"]
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(NOW, state["adapter"])
         load_optimizer_state(self.optimizer, state["optimizer"])
@@ -190,6 +212,11 @@ class LearnedCompetence(CompetenceEstimator):
         self._snapshots.clear()
         self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
         self._load_delayed()
+        if self._pool is None:
+            self._recall()
+        else:
+            pool = state["pool"]
+            self._pool, self._now, self._delayed = pool["goals"], pool["now"], pool["delayed"]
 
 
 def _copy(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

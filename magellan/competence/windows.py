@@ -16,8 +16,9 @@ class OutcomeWindows(CompetenceEstimator):
 
     k outcomes are split at k // 2: delayed competence is the mean of the older half, current
     competence the mean of the newer half, which gets the odd one; both are 0 below two outcomes.
-    Only arms that received an outcome are recomputed, so an update costs the same for any number
-    of arms; memory is `window` + 24 bytes per arm.
+    Arms get a row at their first outcome and only arms that received an outcome are recomputed:
+    time and memory (`window` + 24 bytes per practised arm) do not depend on how many arms there
+    are.
 
     A subclass says which arm an outcome belongs to: its `update` calls `_append`.
     """
@@ -27,54 +28,96 @@ class OutcomeWindows(CompetenceEstimator):
             raise InputError(
                 f"window: {window}; must be at least 2 outcomes, to have a newer and an older half"
             )
-        self._now = np.zeros(n_arms)
-        self._delayed = np.zeros(n_arms)
-        self._ring = np.zeros((n_arms, window), dtype=np.uint8)
-        self._seen = np.zeros(
-            n_arms, dtype=np.int64
-        )  # outcomes ever received: the next goes to slot seen % window
+        self._n_arms, self._window = n_arms, window
         self._changed = np.empty(0, dtype=np.int64)
+        self._forget()
 
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._now, self._delayed
+    def _forget(self) -> None:
+        """No outcomes; row 0 is for all arms without any and stays at competence 0."""
+        self._row_of: dict[int, int] = {}
+        self._ring: np.ndarray = np.zeros((1, self._window), dtype=np.uint8)
+        # Outcomes ever received: the next goes to slot seen % window.
+        self._seen: np.ndarray = np.zeros(1, dtype=np.int64)
+        self._now: np.ndarray = np.zeros(1)
+        self._delayed: np.ndarray = np.zeros(1)
 
-    def changed_arms(self) -> np.ndarray:
+    def known(self) -> np.ndarray:
+        """Arms with outcomes, in the order of their first one."""
+        return np.fromiter(self._row_of, np.int64, len(self._row_of))
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._rows(which.tolist())
+        return self._now[rows], self._delayed[rows]
+
+    def changed(self) -> np.ndarray:
         return self._changed
+
+    def _rows(self, arms: list[int]) -> list[int]:
+        return [self._row_of.get(arm, 0) for arm in arms]
+
+    def _add_rows(self, arms: list[int]) -> None:
+        """Give arms without one a row; storage doubles when it is full."""
+        for arm in arms:
+            self._row_of.setdefault(arm, len(self._row_of) + 1)
+        needed = len(self._row_of) + 1
+        if needed > len(self._seen):
+            more = max(needed, 2 * len(self._seen)) - len(self._seen)
+            self._ring = np.pad(self._ring, ((0, more), (0, 0)))
+            self._seen = np.pad(self._seen, (0, more))
+            self._now = np.pad(self._now, (0, more))
+            self._delayed = np.pad(self._delayed, (0, more))
 
     def _append(self, arms: np.ndarray, success: np.ndarray) -> None:
         """Add outcomes (m,), oldest first; an arm may occur more than once."""
-        window = self._ring.shape[1]
-        for arm, outcome in zip(arms.tolist(), success.tolist(), strict=True):
-            self._ring[arm, self._seen[arm] % window] = outcome
-            self._seen[arm] += 1
+        self._add_rows(arms.tolist())
+        rows = self._rows(arms.tolist())
+        for row, outcome in zip(rows, success.tolist(), strict=True):
+            self._ring[row, self._seen[row] % self._window] = outcome
+            self._seen[row] += 1
         self._changed = np.unique(arms)
-        self._recompute(self._changed)
+        self._recompute(np.array(self._rows(self._changed.tolist()), dtype=np.int64))
 
-    def _recompute(self, arms: np.ndarray) -> None:
-        """Success rates of both halves for `arms` (k,)."""
-        window = self._ring.shape[1]
-        seen = self._seen[arms][:, None]
-        held = np.minimum(seen, window)
-        age_order = np.arange(window)  # 0 is the oldest outcome held
-        outcomes = self._ring[arms[:, None], (seen - held + age_order) % window]
+    def _recompute(self, rows: np.ndarray) -> None:
+        """Success rates of both halves for `rows` (k,)."""
+        held = np.minimum(self._seen[rows], self._window)
+        oldest = (self._seen[rows] - held) % self._window
         half = held // 2
-        older = np.sum(outcomes * (age_order < half), axis=1)
-        newer = np.sum(outcomes * ((half <= age_order) & (age_order < held)), axis=1)
-        half, held = half[:, 0], held[:, 0]
-        self._delayed[arms] = older / np.maximum(half, 1)
+        sums = np.zeros((len(rows), self._window + 1), dtype=np.int64)
+        np.cumsum(self._ring[rows], axis=1, out=sums[:, 1:])
+        older = _ring_sum(sums, oldest, half)
+        newer = _ring_sum(sums, (oldest + half) % self._window, held - half)
+        self._delayed[rows] = older / np.maximum(half, 1)
         # A single outcome is all newer half: not yet a rate to compare with.
-        self._now[arms] = np.where(held >= 2, newer / np.maximum(held - half, 1), 0.0)
+        self._now[rows] = np.where(held >= 2, newer / np.maximum(held - half, 1), 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Ring buffers (n_arms, window) uint8 and counts (n_arms,) int64; the rest follows."""
-        return {"ring": self._ring.copy(), "seen": self._seen.copy()}
+        """Arms with outcomes (k,) int64, their rings (k, window) uint8 and counts (k,) int64."""
+        used = slice(1, len(self._row_of) + 1)
+        return {
+            "n_arms": self._n_arms,
+            "arms": self.known(),
+            "ring": self._ring[used].copy(),
+            "seen": self._seen[used].copy(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         ring = np.asarray(state["ring"], dtype=np.uint8)
-        if ring.shape != self._ring.shape:
-            raise InputError(
-                f"outcome windows: saved shape {ring.shape}; this run has {self._ring.shape}"
-            )
-        self._ring[:] = ring
-        self._seen[:] = state["seen"]
-        self._recompute(np.arange(len(self._seen)))
+        saved, mine = (state["n_arms"], ring.shape[1]), (self._n_arms, self._window)
+        if saved != mine:
+            raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {mine}")
+        self._forget()
+        self._add_rows(np.asarray(state["arms"]).tolist())
+        rows = np.arange(1, len(ring) + 1)
+        self._ring[rows], self._seen[rows] = ring, state["seen"]
+        self._changed = self.known()
+        self._recompute(rows)
+
+
+def _ring_sum(sums: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Sum of `length` (k,) slots from slot `first` (k,) on, going round the ring: int64 (k,).
+
+    sums: sums before each slot and of all slots, (k, slots + 1).
+    """
+    slots, row, end = sums.shape[1] - 1, np.arange(len(sums)), first + length
+    straight = sums[row, np.minimum(end, slots)] - sums[row, first]
+    return straight + sums[row, np.maximum(end - slots, 0)]

@@ -7,7 +7,9 @@ from magellan.littlezoo.goals import (
     CATEGORIES,
     FEASIBLE,
     Goal,
+    GoalSet,
     GoalSpace,
+    WholeSpace,
     category_totals,
     parse_goal_space,
 )
@@ -16,9 +18,11 @@ __all__ = [
     "CATEGORIES",
     "FEASIBLE",
     "Goal",
+    "GoalSet",
     "GoalSpace",
     "LittleZoo",
     "LittleZooVector",
+    "WholeSpace",
     "category_totals",
     "parse_goal_space",
 ]

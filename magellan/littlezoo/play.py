@@ -19,10 +19,11 @@ def choose_goal(goal_space: str, seed: int, category: str | None) -> Goal:
     goals = GoalSpace.named(goal_space, seed)
     rng = np.random.default_rng(seed)
     wanted = category or rng.choice([c for c in FEASIBLE if goals.counts()[c]] or CATEGORIES[:1])
-    members = goals.members(str(wanted))
-    if not len(members):
+    number = CATEGORIES.index(str(wanted))
+    if not goals.sizes[number]:
         raise InputError(f"category = {category!r}: goal space {goal_space} has none of it")
-    return goals.goal(int(rng.choice(members)))
+    chosen = goals.nth(number, rng.choice(goals.sizes[number], size=1))
+    return goals.goal(int(chosen[0]))
 
 
 def play(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
@@ -12,67 +12,92 @@ from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE
 
 
 class Goals(Protocol):
-    """What samplers need of a goal space: size, and categories (n,) as positions in CATEGORIES."""
+    """What samplers need of a goal space; see `magellan.littlezoo.goals.GoalSet`."""
 
-    categories: np.ndarray
+    @property
+    def sizes(self) -> np.ndarray: ...
 
     def __len__(self) -> int: ...
 
+    def categories_at(self, positions: np.ndarray) -> np.ndarray: ...
 
-@dataclass(frozen=True)
-class Arms:
+    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray: ...
+
+
+class Arms(ABC):
     """A partition of the goals.
 
-    of_goal: (n_goals,) int64, the arm of each goal.
-    explored: arms drawn uniformly when exploring, int64.
-    exploited: arms that learning progress chooses among, int64.
-    _by_arm: (n_goals,) goals ordered by arm; _first, _size: (n_arms,) where in it each arm begins
-        and how many goals it has.
+    explored: arms drawn uniformly when exploring, int64; None: all.
+    exploited: arms that exploitation chooses among, int64; None: all.
     """
 
-    of_goal: np.ndarray
-    explored: np.ndarray
-    exploited: np.ndarray
-    _by_arm: np.ndarray
-    _first: np.ndarray
-    _size: np.ndarray
+    explored: np.ndarray | None = None
+    exploited: np.ndarray | None = None
 
-    @classmethod
-    def each_goal(cls, goals: Goals) -> Arms:
-        """Every goal is its own arm, explored and exploited."""
-        arms = np.arange(len(goals))
-        return cls(arms, arms, arms, arms, arms, np.ones(len(goals), dtype=np.int64))
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    @classmethod
-    def each_category(cls, goals: Goals) -> Arms:
-        """One arm per category: all are explored, the feasible ones exploited.
+    @abstractmethod
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One goal, uniform inside its arm, for each of `arms` (n,): positions (n,) int64."""
 
-        Categories without goals are left out of both. InputError if no goal is feasible.
-        """
-        of_goal = np.asarray(goals.categories, dtype=np.int64)
-        size = np.bincount(of_goal, minlength=len(CATEGORIES))
-        explored = np.flatnonzero(size)
-        exploited = explored[explored != IMPOSSIBLE]
-        if len(exploited) == 0:
+    @abstractmethod
+    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
+        """Number of goals of each category in each of `arms` (n,): (n, 5) int64."""
+
+    @abstractmethod
+    def spread(self, per_arm: np.ndarray) -> np.ndarray:
+        """Probability of each arm (n_arms,) to that of each goal (n_goals,), uniform in its arm."""
+
+
+class EachGoal(Arms):
+    """Every goal is its own arm, explored and exploited."""
+
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+
+    def __len__(self) -> int:
+        return len(self._goals)
+
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return arms
+
+    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
+        return np.eye(len(CATEGORIES), dtype=np.int64)[self._goals.categories_at(arms)]
+
+    def spread(self, per_arm: np.ndarray) -> np.ndarray:
+        return per_arm
+
+
+class EachCategory(Arms):
+    """One arm per category: all are explored, the feasible ones exploited.
+
+    Categories without goals are left out of both. InputError if no goal is feasible.
+    """
+
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+        filled = np.flatnonzero(goals.sizes)
+        self.explored, self.exploited = filled, filled[filled != IMPOSSIBLE]
+        if len(self.exploited) == 0:
             raise InputError(
                 "goal space: all goals are impossible; choosing categories needs a feasible one"
             )
-        return cls(
-            of_goal,
-            explored,
-            exploited,
-            np.argsort(of_goal, kind="stable"),
-            np.cumsum(size) - size,
-            size,
-        )
 
     def __len__(self) -> int:
-        return len(self._size)
+        return len(CATEGORIES)
 
     def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One goal, uniform inside its arm, for each of `arms` (n,): positions (n,) int64."""
-        return self._by_arm[self._first[arms] + rng.integers(self._size[arms])]
+        ranks = rng.integers(self._goals.sizes[arms])
+        drawn = np.empty(len(arms), dtype=np.int64)
+        for category in np.unique(arms):
+            mine = arms == category
+            drawn[mine] = self._goals.nth(int(category), ranks[mine])
+        return drawn
+
+    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
+        return np.diag(self._goals.sizes)[arms]
 
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
-        """Probability of each arm (n_arms,) to that of each goal (n_goals,), uniform in its arm."""
-        return (per_arm / np.maximum(self._size, 1))[self.of_goal]
+        per_goal = per_arm / np.maximum(self._goals.sizes, 1)
+        return per_goal[self._goals.categories_at(np.arange(len(self._goals)))]

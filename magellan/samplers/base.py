@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.samplers.arms import Arms, Goals
+from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.schedules import ExponentialEpsilon
 
 Signal = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(now, delayed), float64 (n,) each, to non-negative weights (n,)."""
+"""(now, delayed), float64 (n,) each, to non-negative weights (n,); (0, 0) has weight 0."""
 
 Schedule = Callable[[int], float]
 """Number of sampler updates so far, to epsilon in [0, 1]."""
@@ -42,10 +42,10 @@ class GoalSampler:
     """Draws the goals of training episodes (Gaven et al. 2025).
 
     With probability epsilon an arm is drawn uniformly among the explored ones; otherwise among
-    the exploited ones in proportion to signal(now, delayed), uniformly while all these weights
-    are 0. The goal is uniform inside the arm.
+    the estimator's candidates in proportion to signal(now, delayed), and uniformly among the
+    exploited arms while all these weights are 0. The goal is uniform inside the arm.
 
-    goals: the goal space; only its length and `categories` are read.
+    goals: the goal space.
     estimator: gives competence per arm; None if the sampler learns nothing (weights stay 0). Its
         competence may change in its own update only, which the sampler calls.
     signal: competence to weights; unused without estimator.
@@ -65,14 +65,12 @@ class GoalSampler:
         arms: Literal["goals", "categories"] = "goals",
     ) -> None:
         self.estimator = estimator
-        self.arms = Arms.each_goal(goals) if arms == "goals" else Arms.each_category(goals)
+        self.arms: Arms = EachGoal(goals) if arms == "goals" else EachCategory(goals)
         self._signal = signal
         self._schedule = schedule
         self._rng = rng
         self._step = 0
-        self._exploitable = np.isin(np.arange(len(self.arms)), self.arms.exploited)
-        self._choice = WeightedChoice(len(self.arms))
-        self._refresh(slice(None))
+        self._weigh_all()
 
     @property
     def epsilon(self) -> float:
@@ -90,36 +88,53 @@ class GoalSampler:
 
     def _exploit(self, n: int) -> np.ndarray:
         if self._choice.total > 0.0:
-            return self._choice.draw(self._rng, n)
+            return _pick(self._candidates, self._choice.draw(self._rng, n))
         return self._uniform(self.arms.exploited, n)
 
-    def _uniform(self, arms: np.ndarray, n: int) -> np.ndarray:
-        return arms[self._rng.integers(len(arms), size=n)]
+    def _uniform(self, arms: np.ndarray | None, n: int) -> np.ndarray:
+        size = len(self.arms) if arms is None else len(arms)
+        return _pick(arms, self._rng.integers(size, size=n))
 
     def probabilities(self) -> np.ndarray:
         """Probability of each goal at the next draw, (n_goals,) float64, sums to one."""
-        per_arm = np.zeros(len(self.arms))
-        per_arm[self.arms.explored] += self.epsilon / len(self.arms.explored)
+        chosen = np.zeros(len(self.arms))
         if self._choice.total > 0.0:
-            per_arm += (1.0 - self.epsilon) * self._choice.weights / self._choice.total
+            chosen[_index(self._candidates)] = self._choice.weights / self._choice.total
         else:
-            per_arm[self.arms.exploited] += (1.0 - self.epsilon) / len(self.arms.exploited)
-        return self.arms.spread(per_arm)
+            chosen[_index(self.arms.exploited)] = 1.0
+        explored = np.zeros(len(self.arms))
+        explored[_index(self.arms.explored)] = 1.0
+        per_arm = (1.0 - self.epsilon) * chosen / chosen.sum()
+        return self.arms.spread(per_arm + self.epsilon * explored / explored.sum())
 
     def update(self, outcomes: Outcomes) -> None:
         """Once per policy update, with the episodes finished since: epsilon moves a step on."""
         self._step += 1
-        if self.estimator is not None:
-            self.estimator.update(outcomes)
-            self._refresh(self.estimator.changed_arms())
-
-    def _refresh(self, arms: np.ndarray | slice) -> None:
-        """Weights of `arms` from their competence; others keep theirs."""
         if self.estimator is None:
             return
-        now, delayed = self.estimator.competence()
-        weights = self._signal(now[arms], delayed[arms])
-        self._choice.set(arms, np.where(self._exploitable[arms], weights, 0.0))
+        self.estimator.update(outcomes)
+        if self.estimator.candidates() is self._candidates:
+            self._weigh(self.estimator.changed())
+        else:
+            self._weigh_all()
+
+    def _weigh_all(self) -> None:
+        """Weights of the candidates, when these or the estimator are new; unknown ones weigh 0."""
+        self._candidates = None if self.estimator is None else self.estimator.candidates()
+        self._choice = WeightedChoice(
+            len(self.arms) if self._candidates is None else len(self._candidates)
+        )
+        if self.estimator is not None:
+            self._weigh(self.estimator.known())
+
+    def _weigh(self, which: np.ndarray) -> None:
+        """Weights of the candidates `which` from their competence; others keep theirs."""
+        assert self.estimator is not None
+        weights = self._signal(*self.estimator.competence(which))
+        if self.arms.exploited is not None:
+            allowed = np.isin(_pick(self._candidates, which), self.arms.exploited)
+            weights = np.where(allowed, weights, 0.0)
+        self._choice.set(which, weights)
 
     def state_dict(self) -> dict[str, Any]:
         """Step, generator and estimator, as numpy arrays and JSON-able values."""
@@ -132,4 +147,13 @@ class GoalSampler:
         self._rng.bit_generator.state = state["rng"]
         if self.estimator is not None:
             self.estimator.load_state_dict(state["estimator"])
-            self._refresh(slice(None))
+        self._weigh_all()
+
+
+def _pick(arms: np.ndarray | None, numbers: np.ndarray) -> np.ndarray:
+    """Members of a list of arms by number; None lists all arms."""
+    return numbers if arms is None else arms[numbers]
+
+
+def _index(arms: np.ndarray | None) -> np.ndarray | slice:
+    return slice(None) if arms is None else arms

@@ -22,7 +22,7 @@ def build(
     Exploration is uniform over the categories, impossible included, that have goals; exploitation
     chooses among the feasible ones of them, uniformly while all learning progress is 0.
     """
-    estimator = ExpertBuckets(goals.categories, settings.window, settings.drop_standing_starts)
+    estimator = ExpertBuckets(goals.categories_at, settings.window, settings.drop_standing_starts)
     return GoalSampler(
         goals, estimator, absolute_learning_progress, settings.epsilon(), rng, arms="categories"
     )

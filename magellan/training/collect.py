@@ -12,7 +12,7 @@ from magellan.agent.replay import NStepWindow, Replay, Step
 from magellan.agent.sac import SAC
 from magellan.competence.base import Outcomes
 from magellan.config import AgentConfig
-from magellan.littlezoo import GoalSpace, LittleZooVector
+from magellan.littlezoo import GoalSet, LittleZooVector
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
 
@@ -38,7 +38,7 @@ class Collector:
 
     def __init__(
         self,
-        goals: GoalSpace,
+        goals: GoalSet,
         sampler: GoalSampler,
         agent: SAC,
         replay: Replay,

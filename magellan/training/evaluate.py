@@ -8,7 +8,16 @@ import numpy as np
 
 from magellan.agent.packing import Codec
 from magellan.agent.sac import SAC
-from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, LittleZooVector, category_totals
+from magellan.littlezoo import (
+    CATEGORIES,
+    FEASIBLE,
+    GoalSet,
+    GoalSpace,
+    LittleZooVector,
+    category_totals,
+)
+from magellan.littlezoo.goals import draw_codes
+from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
 
 
@@ -24,20 +33,20 @@ class EvaluationSet:
         return np.flatnonzero(self.goals.categories != CATEGORIES.index("impossible"))
 
 
-def evaluation_sets(training: GoalSpace, per_category: int, seed: int) -> dict[str, EvaluationSet]:
+def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str, EvaluationSet]:
     """Goals of the training space, and goals whose target object was held out of training.
 
     Drawn without replacement, so a category with fewer goals gives all it has.
     """
     rng = np.random.default_rng(seed)
     chosen = []
-    for category in CATEGORIES:
-        members = training.members(category)
-        chosen.append(rng.choice(members, min(per_category, len(members)), replace=False))
+    for category, size in enumerate(training.sizes):
+        ranks = rng.choice(size, min(per_category, size), replace=False)
+        chosen.append(training.nth(category, ranks))
     mix = tuple(min(per_category, total) for total in category_totals("unseen").values())
     return {
-        "train": EvaluationSet(GoalSpace(training.indices[np.concatenate(chosen)])),
-        "unseen": EvaluationSet(GoalSpace.draw(mix, seed, "unseen")),
+        "train": EvaluationSet(GoalSpace(training.codes_at(np.concatenate(chosen)))),
+        "unseen": EvaluationSet(GoalSpace(draw_codes(mix, seed, "unseen"), "unseen")),
     }
 
 
@@ -78,3 +87,50 @@ def _by_category(categories: np.ndarray, success: np.ndarray) -> dict[str, tuple
         if len(mine):
             result[category] = (len(mine), float(mine.mean()))
     return result
+
+
+@dataclass(frozen=True)
+class MeanCompetence:
+    """What a sampler makes of `n` goals of a category: means over them."""
+
+    category: str
+    n: int
+    now: float
+    delayed: float
+    progress: float
+
+
+def mean_competence(
+    categories: np.ndarray, now: np.ndarray, delayed: np.ndarray
+) -> list[MeanCompetence]:
+    """Means per category that has goals.
+
+    categories, now, delayed: (n,) of each goal: position in CATEGORIES, and competences.
+    """
+    means = []
+    for number, category in enumerate(CATEGORIES):
+        mine = categories == number
+        if mine.any():
+            progress = float(np.abs(now - delayed)[mine].mean())
+            values = float(now[mine].mean()), float(delayed[mine].mean()), progress
+            means.append(MeanCompetence(category, int(mine.sum()), *values))
+    return means
+
+
+def mean_competence_of_space(sampler: GoalSampler, goals: GoalSet) -> list[MeanCompetence]:
+    """Means over all goals of each category that has some, by what the sampler's estimator says.
+
+    Only arms it knows are looked at, for the others' competence is 0; empty without an estimator.
+    """
+    if sampler.estimator is None:
+        return []
+    known = sampler.estimator.known()
+    now, delayed = sampler.estimator.competence(known)
+    sums = sampler.arms.goals_by_category(known).T @ np.column_stack(
+        [now, delayed, np.abs(now - delayed)]
+    )
+    return [
+        MeanCompetence(CATEGORIES[number], int(size), *(sums[number] / size).tolist())
+        for number, size in enumerate(goals.sizes)
+        if size
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,17 @@ from magellan.agent.sac import SAC
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence
 from magellan.config import RunConfig
-from magellan.littlezoo import CATEGORIES, GoalSpace
+from magellan.littlezoo import GoalSpace
 from magellan.samplers import SamplerSettings, make_sampler
 from magellan.training.collect import Collector
-from magellan.training.evaluate import EvaluationSet, evaluation_sets, play
+from magellan.training.evaluate import (
+    EvaluationSet,
+    MeanCompetence,
+    evaluation_sets,
+    mean_competence,
+    mean_competence_of_space,
+    play,
+)
 from magellan.training.randomness import streams
 from magellan.training.record import Record
 
@@ -44,7 +51,7 @@ class Trainer:
         self.backbone = Backbone(config.backbone, seeds[0])
         self.codec = Codec(self.backbone.tokenizer)
         self.agent = SAC(self.backbone, config.agent, seeds[1])
-        self.learned = self._make_learned(rngs["competence"], seeds[2])
+        self.learned = self._make_learned(rngs["competence"], rngs["pool"], seeds[2])
         self.sampler = make_sampler(
             config.sampler, self.goals, rngs["sampler"], _settings(config), self.learned
         )
@@ -59,11 +66,13 @@ class Trainer:
             self.goals, config.budget.evaluation_goals, config.budget.evaluation_seed
         )
 
-    def _make_learned(self, rng: np.random.Generator, seed: int) -> LearnedCompetence | None:
+    def _make_learned(
+        self, rng: np.random.Generator, pool_rng: np.random.Generator, seed: int
+    ) -> LearnedCompetence | None:
         if self.config.sampler != "magellan":
             return None
         return LearnedCompetence(
-            self.backbone, self.codec, self.goals, self.config.competence, rng, seed
+            self.backbone, self.codec, self.goals, self.config.competence, rng, pool_rng, seed
         )
 
     @property
@@ -94,7 +103,8 @@ class Trainer:
             if len(outcomes):
                 self.episodes += len(outcomes)
                 self._pending.append(outcomes)
-                self.record.practise(self.goals.categories[outcomes.goals], outcomes.success)
+                categories = self.goals.categories_at(outcomes.goals)
+                self.record.practise(categories, outcomes.success)
 
     def _learn(self) -> None:
         losses = self.agent.update(self.replay.sample(self.config.agent.batch_size))
@@ -125,31 +135,22 @@ class Trainer:
             self.record.add(
                 "evaluation", {**where, "category": category, "n": n, "success": success}
             )
-        for category, n, now, delayed, progress in self._competence(split, goals):
-            row = {"category": category, "n": n, "competence": now, "delayed_competence": delayed}
-            self.record.add("competence", {**where, **row, "learning_progress": progress})
+        for means in self._competence(split, goals):
+            row = {
+                "category": means.category,
+                "n": means.n,
+                "competence": means.now,
+                "delayed_competence": means.delayed,
+                "learning_progress": means.progress,
+            }
+            self.record.add("competence", {**where, **row})
 
-    def _competence(
-        self, split: str, goals: EvaluationSet
-    ) -> Iterator[tuple[str, int, float, float, float]]:
-        """Per category: number of goals, means of competence now, delayed, and progress."""
+    def _competence(self, split: str, goals: EvaluationSet) -> list[MeanCompetence]:
+        """Of the evaluated goals where a prediction can be made for any; else of the goal space."""
         if self.learned is not None:
             predicted = self.learned.predict(goals.goals, range(len(goals.goals)))
-            categories = goals.goals.categories
-        elif self.sampler.estimator is not None and split == "train":
-            predicted = self.sampler.estimator.competence()
-            arms = self.sampler.arms
-            predicted = tuple(values[arms.of_goal] for values in predicted)
-            categories = self.goals.categories
-        else:
-            return
-        now, delayed = predicted
-        for i, category in enumerate(CATEGORIES):
-            mine = categories == i
-            if mine.any():
-                progress = float(np.abs(now - delayed)[mine].mean())
-                means = float(now[mine].mean()), float(delayed[mine].mean()), progress
-                yield (category, int(mine.sum()), *means)
+            return mean_competence(goals.goals.categories, *predicted)
+        return mean_competence_of_space(self.sampler, self.goals) if split == "train" else []
 
     def _where(self, episode: int) -> dict[str, int]:
         return {"update": self.updates, "step": self.steps, "episode": episode}

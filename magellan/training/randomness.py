@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-STREAMS = ("world", "policy", "sampler", "replay", "competence", "init")
+STREAMS = ("world", "policy", "sampler", "replay", "competence", "init", "pool")
 
 
 def streams(seed: int) -> dict[str, np.random.Generator]:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from magellan.errors import InputError
-from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, category_totals, parse_goal_space
+from magellan.littlezoo import (
+    CATEGORIES,
+    FEASIBLE,
+    GoalSpace,
+    WholeSpace,
+    category_totals,
+    parse_goal_space,
+)
 from magellan.littlezoo.goals import SPLITS, categories_of, decode, describe, draw_codes
 from magellan.littlezoo.text import layout, resolve, scene_words
 from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
@@ -199,6 +206,10 @@ def test_named_sizes():
     assert parse_goal_space("100k") == tuple(4 * count for count in MIX_25K)
     assert parse_goal_space("2500") == parse_goal_space("2.5k") == (2_000, 400, 80, 16, 3)
     assert parse_goal_space("391")[4] == 1
+    assert parse_goal_space("1M") == (800_000, 160_000, 32_000, 6_400, 1_280)
+    assert parse_goal_space("0.025M") == MIX_25K
+    assert parse_goal_space("all") == TOTALS["train"]
+    assert parse_goal_space("all", "unseen") == TOTALS["unseen"]
     assert parse_goal_space("1000-400-200-100-50") == (1000, 400, 200, 100, 50)
     assert parse_goal_space("0-0-5-0-0") == (0, 0, 5, 0, 0)
 
@@ -207,6 +218,7 @@ def test_named_sizes():
     "name",
     [
         *("", "huge", "25q", "-25k", "25 k", "0", "390", "2.5", "1e3", "9" * 400, "500000k"),
+        *("2M", "1m", "ALL", "allk"),
         *("25k-1", "1-2-3-4", "1-2-3-4-5-6", "0-0-0-0-0", "1-2-3-4--5", "10-10-10-10-5185"),
         *(None, 25),
     ],
@@ -262,10 +274,77 @@ def test_describe_tells_counts_and_examples():
     assert any(name in describe("0-5-0-0-0", 0, "unseen") for name in HELD_OUT_OBJECTS)
 
 
+@BOTH
+def test_the_whole_space_is_every_goal_once(split):
+    space = GoalSpace.named("all", 0, split)
+    assert isinstance(space, WholeSpace)
+    assert len(space) == SPLITS[split].size
+    assert tuple(space.sizes.tolist()) == TOTALS[split]
+    some = np.random.default_rng(0).integers(len(space), size=2_000)
+    listed = GoalSpace(some, split)
+    assert np.array_equal(space.codes_at(some), some)
+    assert np.array_equal(space.categories_at(some), listed.categories)
+    for position in range(50):
+        assert space.goal(int(some[position])) == listed.goal(position)
+        assert space.prompt(int(some[position]), 1) == listed.prompt(position, 1)
+
+
+@BOTH
+def test_a_mix_of_all_there_is_is_the_whole_space(split):
+    assert isinstance(GoalSpace.draw(TOTALS[split], 0, split), WholeSpace)
+    one_less = (TOTALS[split][0], *TOTALS[split][1:4], TOTALS[split][4] - 1)
+    if split == "unseen":
+        assert isinstance(GoalSpace.draw(one_less, 0, split), GoalSpace)
+
+
+def test_ranks_go_through_a_category_of_the_whole_space_in_order():
+    space, everything = WholeSpace("unseen"), categories_of(np.arange(375_000), "unseen")
+    for number, category in enumerate(CATEGORIES):
+        expected = np.flatnonzero(everything == number)
+        assert np.array_equal(space.nth(number, np.arange(len(expected))), expected)
+        assert np.array_equal(space.members(category), expected)
+
+
+def test_ranks_go_through_a_category_of_listed_goals_in_order():
+    goals = random_goals("train", 3_000)
+    for number, category in enumerate(CATEGORIES):
+        expected = np.flatnonzero(goals.categories == number)
+        assert np.array_equal(goals.members(category), expected)
+        assert goals.sizes[number] == len(expected)
+        half = len(expected) // 2
+        assert np.array_equal(goals.nth(number, np.arange(half)), expected[:half])
+
+
+def test_the_whole_training_space_by_rank():
+    """First, last and random ranks of each category have that category and increase."""
+    space = WholeSpace()
+    for number, size in enumerate(space.sizes):
+        ranks = np.sort(np.random.default_rng(1).integers(size, size=500))
+        ranks[0], ranks[-1] = 0, size - 1
+        codes = space.nth(number, np.unique(ranks))
+        assert (np.diff(codes) > 0).all()
+        assert (space.categories_at(codes) == number).all()
+        before, after = np.arange(codes[0])[-1_000:], np.arange(codes[-1] + 1, len(space))[:1_000]
+        outside = np.concatenate([before, after])
+        assert (space.categories_at(outside) != number).all()
+
+
+def test_a_million_goals():
+    goals = GoalSpace.named("1M", 0)
+    assert tuple(goals.sizes.tolist()) == parse_goal_space("1M")
+    assert len(np.unique(goals.indices)) == len(goals) == 999_680
+
+
+def test_the_whole_space_is_described():
+    text = describe("all", 0)
+    assert text.count("Goal: ") == 5
+    assert "19,531,250 goals" in text
+
+
 COST = """
 import resource, sys
 from magellan.littlezoo.goals import describe
-describe("25k", 0)
+describe(sys.argv[1], 0)
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 print(used.ru_utime + used.ru_stime, peak / 1024, "torch" in sys.modules)
@@ -273,9 +352,11 @@ print(used.ru_utime + used.ru_stime, peak / 1024, "torch" in sys.modules)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_25k_goals_cost_at_most_2_s_and_300_mb():
+@pytest.mark.parametrize("name", ["25k", "all"])
+def test_goals_cost_at_most_2_s_and_300_mb(name):
     """A whole process with its imports; processor time, so a busy machine does not count."""
-    told = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", COST, name]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, megabytes, torch_imported = told.stdout.split()
     assert float(seconds) < 2
     assert float(megabytes) < 300

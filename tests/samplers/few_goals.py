@@ -20,6 +20,16 @@ class FewGoals:
     def __len__(self) -> int:
         return len(self.categories)
 
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.bincount(self.categories, minlength=5)
+
+    def categories_at(self, positions: np.ndarray) -> np.ndarray:
+        return self.categories[positions]
+
+    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(self.categories == category)[ranks]
+
 
 class CompetenceOfGoalNumber(CompetenceEstimator):
     """Stands in for the learned estimator: competence drifts, goal by goal, with each success."""
@@ -31,9 +41,11 @@ class CompetenceOfGoalNumber(CompetenceEstimator):
     def update(self, outcomes: Outcomes) -> None:
         self._successes += int(outcomes.success.sum())
 
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        goals = np.arange(self._n_goals)
-        return 0.5 + 0.5 * np.sin(goals + self._successes), 0.5 + 0.5 * np.sin(goals)
+    def known(self) -> np.ndarray:
+        return np.arange(self._n_goals)
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 0.5 + 0.5 * np.sin(which + self._successes), 0.5 + 0.5 * np.sin(which)
 
     def state_dict(self) -> dict[str, Any]:
         return {"successes": self._successes}

@@ -7,6 +7,7 @@ import pytest
 
 from magellan.competence import CompetenceEstimator
 from magellan.errors import InputError
+from magellan.littlezoo import WholeSpace
 from magellan.samplers import SAMPLERS, SamplerSettings, make_sampler
 from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
 
@@ -111,8 +112,11 @@ class Fixed(CompetenceEstimator):
     def update(self, outcomes) -> None:
         self.updates += 1
 
-    def competence(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.now, self.delayed
+    def known(self) -> np.ndarray:
+        return np.arange(len(self.now))
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.now[which], self.delayed[which]
 
     def state_dict(self) -> dict:
         return {}
@@ -179,3 +183,60 @@ def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str) -> None
         make_sampler(name, TEN_GOALS, np.random.default_rng(0))
     allowed = ", ".join(SAMPLERS)
     assert str(error.value) == f"sampler: {name!r} is unknown; allowed are {allowed}"
+
+
+class Pool(Fixed):
+    """Speaks of a few goals only, other ones after each update."""
+
+    def __init__(self, *pools: tuple[list[int], list[float], list[float]]) -> None:
+        self._pools = [tuple(map(np.array, pool)) for pool in pools]
+        self.goals, self.now, self.delayed = self._pools.pop(0)
+        self.updates = 0
+
+    def candidates(self) -> np.ndarray:
+        return self.goals
+
+    def update(self, outcomes) -> None:
+        self.goals, self.now, self.delayed = self._pools.pop(0)
+
+
+def test_exploitation_keeps_to_the_candidates_and_exploration_does_not() -> None:
+    """Pool of goals 3 and 1 with progress 0.1 and 0.3, then of goal 0, then without progress.
+
+    Epsilon 1/2: 0.125 for all four, and 0.5 shared by the pool, or by all where it has no progress.
+    """
+    estimator = Pool(
+        ([3, 1], [0.5, 0.2], [0.4, 0.5]),
+        ([0], [1.0], [0.5]),
+        ([1, 2], [0.6, 0.3], [0.6, 0.3]),
+        ([], [], []),
+    )
+    sampler = magellan_over(estimator)
+    np.testing.assert_allclose(sampler.probabilities(), [0.125, 0.5, 0.125, 0.25])
+    frequencies = np.bincount(sampler.sample(20_000), minlength=4) / 20_000
+    np.testing.assert_allclose(frequencies, [0.125, 0.5, 0.125, 0.25], atol=0.02)
+    sampler.update(outcomes())
+    np.testing.assert_allclose(sampler.probabilities(), [0.625, 0.125, 0.125, 0.125])
+    for _ in range(2):
+        sampler.update(outcomes())
+        np.testing.assert_allclose(sampler.probabilities(), 0.25)
+        assert set(sampler.sample(200).tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["online", "ek_online"])
+def test_a_space_of_millions_draws_as_its_categories_say(name: str) -> None:
+    """The whole space: a goal of every category practised; what makes progress is drawn again."""
+    space = WholeSpace()
+    first = {category: int(space.nth(category, np.array([3]))[0]) for category in range(5)}
+    history = [(first[c], int(c in (2, 3) and late)) for late in (0, 1) for c in range(5)]
+    settings = SamplerSettings(epsilon_start=0.0, epsilon_end=0.0)
+    sampler = make_sampler(name, space, np.random.default_rng(0), settings)
+    assert sampler.sample(4).dtype == np.int64
+    sampler.update(outcomes(*history))
+    drawn = sampler.sample(1_000)
+    categories = space.categories_at(drawn)
+    np.testing.assert_allclose(np.bincount(categories), [0, 0, 500, 500], atol=60)
+    if name == "online":
+        assert set(drawn.tolist()) == {first[2], first[3]}
+    else:
+        assert len(set(drawn.tolist())) > 900

@@ -21,7 +21,7 @@ def after(history: list[int], window: int = 100) -> tuple[float, float]:
     """Competence (now, delayed) of a goal with this history, oldest outcome first."""
     estimator = PerGoalWindows(3, window)
     estimator.update(outcomes(*((1, success) for success in history)))
-    now, delayed = estimator.competence()
+    now, delayed = estimator.competence(np.arange(3))
     assert now[[0, 2]].tolist() == delayed[[0, 2]].tolist() == [0.0, 0.0]
     return now[1], delayed[1]
 
@@ -61,34 +61,66 @@ def test_one_update_of_many_equals_many_updates_of_one() -> None:
     at_once.update(Outcomes(goals, success, np.full(400, -1)))
     for goal, outcome in zip(goals, success, strict=True):
         one_by_one.update(outcomes((goal, outcome)))
-    np.testing.assert_array_equal(at_once.competence(), one_by_one.competence())
+    every = np.arange(5)
+    np.testing.assert_array_equal(at_once.competence(every), one_by_one.competence(every))
 
 
 def test_only_touched_goals_are_reported_as_changed() -> None:
     estimator = PerGoalWindows(6)
     estimator.update(outcomes((4, 1), (2, 0), (4, 0)))
-    assert estimator.changed_arms().tolist() == [2, 4]
+    assert estimator.changed().tolist() == [2, 4]
     estimator.update(outcomes())
-    assert estimator.changed_arms().tolist() == []
+    assert estimator.changed().tolist() == []
 
 
 def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
     """Goals 0, 1 are impossible, 2, 3 grasp: 0 | 1 1 from both of them; nothing from the first."""
-    estimator = ExpertBuckets(np.array([0, 0, 1, 1]))
+    estimator = ExpertBuckets(np.array([0, 0, 1, 1]).__getitem__)
     estimator.update(outcomes((0, 0), (2, 0), (1, 1), (3, 1), (2, 1)))
-    now, delayed = estimator.competence()
+    now, delayed = estimator.competence(np.arange(5))
     assert now.tolist() == [0, 1, 0, 0, 0]
     assert delayed.tolist() == [0, 0, 0, 0, 0]
 
 
 def test_windows_of_another_goal_space_are_refused() -> None:
-    with pytest.raises(InputError, match=r"saved shape \(3, 100\); this run has \(4, 100\)"):
+    with pytest.raises(InputError, match=r"saved \(arms, window\) \(3, 100\)"):
         PerGoalWindows(4).load_state_dict(PerGoalWindows(3).state_dict())
+
+
+def test_windows_are_kept_for_practised_goals_only() -> None:
+    """19.5 million goals, three of them practised: rows, state and competence for those."""
+    estimator = PerGoalWindows(19_531_250, 4)
+    for goal, history in {7: [0, 1], 19_531_249: [1, 1, 0], 12_345: [1]}.items():
+        estimator.update(outcomes(*((goal, success) for success in history)))
+    assert estimator.known().tolist() == [7, 19_531_249, 12_345]
+    now, delayed = estimator.competence(np.array([0, 7, 12_345, 19_531_249, 8]))
+    assert now.tolist() == [0, 1, 0, 0.5, 0]
+    assert delayed.tolist() == [0, 0, 0, 1, 0]
+    state = estimator.state_dict()
+    assert state["ring"].shape == (3, 4)
+    copy = PerGoalWindows(19_531_250, 4)
+    copy.load_state_dict(state)
+    for each in (copy, estimator):
+        each.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
+    np.testing.assert_array_equal(copy.known(), estimator.known())
+    for mine, other in zip(
+        copy.competence(copy.known()), estimator.competence(copy.known()), strict=True
+    ):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_loaded_state_replaces_what_was_practised() -> None:
+    first, second = PerGoalWindows(9), PerGoalWindows(9)
+    first.update(outcomes((1, 0), (1, 1)))
+    second.update(outcomes((2, 0), (2, 1), (3, 1)))
+    second.load_state_dict(first.state_dict())
+    assert second.known().tolist() == second.changed().tolist() == [1]
+    assert second.competence(np.arange(9))[0].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_window_needs_two_halves() -> None:
     with pytest.raises(InputError, match="window: 1; must be at least 2"):
-        ExpertBuckets(np.array([0, 1]), window=1)
+        ExpertBuckets(np.array([0, 1]).__getitem__, window=1)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +161,7 @@ def test_threshold_keeps_what_reaches_it() -> None:
 def test_weighted_draw_of_any_size(n: int) -> None:
     """Weight k for position k, position 0 never; 5 standard errors over 100,000 draws."""
     choice, draws = WeightedChoice(n + 1), 100_000
-    choice.set(slice(None), np.arange(n + 1.0))
+    choice.set(np.arange(n + 1), np.arange(n + 1.0))
     frequencies = np.bincount(choice.draw(np.random.default_rng(3), draws), minlength=n + 1) / draws
     expected = np.arange(n + 1) / (n * (n + 1) / 2)
     assert frequencies[0] == 0.0
@@ -158,10 +190,33 @@ def test_weights_set_piece_by_piece_draw_as_those_set_at_once() -> None:
     for _ in range(200):
         positions = rng.choice(1_000, 7, replace=False)
         pieces.set(positions, rng.random(7))
-    at_once.set(slice(None), pieces.weights)
+    at_once.set(np.arange(1_000), pieces.weights)
     assert pieces.total == at_once.total
     drawn = [choice.draw(np.random.default_rng(1), 5_000) for choice in (pieces, at_once)]
     np.testing.assert_array_equal(*drawn)
+
+
+def test_only_weights_above_zero_are_stored() -> None:
+    """Four weights among 19.5 million: two blocks, and draws at the right places."""
+    choice = WeightedChoice(19_531_250)
+    places = np.array([5, 6, 400, 19_531_249])
+    choice.set(np.arange(0, 19_531_250, 100_000), np.zeros(196))
+    choice.set(places, np.array([1.0, 0.0, 2.0, 1.0]))
+    assert choice._rows.nbytes < 100_000
+    drawn = choice.draw(np.random.default_rng(0), 2_000)
+    found, counts = np.unique(drawn, return_counts=True)
+    assert found.tolist() == [5, 400, 19_531_249]
+    np.testing.assert_allclose(counts / 2_000, [0.25, 0.5, 0.25], atol=0.05)
+    choice.set(places, np.array([0.0, 3.0, 0.0, 0.0]))
+    assert set(choice.draw(np.random.default_rng(0), 50).tolist()) == {6}
+    choice.set(places, np.zeros(4))
+    assert choice.total == 0.0
+
+
+def test_a_choice_of_nothing_has_no_weight() -> None:
+    choice = WeightedChoice(0)
+    choice.set(np.zeros(0, np.int64), np.zeros(0))
+    assert choice.total == 0.0
 
 
 @pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])

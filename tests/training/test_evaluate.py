@@ -7,9 +7,16 @@ import pytest
 
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, PackedState
-from magellan.littlezoo import CATEGORIES, GoalSpace
+from magellan.competence import Outcomes
+from magellan.littlezoo import CATEGORIES, GoalSpace, WholeSpace
 from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
-from magellan.training.evaluate import evaluation_sets, play
+from magellan.samplers import SamplerSettings, make_sampler
+from magellan.training.evaluate import (
+    evaluation_sets,
+    mean_competence,
+    mean_competence_of_space,
+    play,
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +102,44 @@ def test_the_same_draws_at_every_evaluation(sets, tokenizer):
     assert play(Uniform(), codec, sets["train"], seed=1) == first
     assert 0.0 < first["grasp"][1] < 0.4
     assert play(Uniform(), codec, sets["train"], seed=2) != first
+
+
+@pytest.mark.parametrize("name", ["online", "ek_online"])
+def test_means_over_a_space_are_those_of_all_its_goals(name):
+    """Against the competence of every single goal, written down."""
+    goals = GoalSpace.draw((40, 30, 20, 10, 5), 0)
+    sampler = make_sampler(name, goals, np.random.default_rng(0), SamplerSettings(window=8))
+    rng = np.random.default_rng(1)
+    practised = rng.integers(len(goals), size=300)
+    sampler.update(Outcomes(practised, rng.integers(0, 2, 300)))
+    arm_of_goal = np.arange(len(goals)) if name == "online" else goals.categories.astype(np.int64)
+    now, delayed = sampler.estimator.competence(arm_of_goal)
+    expected = mean_competence(goals.categories, now, delayed)
+    found = mean_competence_of_space(sampler, goals)
+    assert [(m.category, m.n) for m in found] == [(m.category, m.n) for m in expected]
+    for mine, other in zip(found, expected, strict=True):
+        assert (mine.now, mine.delayed, mine.progress) == pytest.approx(
+            (other.now, other.delayed, other.progress), rel=1e-12
+        )
+    assert max(m.progress for m in found) > 0.02
+
+
+def test_means_over_the_whole_space_count_every_goal():
+    """One of 5,184 carnivore goals succeeds after a failure; one grasp goal fails after success."""
+    space = WholeSpace()
+    carnivore, grasp = (int(space.nth(category, np.array([9]))[0]) for category in (4, 1))
+    sampler = make_sampler("online", space, np.random.default_rng(0))
+    sampler.update(Outcomes(np.array([carnivore, grasp] * 2), np.array([0, 1, 1, 0])))
+    means = {m.category: m for m in mean_competence_of_space(sampler, space)}
+    assert [m.n for m in means.values()] == [17_995_213, 1_471_225, 41_484, 18_144, 5_184]
+    assert means["grow_carnivore"].now == means["grow_carnivore"].progress == 1 / 5_184
+    assert means["grow_carnivore"].delayed == 0
+    assert (means["grasp"].now, means["grasp"].delayed) == (0, 1 / 1_471_225)
+    assert means["impossible"].progress == 0
+    assert mean_competence_of_space(make_sampler("random", space, None), space) == []
+
+
+def test_evaluation_sets_of_the_whole_space():
+    sets = evaluation_sets(WholeSpace(), per_category=64, seed=5)
+    assert sets["train"].goals.counts() == dict.fromkeys(CATEGORIES, 64)
+    assert len(np.unique(sets["train"].goals.indices)) == 5 * 64

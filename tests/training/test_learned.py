@@ -10,14 +10,20 @@ from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence
 from magellan.config import BackboneConfig, CompetenceConfig
 from magellan.littlezoo import GoalSpace
+from magellan.training.checkpoint import load_checkpoint, save_checkpoint
 
 
 def make(**settings) -> LearnedCompetence:
     backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
     config = CompetenceConfig(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
-    rng = np.random.default_rng(0)
-    return LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, config, rng, seed=0)
+    rngs = np.random.default_rng(0), np.random.default_rng(1)
+    return LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, config, *rngs, seed=0)
+
+
+def competence(learned: LearnedCompetence):
+    """Now and delayed of all candidates."""
+    return learned.competence(learned.known())
 
 
 def outcomes(learned: LearnedCompetence) -> Outcomes:
@@ -62,7 +68,7 @@ def test_remembered_delayed_competence_is_what_the_delayed_copy_says():
     learned = make(refresh=2, delay=4)
     for _ in range(8):
         learned.update(outcomes(learned))
-    now, delayed = learned.competence()
+    now, delayed = competence(learned)
     again_now, again_delayed = learned.predict(learned._goals, range(32))
     np.testing.assert_allclose(delayed, again_delayed, atol=1e-6)
     np.testing.assert_allclose(now, again_now, atol=1e-6)  # update 8 has just refreshed
@@ -71,15 +77,15 @@ def test_remembered_delayed_competence_is_what_the_delayed_copy_says():
 
 def test_competence_is_constant_between_refreshes():
     learned = make(refresh=3, delay=3)
-    start = learned.competence()[0].copy()
+    start = competence(learned)[0].copy()
     for changes in (False, False, True):
         learned.update(outcomes(learned))
-        assert (learned.changed_arms() == slice(None)) is changes if changes else True
-        assert (learned.competence()[0] != start).any() == changes
+        assert learned.changed().tolist() == (list(range(32)) if changes else [])
+        assert (competence(learned)[0] != start).any() == changes
 
 
 def test_learning_progress_is_zero_at_the_start():
-    now, delayed = make().competence()
+    now, delayed = competence(make())
     np.testing.assert_array_equal(now, delayed)
 
 
@@ -110,7 +116,7 @@ def test_recent_episodes_are_drawn_by_rank():
 
 def test_batch_size_of_a_refresh_does_not_matter():
     one, other = make(refresh_batch=5), make(refresh_batch=512)
-    np.testing.assert_allclose(one.competence()[0], other.competence()[0], atol=1e-6)
+    np.testing.assert_allclose(competence(one)[0], competence(other)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("updates", [3, 7])
@@ -123,5 +129,64 @@ def test_state_round_trip_continues_the_same(updates):
         for _ in range(3):
             each.update(outcomes(each))
     assert moved(snapshot(learned), snapshot(copy)) == set()
-    for a, b in zip(learned.competence(), copy.competence(), strict=True):
+    for a, b in zip(competence(learned), competence(copy), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+POOL = {"refresh": 2, "delay": 4, "pool": 12}
+
+
+def test_a_small_space_is_its_own_pool():
+    assert make(pool=32).candidates() is None
+    assert make(pool=31).candidates() is not None
+
+
+def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
+    learned = make(**POOL)
+    assert learned.candidates().tolist() == competence(learned)[0].tolist() == []
+    pools = []
+    for update in range(1, 9):
+        learned.update(outcomes(learned))
+        if update % 2 == 0:
+            pools.append(learned.candidates())
+            again = learned.predict(learned._goals, pools[-1])
+            np.testing.assert_allclose(competence(learned), again, atol=1e-6)
+        if update > 1:
+            assert learned.candidates() is pools[-1]
+            assert len(learned.changed()) == (6 if update % 2 == 0 else 0)
+    assert all(len(set(pool.tolist())) == 6 for pool in pools)
+    assert len({tuple(sorted(pool.tolist())) for pool in pools}) == 4
+    assert np.abs(np.subtract(*competence(learned))).max() > 1e-3
+
+
+def test_a_pool_says_of_its_goals_what_the_whole_would():
+    pooled, whole = make(**POOL), make(**{**POOL, "pool": 32})
+    for _ in range(8):
+        for each in (pooled, whole):
+            each.update(outcomes(each))
+    expected = whole.competence(pooled.candidates())
+    np.testing.assert_allclose(competence(pooled), expected, atol=1e-6)
+
+
+def test_every_goal_comes_into_the_pool_equally_often():
+    learned = make(**POOL)
+    learned.predict = lambda goals, positions: (np.zeros(len(positions)),) * 2
+    counts = np.zeros(32)
+    for _ in range(1_600):
+        learned._refresh()
+        counts[learned.candidates()] += 1
+    np.testing.assert_allclose(counts, 1_600 * 6 / 32, atol=5 * np.sqrt(300))
+
+
+@pytest.mark.parametrize("updates", [1, 3, 6])
+def test_a_pool_survives_a_checkpoint(updates, tmp_path):
+    learned, copy = make(**POOL), make(**POOL)
+    for _ in range(updates):
+        learned.update(outcomes(learned))
+    save_checkpoint(tmp_path, learned.state_dict(), "hash")
+    copy.load_state_dict(load_checkpoint(tmp_path, "hash"))
+    for _ in range(4):
+        np.testing.assert_array_equal(learned.candidates(), copy.candidates())
+        np.testing.assert_array_equal(competence(learned), competence(copy))
+        for each in (learned, copy):
+            each.update(outcomes(each))

@@ -12,6 +12,7 @@ import pytest
 
 from magellan.config import RunConfig, resolve_run
 from magellan.errors import InputError
+from magellan.training.checkpoint import load_checkpoint, save_checkpoint
 from magellan.training.loop import Trainer
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
@@ -145,3 +146,27 @@ def test_state_before_the_first_update_is_kept_too():
     windows = [trainer.sampler.estimator.state_dict() for trainer in trainers]
     assert str(windows[0]) == str(windows[1])
     assert trainers[0].episodes == trainers[1].episodes > 6
+
+
+@pytest.mark.parametrize(
+    ("sampler", "space", "pool"), [("magellan", SPACE, 16), ("online", "all", 25_000)]
+)
+def test_goals_by_pool_or_out_of_all_go_on_from_a_checkpoint(sampler, space, pool, tmp_path):
+    """Stopped in the middle: the rest is the same, and the state holds no entry per goal."""
+    layer = {"sampler": sampler, "goal_space": space, "competence": {"pool": pool}}
+    settings = resolve_run("smoke", [layer, {"budget": {"episodes": 40, "evaluate_every": 40}}])
+    straight, stopped = Trainer(settings), Trainer(settings)
+    for _ in range(9):
+        straight.advance()
+    save_checkpoint(tmp_path, straight.state_dict(), "hash")
+    assert (tmp_path / "checkpoint.safetensors").stat().st_size < 2_000_000
+    stopped.load_state_dict(load_checkpoint(tmp_path, "hash"))
+    found = []
+    for trainer in (straight, stopped):
+        while not trainer.done:
+            trainer.advance()
+        trainer.record.write(tmp_path)
+        found.append(tables(tmp_path))
+    assert straight.updates > 6
+    assert found[0] == found[1]
+    assert len(straight.record.tables["competence"]) == (20 if sampler == "magellan" else 10)

@@ -1,0 +1,201 @@
+"""The raw spaces of Little-Zoo: every goal is a whole number, and its category follows from that.
+
+A training goal has the code ((target * 2 + verb) * 25^4) + scene, with the scene read as four
+digits in base 25: 25 targets, 2 verbs, 390,625 scenes, 19,531,250 goals. A goal with a held-out
+object ("unseen") has that object as its target and as o1: 12 targets, 2 verbs, 15,625 remainders
+o2..o4, 375,000 goals (Gaven et al. 2025, generalisation test).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from magellan.errors import InputError
+from magellan.littlezoo.vocabulary import (
+    CARNIVORE,
+    FOOD_OF,
+    HELD_OUT_OBJECTS,
+    HERBIVORE,
+    KIND_OF,
+    NUM_TRAIN,
+    PLANT,
+    object_id,
+)
+from magellan.littlezoo.world import GRASP, SCENE_SIZE, VERBS, Scene
+
+CATEGORIES = ("impossible", "grasp", "grow_plant", "grow_herbivore", "grow_carnivore")
+FEASIBLE = CATEGORIES[1:]
+IMPOSSIBLE = 0
+
+Mix = tuple[int, ...]
+"""Number of goals of each of the five categories, in the order of `CATEGORIES`."""
+
+_CATEGORY_OF_KIND = {PLANT: 2, HERBIVORE: 3, CARNIVORE: 4}
+_ANYTHING = (1 << NUM_TRAIN) - 1
+_WANTS = 4
+"""What a goal can ask of its scene at most: the target and three kinds of food below it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The raw space of one split.
+
+    targets: ids of the target objects, the first digit of a code.
+    free: number of scene positions that are free; the target takes o1 where this is 3.
+    """
+
+    name: str
+    targets: tuple[int, ...]
+    free: int
+
+    @property
+    def scenes(self) -> int:
+        """Number of scenes per target and verb."""
+        return NUM_TRAIN**self.free
+
+    @property
+    def size(self) -> int:
+        """Number of goals."""
+        return len(self.targets) * len(VERBS) * self.scenes
+
+
+SPLITS = {
+    "train": Split("train", tuple(range(NUM_TRAIN)), SCENE_SIZE),
+    "unseen": Split("unseen", tuple(object_id(name) for name in HELD_OUT_OBJECTS), SCENE_SIZE - 1),
+}
+
+
+def find_split(name: str) -> Split:
+    """Return the split of this name; `InputError` if there is none."""
+    if name not in SPLITS:
+        raise InputError(f"split = {name!r}: allowed are {', '.join(SPLITS)}")
+    return SPLITS[name]
+
+
+def decode(codes: np.ndarray, split: str = "train") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return verbs (n,), target ids (n,) and scenes (n, 4) of goal codes (n,)."""
+    space = find_split(split)
+    codes = np.asarray(codes, dtype=np.int64)
+    target_and_verb, scene = np.divmod(codes, space.scenes)
+    digits, verbs = np.divmod(target_and_verb, len(VERBS))
+    targets = np.asarray(space.targets)[digits]
+    powers = NUM_TRAIN ** np.arange(space.free - 1, -1, -1)
+    scenes = scene[:, None] // powers % NUM_TRAIN
+    if space.free < SCENE_SIZE:
+        scenes = np.concatenate([targets[:, None], scenes], axis=1)
+    return verbs, targets, scenes
+
+
+def decode_one(code: int, split: str = "train") -> tuple[int, int, Scene]:
+    """Return verb, target id and scene of one goal code."""
+    space = SPLITS[split]
+    target_and_verb, rest = divmod(code, space.scenes)
+    digit, verb = divmod(target_and_verb, len(VERBS))
+    scene: list[int] = []
+    for _ in range(space.free):
+        rest, last = divmod(rest, NUM_TRAIN)
+        scene.insert(0, last)
+    target = space.targets[digit]
+    return verb, target, tuple(scene if space.free == SCENE_SIZE else [target, *scene])
+
+
+@cache
+def _scene_contents(free: int) -> np.ndarray:
+    """Bit mask of the training types in each scene of `free` positions: uint32 (25^free,)."""
+    bits = (1 << np.arange(NUM_TRAIN)).astype(np.uint32)
+    contents = np.zeros(1, dtype=np.uint32)
+    for _ in range(free):
+        contents = (contents[:, None] | bits).ravel()
+    return contents
+
+
+def _mask_of_kind(kind: int) -> int:
+    return sum(1 << o for o in range(NUM_TRAIN) if KIND_OF[o] == kind)
+
+
+def _category_if_feasible(target: int, verb: int) -> int:
+    return 1 if verb == GRASP else _CATEGORY_OF_KIND.get(KIND_OF[target], IMPOSSIBLE)
+
+
+def _wants(target: int, verb: int) -> list[int]:
+    """Bit masks of training types; a goal can be reached where the scene has one of each.
+
+    The target must be there (a held-out one always is) and, to grow it, all the food below it.
+    """
+    wanted = [1 << target] if target < NUM_TRAIN else []
+    if verb != GRASP:
+        kind = FOOD_OF.get(KIND_OF[target])
+        wanted += [] if kind is not None else [0]
+        while kind is not None:
+            wanted.append(_mask_of_kind(kind))
+            kind = FOOD_OF.get(kind)
+    return wanted + [_ANYTHING] * (_WANTS - len(wanted))
+
+
+@cache
+def _families(split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of each target and verb: category if feasible int8 (families,), wants uint32 (families, 4).
+
+    A family is the first part of a code, code // scenes.
+    """
+    pairs = [(target, verb) for target in find_split(split).targets for verb in range(len(VERBS))]
+    categories = np.array([_category_if_feasible(*pair) for pair in pairs], dtype=np.int8)
+    return categories, np.array([_wants(*pair) for pair in pairs], dtype=np.uint32)
+
+
+def categories_of(codes: np.ndarray, split: str = "train") -> np.ndarray:
+    """Return the category of each goal code (n,), as int8 positions in `CATEGORIES`."""
+    space = find_split(split)
+    family, scene = np.divmod(np.asarray(codes, dtype=np.int64), space.scenes)
+    categories, wants = _families(split)
+    contents = _scene_contents(space.free)[scene]
+    possible = (contents[:, None] & wants[family] != 0).all(axis=1)
+    return np.where(possible, categories[family], np.int8(IMPOSSIBLE))
+
+
+def _feasible(split: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Go through targets and verbs: (category, sorted codes that can be reached, int64)."""
+    space = find_split(split)
+    contents = _scene_contents(space.free)
+    for family, (category, wants) in enumerate(zip(*_families(split), strict=True)):
+        possible = np.ones(len(contents), dtype=bool)
+        for wanted in wants:
+            possible &= (contents & wanted) != 0
+        yield int(category), np.flatnonzero(possible) + family * space.scenes
+
+
+class Members:
+    """The goals of a split by category and rank, without writing down the 18 million impossible.
+
+    An impossible code is its rank plus the number of feasible codes before it. 25 MB (train).
+    """
+
+    def __init__(self, split: str) -> None:
+        parts: list[list[np.ndarray]] = [[] for _ in CATEGORIES]
+        for category, codes in _feasible(split):
+            parts[category].append(codes)
+        self._codes = [np.concatenate(part) for part in parts[1:]]
+        feasible = np.sort(np.concatenate(self._codes))
+        self._impossible_before = feasible - np.arange(len(feasible))
+        counts = [len(codes) for codes in self._codes]
+        self.totals: Mix = (find_split(split).size - sum(counts), *counts)
+        """Number of goals of each category."""
+
+    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
+        """Return the codes of these ranks 0..total-1 among the sorted codes of a category."""
+        if category == IMPOSSIBLE:
+            return ranks + np.searchsorted(self._impossible_before, ranks, side="right")
+        return self._codes[category - 1][ranks]
+
+
+@cache
+def members_of(split: str = "train") -> Members:
+    """Return the goals of a split by category, the same object each time."""
+    return Members(split)
+
+
+def category_totals(split: str = "train") -> dict[str, int]:
+    """Return how many goals of each category the split holds."""
+    return dict(zip(CATEGORIES, members_of(find_split(split).name).totals, strict=True))

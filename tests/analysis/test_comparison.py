@@ -1,0 +1,102 @@
+"""The comparison of two experiments: paired differences, intervals, what is refused."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from analysis import comparison, tables
+from analysis.__main__ import main
+from analysis.tables import Results
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+SEEDS = (3, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
+    root = tmp_path_factory.mktemp("pool")
+    return tables.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+
+
+def shifted(results: Results, by: dict[int, float], name: str = "other") -> Results:
+    """The same runs with another success, by seed, and seeds declared in another order."""
+    frames = {table: frame.copy() for table, frame in results.tables.items()}
+    evaluation = frames["evaluation"]
+    evaluation["success"] = evaluation["success"] * 0.5 + evaluation["seed"].map(by)
+    manifest = copy.deepcopy(dict(results.manifest))
+    manifest["experiment"] |= {"experiment": name, "seeds": sorted(SEEDS)}
+    return Results(frames, manifest)
+
+
+def cells(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith(("| train", "| unseen"))
+    ]
+
+
+def test_equal_runs_do_not_differ(first):
+    rows = cells(comparison.to_markdown(first, first))
+    assert len(rows) == 2 * 4
+    for row in rows:
+        assert row[2] == row[3]
+        assert row[4:] == ["+0.000", "+0.000 to +0.000", "3"]
+
+
+def test_differences_are_paired_by_seed_and_second_minus_first(first):
+    """Second: half the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
+    half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
+    second = shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
+    row = cells(comparison.to_markdown(half, second))[0]
+    assert row[:2] == ["train", "grasp"]
+    assert row[4] == "+0.300"
+    assert row[5] == "+0.100 to +0.600"  # three seeds: (1/27 > 2.5 %) the extremes themselves
+    assert cells(comparison.to_markdown(second, half))[0][4] == "-0.300"
+
+
+def test_pairing_takes_the_seeds_own_spread_out(first):
+    """A constant shift has no spread, however much the seeds differ and in whatever order."""
+    half = shifted(first, dict.fromkeys(SEEDS, 0.0))
+    more = shifted(first, dict.fromkeys(SEEDS, 0.25))
+    assert {tuple(row[4:6]) for row in cells(comparison.to_markdown(half, more))} == {
+        ("+0.250", "+0.250 to +0.250")
+    }
+
+
+def test_the_interval_is_that_of_the_mean():
+    """Normal differences: about mean -+ 1.96 s / sqrt(n)."""
+    values = np.random.default_rng(0).normal(0.1, 0.2, 400)
+    mean, (low, high) = comparison.mean_difference(values)
+    error = values.std() / 20
+    assert mean == values.mean()
+    assert (low, high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.003)
+
+
+def test_a_single_seed_has_no_interval():
+    assert comparison.mean_difference(np.array([0.2])) == (0.2, None)
+
+
+@pytest.mark.parametrize("key", ["samplers", "goal_spaces", "seeds"])
+def test_other_runs_are_refused(first, key):
+    manifest = copy.deepcopy(dict(first.manifest))
+    manifest["experiment"][key] = [*manifest["experiment"][key], 9]
+    with pytest.raises(InputError, match=f"compare: {key} are .* must be the same"):
+        comparison.to_markdown(first, Results(first.tables, manifest))
+
+
+def test_other_evaluation_points_are_refused(first):
+    frames = dict(first.tables)
+    frames["evaluation"] = frames["evaluation"][frames["evaluation"]["episode"] < 4_000]
+    with pytest.raises(InputError, match="evaluated at other episodes"):
+        comparison.to_markdown(first, Results(frames, first.manifest))
+
+
+def test_the_command_prints_the_table(first, tmp_path, capsys):
+    tables.write(first, tmp_path)
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 0
+    assert capsys.readouterr().out == comparison.to_markdown(first, first)
+    assert main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2

@@ -1,0 +1,91 @@
+"""Token rows put together from parts are those that the tokenizer gives."""
+
+import numpy as np
+import pytest
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from magellan.agent.backbone import load_model
+from magellan.agent.packing import Codec, stack
+from magellan.competence.prompt_tokens import PromptTokens, neighbours, parts_of, prompt_parts
+from magellan.littlezoo import GoalSpace, WholeSpace
+from magellan.littlezoo.codes import SPLITS, decode
+
+BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
+
+
+def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer trained on prompts, with this way of cutting text first."""
+    goals = WholeSpace()
+    prompts = [goals.prompt(code) for code in range(7, 19_531_250, 60_013)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(prompts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def whole_text():
+    """Merges may reach across words, commas and lines."""
+    split = pre_tokenizers.Split(Regex("Inventory"), behavior="isolated")
+    return pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+
+
+TOKENIZERS = {
+    "zoo-mini": (lambda: load_model("zoo-mini")[1], True),
+    "words and pieces": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)), True),
+    "prefixed": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)), False),
+    "whole text": (lambda: bpe(whole_text()), False),
+}
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def tokenizer(request):
+    make, composes = TOKENIZERS[request.param]
+    return make(), composes
+
+
+@BOTH
+def test_rows_equal_those_of_the_tokenizer(tokenizer, split):
+    """Also where the parts do not read alone as in the prompt: then the tokenizer is asked."""
+    made, composes = tokenizer
+    goals = GoalSpace.draw((60, 60, 20, 20, 20), seed=2, split=split)
+    positions = np.random.default_rng(0).permutation(180)
+    tokens = PromptTokens(Codec(made))
+    found = tokens.pack(goals, positions)
+    prompts = [goals.prompt(int(position)) for position in positions]
+    expected = stack(Codec(made).pack(prompts, [()] * len(prompts)))
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other)
+    assert tokens.composes(split) is composes
+
+
+def test_after_the_trial_no_prompt_is_read_by_the_tokenizer(monkeypatch):
+    tokens = PromptTokens(Codec(load_model("zoo-mini")[1]))
+    tokens.composes("train")
+    monkeypatch.setattr(Codec, "encode", None)
+    rows, _ = tokens.pack(WholeSpace(), np.arange(0, 19_531_250, 1_000))
+    assert len(rows) == 19_532
+
+
+@BOTH
+def test_parts_spell_the_prompts(split):
+    goals = GoalSpace(np.random.default_rng(1).integers(SPLITS[split].size, size=300), split)
+    parts, words = parts_of(*decode(goals.indices, split)), prompt_parts()
+    for position in range(300):
+        assert "".join(words[part] for part in parts[position]) == goals.prompt(position)
+
+
+@BOTH
+def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
+    parts = parts_of(*decode(neighbours(split), split))
+    pairs = {pair for at in range(5) for pair in zip(parts[:, at], parts[:, at + 1], strict=True)}
+    size = SPLITS[split].size
+    everything = parts_of(*decode(np.random.default_rng(3).integers(size, size=200_000), split))
+    for at in range(5):
+        assert set(zip(everything[:, at], everything[:, at + 1], strict=True)) <= pairs

@@ -8,16 +8,15 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-
 from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted, in_fresh_process
 from benchmarks.rows import Row, Skipped
 from benchmarks.shapes import model_folder
 from benchmarks.timing import Timing, measure
 from magellan.competence import Outcomes
-from magellan.config import PRESETS, RunConfig
+from magellan.config import PRESETS, CompetenceConfig, RunConfig
 from magellan.training.loop import Trainer
+from magellan.training.machine import settle
 
 TRANSITIONS = 2_000
 GOAL_SPACE, SMALL_SPACE, WHOLE_SPACE = "25k", "2500", "all"
@@ -26,7 +25,7 @@ NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
 
 
 def configuration(model: str, goal_space: str) -> RunConfig:
-    """Preset `paper` with another backbone; the actor learns from the first update on."""
+    """Preset `paper` with another backbone and the default pool; the actor learns at once."""
     values = {
         **PRESETS["paper"],
         "preset": "paper",
@@ -36,6 +35,7 @@ def configuration(model: str, goal_space: str) -> RunConfig:
         "threads": 1,
         "backbone": {"model": model},
         "agent": {"actor_warmup_updates": 0},
+        "competence": {"pool": CompetenceConfig().pool},
         # A single evaluation at the start, and a small one: it is no part of what is timed.
         "budget": {"evaluation_goals": 1, "evaluate_every": 500_000},
     }
@@ -50,8 +50,7 @@ def steps_per_update(config: RunConfig) -> int:
 
 def make_trainer(model: str, goal_space: str) -> Trainer:
     """A run at its start, set up as `magellan train` sets it up."""
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    settle(1)
     return Trainer(configuration(model, goal_space))
 
 

@@ -18,6 +18,7 @@ from benchmarks.rows import Row, Skipped
 from magellan.competence import Outcomes
 from magellan.competence.per_goal import PerGoalWindows
 from magellan.littlezoo import GoalSpace
+from magellan.littlezoo.goals import GoalSet
 from magellan.samplers import GoalSampler, SamplerSettings, make_sampler
 
 OUTCOMES = 32
@@ -26,7 +27,7 @@ GOALS_PER_FILL = 10_000
 SETTINGS = SamplerSettings(epsilon_start=0.0, epsilon_end=0.0)
 
 
-def filled_sampler(name: str, goals: GoalSpace, rng: np.random.Generator) -> GoalSampler:
+def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
     """A sampler with full windows of random outcomes.
 
     MAGELLAN has windows in the place of the language model here: what its update costs is timed

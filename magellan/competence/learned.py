@@ -23,11 +23,10 @@ from torch import Tensor, nn
 from magellan.agent.backbone import Backbone
 from magellan.agent.heads import frozen_copy, mlp, value
 from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
-from magellan.agent.packing import Codec, batch, stack
-from magellan.agent.places import PADDING
+from magellan.agent.packing import Codec, PackedBatch, batch, stack
 from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.competence.prompt_tokens import Packed, PromptTokens
+from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import CompetenceConfig
 from magellan.littlezoo.goals import GoalSet
 
@@ -77,7 +76,7 @@ class LearnedCompetence(CompetenceEstimator):
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
         self._prompts = PromptTokens(codec)
         whole = len(goals) <= config.pool
-        self._packed = self._prompts.pack(goals, np.arange(len(goals))) if whole else None
+        self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
         self._refresh()
@@ -142,22 +141,19 @@ class LearnedCompetence(CompetenceEstimator):
 
         The current head is used as it is, the delayed one as of the last refresh.
         """
-        packed = self._prompts.pack(goals, positions)
-        return self._evaluate(NOW, self.head, packed), self._evaluate(
-            DELAYED, self.delayed_head, packed
+        prompts = self._pack(goals, positions)
+        return self._evaluate(NOW, self.head, prompts), self._evaluate(
+            DELAYED, self.delayed_head, prompts
         )
 
+    def _pack(self, goals: GoalSet, positions: Sequence[int] | np.ndarray) -> PackedBatch:
+        return batch(*self._prompts.pack(goals, positions))
+
     @torch.no_grad()
-    def _evaluate(self, adapter: str, head: nn.Module, packed: Packed) -> np.ndarray:
-        """Predicted success of packed prompts, in batches of similar length, float64 (n,)."""
-        tokens, segments = packed
-        order = np.argsort((segments != PADDING).sum(axis=1), kind="stable")
-        predicted = np.empty(len(tokens))
-        for start in range(0, len(order), self.config.refresh_batch):
-            rows = order[start : start + self.config.refresh_batch]
-            features = prompt_features(self.backbone, adapter, batch(tokens[rows], segments[rows]))
-            predicted[rows] = torch.sigmoid(value(head, features)).numpy()
-        return predicted
+    def _evaluate(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
+        """Predicted success of each prompt, float64 (n,)."""
+        features = prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
+        return torch.sigmoid(value(head, features)).numpy().astype(np.float64)
 
     def _refresh(self) -> None:
         """Take a snapshot, make the oldest one the delayed copy, and score candidates anew."""
@@ -166,9 +162,9 @@ class LearnedCompetence(CompetenceEstimator):
             {"adapter": _copy(self.backbone.adapter(NOW)), "head": _copy(self.head.state_dict())}
         )
         self._load_delayed()
-        if self._packed is not None:
+        if self._whole is not None:
             # What a past refresh said of the whole space is remembered, not computed again.
-            self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._packed)
+            self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._whole)
             self._recall()
         elif len(self._snapshots) > 1:  # with one, now and delayed are equal: no goal progresses
             size = self.config.pool // 2

@@ -14,7 +14,8 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from magellan.agent.packing import PADDING, PROMPT, Codec, stack
+from magellan.agent.packing import Codec, stack
+from magellan.agent.places import PADDING, PROMPT
 from magellan.littlezoo.codes import SPLITS, decode
 from magellan.littlezoo.goals import GoalSet, GoalSpace
 from magellan.littlezoo.text import initial_prompt

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+
 from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted, in_fresh_process
 from benchmarks.rows import Row, Skipped

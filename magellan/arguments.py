@@ -41,4 +41,3 @@ def file_path(text: str) -> Path:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: a path")
     return Path(text)
-

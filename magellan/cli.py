@@ -79,7 +79,9 @@ def _add_train(commands: Commands) -> None:
     train.add_argument("--output", type=file_path, required=True, help="folder of the run")
     train.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     train.add_argument("--progress", choices=("bar", "lines", "none"), default="bar")
-    train.add_argument("--config", type=file_path, help="YAML file with keys of the run configuration")
+    train.add_argument(
+        "--config", type=file_path, help="YAML file with keys of the run configuration"
+    )
     train.add_argument(
         "--set",
         action="append",

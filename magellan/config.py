@@ -26,7 +26,7 @@ from pydantic import (
 
 from magellan.errors import InputError, shown
 from magellan.model_files import check_model_folder
-from magellan.yaml_text import parse_yaml
+from magellan.parsing import parse_yaml
 
 SamplerName = Literal["random", "online", "ek_online", "magellan"]
 Validated = typing.TypeVar("Validated", bound=BaseModel)
@@ -132,7 +132,10 @@ class AgentConfig(Section):
         11, ge=0, le=10**9, description="Updates in which only critic and competence learn."
     )
     random_steps: int = Field(
-        0, ge=0, le=10**9, description="Environment steps of uniformly random play before the policy acts."
+        0,
+        ge=0,
+        le=10**9,
+        description="Environment steps of uniformly random play before the policy acts.",
     )
     temperature: Literal["fixed", "released", "max_entropy"] = Field(
         "released",
@@ -170,7 +173,9 @@ class SamplerConfig(Section):
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
-    window: int = Field(100, ge=2, le=10**9, description="Outcomes kept per goal or bucket (ALP baselines).")
+    window: int = Field(
+        100, ge=2, le=10**9, description="Outcomes kept per goal or bucket (ALP baselines)."
+    )
     drop_standing_starts: bool = Field(
         False,
         description="EK buckets ignore episodes that start on an object (defect B13).",
@@ -223,7 +228,9 @@ class RunConfig(Section):
 class AnalysisConfig(Section):
     """Statistics of the report."""
 
-    bootstrap_repetitions: int = Field(2_000, ge=100, le=10**6, description="Stratified bootstrap resamples.")
+    bootstrap_repetitions: int = Field(
+        2_000, ge=100, le=10**6, description="Stratified bootstrap resamples."
+    )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
 
@@ -258,12 +265,12 @@ class ExperimentConfig(Section):
     @field_validator("goal_spaces")
     @classmethod
     def _known_goal_spaces(cls, names: list[str]) -> list[str]:
-        return _without_duplicates([_checked_goal_space(name) for name in names])
+        return without_duplicates([_checked_goal_space(name) for name in names])
 
     @field_validator("seeds", "samplers")
     @classmethod
     def _no_duplicates(cls, values: list) -> list:
-        return _without_duplicates(values)
+        return without_duplicates(values)
 
     @field_validator("preset")
     @classmethod
@@ -305,7 +312,8 @@ def _checked_goal_space(name: str) -> str:
     return name
 
 
-def _without_duplicates(values: list) -> list:
+def without_duplicates(values: list) -> list:
+    """The values, if each stands once; for use in validators."""
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         raise ValueError(f"{twice[0]!r} is listed twice; each value may stand once")

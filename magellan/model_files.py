@@ -5,7 +5,6 @@ Only safetensors and JSON are read. Weights in PyTorch's own format are pickles,
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from magellan.errors import InputError, shown
+from magellan.parsing import read_json_object
 
 ALLOWED = (
     "zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer in "
@@ -60,9 +60,10 @@ def _check(folder: Path) -> None:
     if not isinstance(config.get("model_type"), str):
         raise _Unfit(f"has model_type {shown(config.get('model_type'))} in config.json")
     classes = config.get("architectures") or []
-    if isinstance(classes, list) and classes:
-        if not any(LANGUAGE_MODEL.search(str(each)) for each in classes):
-            raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
+    if not isinstance(classes, list):
+        raise _Unfit(f"has architectures {shown(classes)} in config.json")
+    if classes and not any(LANGUAGE_MODEL.search(str(each)) for each in classes):
+        raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
     _check_weights(folder)
     _check_tokenizer(folder, config.get("vocab_size"))
 
@@ -83,14 +84,9 @@ def _is_folder(path: Path) -> bool:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _Unfit(f"has a {path.name} that cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise _Unfit(f"has a {path.name} that is not valid JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise _Unfit(f"has a {path.name} that is not a JSON object")
-    return value
+        return read_json_object(path)
+    except InputError as error:
+        raise _Unfit(f"has a broken file, {error}") from None
 
 
 def _check_weights(folder: Path) -> None:

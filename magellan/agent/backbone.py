@@ -235,7 +235,7 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
                 **local,
             )
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    except Exception as error:  # noqa: BLE001  # what a broken folder raises is the library's choice
+    except Exception as error:  # what a broken folder raises is the library's choice
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise _unusable(name, f"cannot be loaded ({reason[:200]})") from error
     _check_loaded(name, model, tokenizer, loading)

@@ -13,6 +13,7 @@ from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import (
     PRESETS,
     RunConfig,
+    check_backbone,
     experiment_schema,
     load_experiment,
     parse_assignment,
@@ -121,6 +122,7 @@ def _train(options: argparse.Namespace) -> None:
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     config = resolve_run(options.preset, [*layers, named])
+    check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
     # Libraries read these once, when they are imported.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = str(config.threads)

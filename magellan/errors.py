@@ -20,4 +20,7 @@ class InputError(ValueError):
 
 def shown(value: Any) -> str:
     """A value as it stands in an error: its repr, cut where it would fill the screen."""
-    return _SHORT.repr(value)
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python does not print whole numbers of more than 4,300 digits
+        return f"{type(value).__name__} too long to show"

@@ -786,6 +786,27 @@ BACKBONE_MODELS: Mapping[str, tuple[Change, Words]] = {
     ),
 }
 
+# --- the workflow: arguments of Snakemake (FILE is a file with the text), text, words -------------
+
+WITH_FILE = ["--configfile", "FILE"]
+WORKFLOWS: Mapping[str, tuple[list[str], str, Words]] = {
+    "key twice": (
+        WITH_FILE,
+        "preset: smoke\nseeds: [0]\npreset: laptop\n",
+        ("FILE", "line 3", "'preset'", "twice"),
+    ),
+    "override NaN": (
+        WITH_FILE,
+        "preset: smoke\noverrides: {agent: {learning_rate: .nan}}\n",
+        ("overrides.agent.learning_rate: nan", "finite number"),
+    ),
+    "results with wildcard": (
+        ["--config", "results=out/{seed}"],
+        "",
+        ("results: 'out/{seed}'", "pattern"),
+    ),
+}
+
 
 KINDS: Mapping[str, Mapping[str, tuple]] = {
     "experiment files": EXPERIMENTS,
@@ -795,5 +816,6 @@ KINDS: Mapping[str, Mapping[str, tuple]] = {
     "tables": TABLES,
     "manifests": MANIFESTS,
     "run folders": {**RUN_FOLDERS, **{f"train: {name}": case for name, case in OUTPUTS.items()}},
+    "workflow": WORKFLOWS,
     "backbones": {**BACKBONE_FILES, **{f"model: {n}": c for n, c in BACKBONE_MODELS.items()}},
 }

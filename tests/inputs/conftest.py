@@ -2,11 +2,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from analysis import summaries, tables
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hypothesis_home(tmp_path_factory):
+    """What Hypothesis keeps between runs goes with the tests' other files."""
+    set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
 
 
 @pytest.fixture(scope="session")

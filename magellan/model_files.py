@@ -64,6 +64,8 @@ def _check(folder: Path) -> None:
         raise _Unfit(f"has architectures {shown(classes)} in config.json")
     if classes and not any(LANGUAGE_MODEL.search(str(each)) for each in classes):
         raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
+    if _is_file(folder / "adapter_config.json"):
+        raise _Unfit("has adapter_config.json, adapters of another model; merge them into it first")
     _check_weights(folder)
     _check_tokenizer(folder, config.get("vocab_size"))
 

@@ -406,7 +406,7 @@ def summary(statistics: str) -> list[str]:
 
 
 # SOURCE is a results folder with good tables, TABLES these tables, STATISTICS statistics of them,
-# RUN a good run, FILE a file.
+# BROKEN statistics with an empty file, RUN a good run, FILE an empty file.
 ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "no command": ([], ("COMMAND", "--help")),
     "unknown command": (["guess"], ("'guess'", "choose from", "combine")),
@@ -474,6 +474,10 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "no statistics": (
         summary("nowhere"),
         ("nowhere/success.csv", "missing"),
+    ),
+    "statistics of something else": (
+        summary("BROKEN"),
+        ("BROKEN/success.csv", "not a CSV table", "python -m analysis statistics"),
     ),
     "adopt nothing": (["adopt", "nowhere", "OUT"], ("nowhere/tables",)),
     "adopt onto itself": (["adopt", "SOURCE", "SOURCE"], ("both source and target", "two folders")),
@@ -696,6 +700,10 @@ BACKBONE_FILES: Mapping[str, tuple[Change, Words]] = {
     "masked language model": (
         put(CONFIG, "architectures", ["BertForMaskedLM"]),
         ("'BertForMaskedLM'", "not a language model"),
+    ),
+    "adapters of another model": (
+        content("adapter_config.json", b"{}"),
+        ("adapter_config.json", "merge"),
     ),
     "weights missing": (removed(WEIGHTS), ("no model.safetensors",)),
     "weights pickled": (

@@ -25,11 +25,14 @@ def places(tmp_path_factory) -> dict[str, Path]:
     results = tables.combine(runs, declared)
     tables.write(results, root / "tables")
     summaries.write(summaries.compute(results), root / "statistics")
+    shutil.copytree(root / "statistics", root / "broken")
+    (root / "broken" / "success.csv").write_bytes(b"")
     (root / "file").touch()
     return {
         "SOURCE": root,
         "TABLES": root / "tables",
         "STATISTICS": root / "statistics",
+        "BROKEN": root / "broken",
         "RUN": runs[0],
         "FILE": root / "file",
     }

@@ -1,4 +1,5 @@
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,9 @@ from analysis import summaries, tables
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def hypothesis_home(tmp_path_factory):
-    """What Hypothesis keeps between runs goes with the tests' other files."""
-    set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
+# What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
+HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
+set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 
 
 @pytest.fixture(scope="session")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from pathlib import Path
 
 from analysis import tables
+from analysis.manifests import GridManifest
+from magellan.arguments import ArgumentParser, file_path
+from magellan.config import validated
 from magellan.errors import InputError
+from magellan.parsing import parse_json
 
 
 def _combine(arguments: argparse.Namespace) -> None:
-    try:
-        experiment = json.loads(arguments.experiment)
-    except json.JSONDecodeError:
-        raise InputError("--experiment: not valid JSON") from None
-    keys = ("samplers", "goal_spaces", "seeds", "analysis")
-    missing = [key for key in keys if key not in experiment]
-    if missing:
-        raise InputError(f"--experiment: key {missing[0]} is missing; needed: {', '.join(keys)}")
+    experiment = parse_json(arguments.experiment, "--experiment:")
+    validated(GridManifest, experiment, "--experiment: ")
     results = tables.combine(arguments.runs, experiment)
     tables.write(results, arguments.output)
     print(f"{len(arguments.runs)} runs combined in {arguments.output}")
@@ -57,7 +53,11 @@ def _summary(arguments: argparse.Namespace) -> None:
     if arguments.html is None:
         print(summary.to_markdown(results, statistics), end="")
         return
-    page = summary.to_html(results, statistics, arguments.goal_space or results.goal_spaces[0])
+    goal_space = arguments.goal_space or results.goal_spaces[0]
+    if goal_space not in results.goal_spaces:
+        allowed = ", ".join(results.goal_spaces)
+        raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
+    page = summary.to_html(results, statistics, goal_space)
     arguments.html.parent.mkdir(parents=True, exist_ok=True)
     arguments.html.write_text(page, encoding="utf-8")
 
@@ -74,59 +74,66 @@ def _adopt(arguments: argparse.Namespace) -> None:
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     combine = commands.add_parser("combine", help="stack the tables of finished runs")
-    combine.add_argument("runs", nargs="+", type=Path, help="folders of runs")
+    combine.add_argument("runs", nargs="+", type=file_path, help="folders of runs")
     combine.add_argument("--experiment", required=True, help="configuration of the grid, as JSON")
-    combine.add_argument("--output", required=True, type=Path, help="folder of the combined tables")
+    combine.add_argument(
+        "--output", required=True, type=file_path, help="folder of the combined tables"
+    )
     combine.set_defaults(run=_combine)
 
     check = commands.add_parser("check", help="check that the runs in a tables folder compare")
-    check.add_argument("tables", type=Path, help="folder of combined tables")
+    check.add_argument("tables", type=file_path, help="folder of combined tables")
     check.set_defaults(run=_check)
 
     statistics = commands.add_parser("statistics", help="compute all statistics")
-    statistics.add_argument("tables", type=Path, help="folder of combined tables")
-    statistics.add_argument("output", type=Path, help="folder of the statistics")
+    statistics.add_argument("tables", type=file_path, help="folder of combined tables")
+    statistics.add_argument("output", type=file_path, help="folder of the statistics")
     statistics.set_defaults(run=_statistics)
 
     figure = commands.add_parser("figure", help="draw one figure as PNG and PDF")
     figure.add_argument("name", help="its name, for instance success_by_category")
-    figure.add_argument("--tables", required=True, type=Path)
-    figure.add_argument("--statistics", required=True, type=Path)
+    figure.add_argument("--tables", required=True, type=file_path)
+    figure.add_argument("--statistics", required=True, type=file_path)
     figure.add_argument("--goal-space", required=True)
-    figure.add_argument("--stem", required=True, type=Path, help="path without .png and .pdf")
+    figure.add_argument("--stem", required=True, type=file_path, help="path without .png and .pdf")
     figure.set_defaults(run=_figure)
 
     summary = commands.add_parser("summary", help="print the main numbers as Markdown tables")
-    summary.add_argument("--tables", required=True, type=Path)
-    summary.add_argument("--statistics", required=True, type=Path)
-    summary.add_argument("--html", type=Path, help="write a page for one goal space instead")
+    summary.add_argument("--tables", required=True, type=file_path)
+    summary.add_argument("--statistics", required=True, type=file_path)
+    summary.add_argument("--html", type=file_path, help="write a page for one goal space instead")
     summary.add_argument("--goal-space", help="of the page; the first one if not given")
     summary.set_defaults(run=_summary)
 
     compare = commands.add_parser("compare", help="two experiments with the same runs, by seed")
-    compare.add_argument("first", type=Path, help="folder of combined tables")
-    compare.add_argument("second", type=Path, help="another, of the same samplers and seeds")
+    compare.add_argument("first", type=file_path, help="folder of combined tables")
+    compare.add_argument("second", type=file_path, help="another, of the same samplers and seeds")
     compare.set_defaults(run=_compare)
 
     adopt = commands.add_parser("adopt", help="make an experiment's tables the reference")
-    adopt.add_argument("source", type=Path, help="results folder with tables/")
-    adopt.add_argument("target", type=Path, help="results folder to write tables/ in")
+    adopt.add_argument("source", type=file_path, help="results folder with tables/")
+    adopt.add_argument("target", type=file_path, help="results folder to write tables/ in")
     adopt.set_defaults(run=_adopt)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
-    arguments = _parser().parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         arguments.run(arguments)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+    except OSError as error:
+        print(f"error: {error.filename}: cannot be written ({error.strerror})", file=sys.stderr)
         return 2
     return 0
 

@@ -351,5 +351,10 @@ def load(folder: Path) -> dict[str, pd.DataFrame]:
         path = folder / f"{name}.csv"
         if not path.is_file():
             raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
-        frames[name] = pd.read_csv(path, dtype={"goal_space": str})
+        try:
+            frames[name] = pd.read_csv(path, dtype={"goal_space": str})
+        except (ValueError, OSError):  # those of pandas are ValueErrors
+            raise InputError(
+                f"{path}: not a CSV table; run `python -m analysis statistics` again"
+            ) from None
     return frames

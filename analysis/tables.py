@@ -7,6 +7,7 @@ before any statistic is computed.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import shutil
@@ -18,14 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from magellan.errors import InputError
+from analysis.manifests import MANIFEST, read_combined_manifest, read_run_manifest
+from magellan.errors import InputError, shown
 from magellan.littlezoo.goals import CATEGORIES
 from magellan.training.record import COLUMNS
 
 SPLITS = ("train", "unseen")
 FEASIBLE = CATEGORIES[1:]
 RUN_COLUMNS = ("sampler", "goal_space", "seed")
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class TableSpec:
     columns: tuple[str, ...]
     keys: tuple[str, ...]
     fractions: tuple[str, ...] = ()
-    # training.csv alone may hold gaps: the actor's loss before its warm-up, the competence loss of
-    # a sampler without a competence head.
+    # training.csv alone may hold gaps, in its fractional columns: the actor's loss before its
+    # warm-up, the competence loss of a sampler without a competence head.
     complete: bool = True
 
 
@@ -52,6 +53,7 @@ TABLES: Mapping[str, TableSpec] = {
 }
 
 TEXT_COLUMNS = ("sampler", "goal_space", "split", "category")
+WHOLE_COLUMNS = ("seed", "update", "step", "episode", "n", "successes")
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,7 @@ def combine(run_folders: Iterable[Path], experiment: Mapping[str, Any]) -> Resul
     folders = list(run_folders)
     if not folders:
         raise InputError("combine: no run folder was given")
-    manifests = [_read_manifest(folder / MANIFEST) for folder in folders]
-    for folder, manifest in zip(folders, manifests, strict=True):
-        _check_run_manifest(manifest, folder)
+    manifests = [read_run_manifest(folder) for folder in folders]
     tables = {name: _stack(name, folders, manifests, experiment) for name in TABLES}
     kept = {key: value for key, value in experiment.items() if key != "results"}
     order = sorted(manifests, key=lambda run: _run_order(run, experiment))
@@ -127,9 +127,7 @@ def load(folder: Path) -> Results:
     """Read combined tables and check them with `diagnose`."""
     if not folder.is_dir():
         raise InputError(f"tables: there is no folder {folder}")
-    manifest = _read_manifest(folder / MANIFEST)
-    if not {"experiment", "runs"} <= manifest.keys():
-        raise InputError(f"{folder / MANIFEST}: needs the keys experiment and runs")
+    manifest = read_combined_manifest(folder)
     tables = {
         name: _read_csv(folder / f"{name}.csv", (*RUN_COLUMNS, *spec.columns), spec)
         for name, spec in TABLES.items()
@@ -145,68 +143,82 @@ def adopt(source: Path, target: Path) -> None:
     Both are results folders (with a folder `tables` inside). The source is checked first, so that
     a broken set of tables never replaces a good one.
     """
+    if source.resolve() == target.resolve():
+        raise InputError(f"adopt: {target} is both source and target; allowed: two folders")
     load(source / "tables")
     (target / "tables").mkdir(parents=True, exist_ok=True)
     for name in (*(f"{table}.csv" for table in TABLES), MANIFEST):
         shutil.copyfile(source / "tables" / name, target / "tables" / name)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: file is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise InputError(f"{path}: not valid JSON") from None
-    if not isinstance(manifest, dict):
-        raise InputError(f"{path}: not a JSON object")
-    return manifest
-
-
-def _check_run_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
-    missing = sorted({"schema_version", "status", "config", *RUN_COLUMNS} - manifest.keys())
-    if missing:
-        raise InputError(f"{folder / MANIFEST}: key {missing[0]} is missing")
-    if manifest["schema_version"] != 1:
-        found = manifest["schema_version"]
-        raise InputError(f"{folder / MANIFEST}: schema_version {found!r} is unknown; allowed: 1")
-    if manifest["status"] != "complete":
-        raise InputError(f"{folder}: the run is {manifest['status']!r}, not 'complete'")
-
-
 def _read_csv(path: Path, columns: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
     types = {column: str for column in columns if column in TEXT_COLUMNS}
     try:
-        # round_trip: a number must come out of the combined table as it went into the run's.
-        frame = pd.read_csv(path, dtype=types, float_precision="round_trip")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: file is missing") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
-        raise InputError(f"{path}: not a CSV table") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        # round_trip: a number must come out of the combined table as it went into the run's.
+        frame = pd.read_csv(
+            io.BytesIO(content), dtype=types, float_precision="round_trip", low_memory=False
+        )
+    except (ValueError, OverflowError):  # those of pandas are ValueErrors
+        raise InputError(f"{path}: not a CSV table in UTF-8") from None
     if tuple(frame.columns) != columns:
-        raise InputError(f"{path}: columns are {list(frame.columns)}; expected {list(columns)}")
+        found = ", ".join(map(str, frame.columns))
+        raise InputError(f"{path}: columns are {shown(found)}; allowed: {', '.join(columns)}")
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise InputError(f"{path}: rows have more cells than the {len(columns)} columns")
+    if not content.endswith(b"\n"):
+        raise InputError(f"{path}: ends in the middle of a line; the file is not whole")
     _check_values(frame, path, spec)
     return frame
 
 
 def _check_values(frame: pd.DataFrame, path: Path, spec: TableSpec) -> None:
-    """No text in numeric columns, no NaN, fractions within [0, 1]."""
-    for column in frame.columns:
-        values = frame[column]
-        if column not in TEXT_COLUMNS and len(frame) and not pd.api.types.is_numeric_dtype(values):
-            raise InputError(f"{path}: column {column} holds something that is not a number")
-        if spec.complete and values.isna().any():
-            line = int(np.flatnonzero(values.isna())[0]) + 2
-            raise InputError(f"{path}: line {line} has no value in column {column}")
-        if column in spec.fractions and len(frame) and not values.between(0.0, 1.0).all():
-            line = int(np.flatnonzero(~values.between(0.0, 1.0))[0]) + 2
-            raise InputError(f"{path}: line {line}: {column} is not between 0 and 1")
+    """No text in numeric columns, no NaN, counts whole, fractions within [0, 1]."""
+    for column in frame.columns if len(frame) else ():
+        _check_column(frame[column], path, spec)
+    if {"n", "successes"} <= set(frame.columns):
+        _refuse(frame["successes"], frame["successes"] > frame["n"], path, "at most n")
     for column, allowed in (("split", SPLITS), ("category", CATEGORIES)):
-        if column in frame.columns and not frame[column].isin(allowed).all():
-            found = frame[column][~frame[column].isin(allowed)].iloc[0]
-            raise InputError(
-                f"{path}: {column} {found!r} is unknown; allowed: {', '.join(allowed)}"
-            )
+        if column in frame.columns:
+            _refuse(frame[column], ~frame[column].isin(allowed), path, ", ".join(allowed))
+
+
+def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
+    name, whole = str(values.name), values.name in WHOLE_COLUMNS
+    kind = pd.api.types
+    if name not in TEXT_COLUMNS:
+        numeric = kind.is_numeric_dtype(values) and not kind.is_bool_dtype(values)
+        number = values.notna() if numeric else pd.to_numeric(values, errors="coerce").notna()
+        _refuse(values, values.notna() & ~number, path, "a number")
+        if not numeric:
+            raise InputError(f"{path}: column {name} holds something that is not a number")
+    if spec.complete or whole:
+        empty = np.flatnonzero(values.isna())
+        if len(empty):
+            raise InputError(f"{path}: line {empty[0] + 2} has no value in column {name}")
+    if whole:
+        bad = (values < 0) | ((values % 1) != 0)
+        _refuse(values, bad, path, "whole numbers of 0 or more")
+        if not kind.is_integer_dtype(values):
+            raise InputError(f"{path}: column {name} holds fractions; allowed: whole numbers")
+    if name in spec.fractions:
+        _refuse(values, ~values.between(0.0, 1.0), path, "between 0 and 1")
+
+
+def _refuse(values: pd.Series, bad: pd.Series, path: Path, allowed: str) -> None:
+    """Raise InputError for the first bad value; line 1 is the header."""
+    rows = np.flatnonzero(bad)
+    if len(rows):
+        found = values.iloc[rows[0]]
+        value = shown(found.item() if isinstance(found, np.generic) else found)
+        raise InputError(
+            f"{path}: line {rows[0] + 2}: {values.name} is {value}; allowed: {allowed}"
+        )
 
 
 def _run_order(run: Mapping[str, Any], experiment: Mapping[str, Any]) -> tuple[int, ...]:

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import (
     PRESETS,
+    RunConfig,
+    check_backbone,
     experiment_schema,
     load_experiment,
     parse_assignment,
@@ -22,13 +24,13 @@ from magellan.config import (
 from magellan.errors import InputError
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[ArgumentParser]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives 0, or 2 after one line about bad input."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         options.command(options)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="python -m magellan", description="MAGELLAN bench: goal samplers for LLM agents."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -55,22 +57,33 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON schema of an experiment file")
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
-    check.add_argument("config", type=Path, help="YAML file, such as config/laptop.yaml")
+    check.add_argument("config", type=file_path, help="YAML file, such as config/laptop.yaml")
     check.set_defaults(command=_check)
     return parser
 
 
 def _add_train(commands: Commands) -> None:
     train = commands.add_parser("train", help="one training run")
-    train.add_argument("--sampler", default="magellan", help=", ".join(sampler_names()))
-    train.add_argument("--goal-space", default="25k", help="25k, 1M, all, or a mix 20-4-2-2-1")
-    train.add_argument("--seed", type=int, default=0, help="root seed, 0 or more")
+    defaults = RunConfig()
+    for name, values in (
+        ("sampler", ", ".join(sampler_names())),
+        ("goal_space", "25k, 1M, all, or a mix 20-4-2-2-1"),
+        ("seed", "root seed, 0 or more"),
+        ("threads", "threads of the numerical libraries"),
+    ):
+        default = getattr(defaults, name)
+        train.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=whole_number if isinstance(default, int) else str,
+            help=f"{values}; {default} where --config and --set do not say",
+        )
     train.add_argument("--preset", default="laptop", help=", ".join(PRESETS))
-    train.add_argument("--output", type=Path, required=True, help="folder of the run")
+    train.add_argument("--output", type=file_path, required=True, help="folder of the run")
     train.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
-    train.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries")
     train.add_argument("--progress", choices=("bar", "lines", "none"), default="bar")
-    train.add_argument("--config", type=Path, help="YAML file with keys of the run configuration")
+    train.add_argument(
+        "--config", type=file_path, help="YAML file with keys of the run configuration"
+    )
     train.add_argument(
         "--set",
         action="append",
@@ -85,22 +98,22 @@ def _add_play(commands: Commands) -> None:
     play = commands.add_parser("play", help="play a goal in the terminal")
     play.add_argument("--goal-space", default="2500", help="where the goal is drawn from")
     play.add_argument("--category", help="grasp, grow_plant, grow_herbivore, grow_carnivore")
-    play.add_argument("--seed", type=int, default=0)
+    play.add_argument("--seed", type=whole_number, default=0)
     play.set_defaults(command=_play)
 
 
 def _add_goals(commands: Commands) -> None:
     goals = commands.add_parser("goals", help="counts and examples of a goal space")
     goals.add_argument("--size", default="25k", help="25k, 100k, 1M, 2500, all, or a mix")
-    goals.add_argument("--seed", type=int, default=0)
+    goals.add_argument("--seed", type=whole_number, default=0)
     goals.add_argument("--split", choices=("train", "unseen"), default="train")
     goals.set_defaults(command=_goals)
 
 
 def _add_backbone(commands: Commands) -> None:
     backbone = commands.add_parser("backbone", help="build the zoo-mini language model")
-    backbone.add_argument("--wheel", type=Path, required=True, help="wheel with SmolLM2-135M")
-    backbone.add_argument("--output", type=Path, required=True, help="folder of the model")
+    backbone.add_argument("--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M")
+    backbone.add_argument("--output", type=file_path, required=True, help="folder of the model")
     backbone.set_defaults(command=_backbone)
 
 
@@ -114,20 +127,17 @@ def _add_bench(commands: Commands) -> None:
         help="one group of rows: environment, goals, samplers, zoo-mini, t5, or all (the loop on "
         "all 19.5 million goals); may be repeated",
     )
-    bench.add_argument("--output", type=Path, default=Path("results/bench"), help="folder")
+    bench.add_argument("--output", type=file_path, default="results/bench", help="folder")
     bench.set_defaults(command=_bench)
 
 
 def _train(options: argparse.Namespace) -> None:
-    named = {
-        "sampler": options.sampler,
-        "goal_space": options.goal_space,
-        "seed": options.seed,
-        "threads": options.threads,
-    }
+    given = {name: getattr(options, name) for name in ("sampler", "goal_space", "seed", "threads")}
+    named = {name: value for name, value in given.items() if value is not None}
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     config = resolve_run(options.preset, [*layers, named])
+    check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
     _prepare_libraries(config.threads)
     from magellan.training.run import train
 

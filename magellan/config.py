@@ -14,32 +14,55 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
+from magellan.model_files import check_model_folder
+from magellan.parsing import parse_yaml
 
 SamplerName = Literal["random", "online", "ek_online", "magellan"]
 Validated = typing.TypeVar("Validated", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """A group of keys: immutable, and an unknown key is an error."""
+    """A group of keys: immutable; an unknown key is an error, and so are NaN and infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        values = value if isinstance(value, list | tuple) else [value]
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        if any(isinstance(item, bool) for item in values) and _takes_numbers(wanted):
+            raise ValueError("Input should be a number, not true or false")
+        return value
+
+
+def _takes_numbers(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_takes_numbers, typing.get_args(annotation)))
 
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
-Count = Annotated[int, Field(ge=1)]
+# Upper limits keep numbers within what arrays and random generators can hold.
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class GoalConfig(Section):
     """Which goals a run trains on."""
 
-    seed: int = Field(
+    seed: Seed = Field(
         0,
-        ge=0,
         description="Seed that draws the goal space; the same for all runs of an experiment.",
     )
 
@@ -106,10 +129,13 @@ class AgentConfig(Section):
         description="Score of an action: sum of raw token logits, or of log-probabilities.",
     )
     actor_warmup_updates: int = Field(
-        11, ge=0, description="Updates in which only critic and competence learn."
+        11, ge=0, le=10**9, description="Updates in which only critic and competence learn."
     )
     random_steps: int = Field(
-        0, ge=0, description="Environment steps of uniformly random play before the policy acts."
+        0,
+        ge=0,
+        le=10**9,
+        description="Environment steps of uniformly random play before the policy acts.",
     )
     temperature: Literal["fixed", "released", "max_entropy"] = Field(
         "released",
@@ -153,7 +179,9 @@ class SamplerConfig(Section):
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
-    window: int = Field(100, ge=2, description="Outcomes kept per goal or bucket (ALP baselines).")
+    window: int = Field(
+        100, ge=2, le=10**9, description="Outcomes kept per goal or bucket (ALP baselines)."
+    )
     drop_standing_starts: bool = Field(
         False,
         description="EK buckets ignore episodes that start on an object (defect B13).",
@@ -168,8 +196,8 @@ class BudgetConfig(Section):
     evaluation_goals: Count = Field(
         64, description="Goals per category and split; fewer where the goal space has fewer."
     )
-    evaluation_seed: int = Field(
-        12_345, ge=0, description="Seed of the evaluation set and of its episodes."
+    evaluation_seed: Seed = Field(
+        12_345, description="Seed of the evaluation set and of its episodes."
     )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
@@ -188,9 +216,9 @@ class RunConfig(Section):
         "as 1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore), or all: every "
         "goal there is.",
     )
-    seed: int = Field(0, ge=0, description="Root seed of all random streams of the run.")
+    seed: Seed = Field(0, description="Root seed of all random streams of the run.")
     preset: str = Field("paper", description="Preset that the values started from.")
-    threads: Count = Field(1, description="Threads of the numerical libraries.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of the numerical libraries.")
     goals: GoalConfig = Field(default_factory=GoalConfig)
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     agent: AgentConfig = Field(default_factory=AgentConfig)
@@ -207,9 +235,11 @@ class RunConfig(Section):
 class AnalysisConfig(Section):
     """Statistics of the report."""
 
-    bootstrap_repetitions: int = Field(2_000, ge=100, description="Stratified bootstrap resamples.")
+    bootstrap_repetitions: int = Field(
+        2_000, ge=100, le=10**6, description="Stratified bootstrap resamples."
+    )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
-    bootstrap_seed: int = Field(0, ge=0, description="Seed of the resampling.")
+    bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
 
 
 class ExperimentConfig(Section):
@@ -218,7 +248,12 @@ class ExperimentConfig(Section):
     experiment: str = Field(
         "laptop", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
     )
-    results: str = Field("results", description="Folder that holds the experiments.")
+    # No braces: to Snakemake they are wildcards.
+    results: str = Field(
+        "results",
+        pattern=r"^[^\x00-\x1f{}]+$",
+        description="Folder that holds the experiments.",
+    )
     preset: str = Field("laptop", description="Preset of every run: smoke, laptop or paper.")
     samplers: list[SamplerName] = Field(
         ["random", "online", "ek_online", "magellan"],
@@ -228,9 +263,7 @@ class ExperimentConfig(Section):
     goal_spaces: list[str] = Field(
         ["1000-400-200-100-50"], min_length=1, description="Goal spaces, by size or by mix."
     )
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(
-        [0, 1], min_length=1, description="Root seeds."
-    )
+    seeds: list[Seed] = Field([0, 1], min_length=1, description="Root seeds.")
     overrides: dict[str, Any] = Field(
         {}, description="Keys of the run configuration that differ from the preset, by section."
     )
@@ -239,17 +272,44 @@ class ExperimentConfig(Section):
     @field_validator("goal_spaces")
     @classmethod
     def _known_goal_spaces(cls, names: list[str]) -> list[str]:
-        return _without_duplicates([_checked_goal_space(name) for name in names])
+        return without_duplicates([_checked_goal_space(name) for name in names])
 
     @field_validator("seeds", "samplers")
     @classmethod
     def _no_duplicates(cls, values: list) -> list:
-        return _without_duplicates(values)
+        return without_duplicates(values)
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, name: str) -> str:
+        return _checked_preset(name)
 
     @model_validator(mode="after")
     def _overrides_fit(self) -> ExperimentConfig:
-        resolve_run(self.preset, [self.overrides])
+        for key, value in self.overrides.items():
+            if key in RunConfig.model_fields and key not in SECTIONS:
+                raise InputError(
+                    f"overrides.{key}: {shown(value)} is not allowed: the experiment gives it; "
+                    f"allowed here: {', '.join(SECTIONS)}"
+                )
+        try:
+            resolve_run(self.preset, [self.overrides])
+        except InputError as error:
+            raise InputError(f"overrides.{error}") from None
         return self
+
+
+SECTIONS = tuple(
+    name
+    for name, field in RunConfig.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+)
+
+
+def _checked_preset(name: str) -> str:
+    if name not in PRESETS:
+        raise InputError(f"preset: {shown(name)} is unknown; allowed: {', '.join(PRESETS)}")
+    return name
 
 
 def _checked_goal_space(name: str) -> str:
@@ -259,7 +319,8 @@ def _checked_goal_space(name: str) -> str:
     return name
 
 
-def _without_duplicates(values: list) -> list:
+def without_duplicates(values: list) -> list:
+    """The values, if each stands once; for use in validators."""
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         raise ValueError(f"{twice[0]!r} is listed twice; each value may stand once")
@@ -334,18 +395,21 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     Raises:
         InputError: unknown preset, unknown key or a value out of range; one line.
     """
-    if preset not in PRESETS:
-        raise InputError(f"preset: {preset!r} is unknown; allowed: {', '.join(PRESETS)}")
-    values: dict[str, Any] = {"preset": preset}
+    values: dict[str, Any] = {"preset": _checked_preset(preset)}
     for layer in (PRESETS[preset], *layers):
         values = _merged(values, layer, "")
-    return _validated(RunConfig, values)
+    if values["preset"] != preset:
+        raise InputError(
+            f"preset: {shown(values['preset'])} is not allowed here: the run starts from the "
+            f"preset {preset!r}; allowed: {preset}, or another --preset"
+        )
+    return validated(RunConfig, values)
 
 
 def _merged(base: Mapping[str, Any], extra: Any, where: str) -> dict[str, Any]:
     if not isinstance(extra, Mapping):
         raise InputError(
-            f"{where.rstrip('.') or 'overrides'}: {extra!r} is not a mapping of keys to values"
+            f"{where.rstrip('.') or 'overrides'}: {shown(extra)} is not a mapping of keys to values"
         )
     merged = dict(base)
     for key, value in extra.items():
@@ -359,13 +423,11 @@ def _merged(base: Mapping[str, Any], extra: Any, where: str) -> dict[str, Any]:
 def parse_assignment(text: str) -> dict[str, Any]:
     """Turn `section.key=value` into a nested mapping; the value is read as YAML."""
     key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise InputError(f"--set: {text!r} is not of the form section.key=value")
-    try:
-        nested: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise InputError(f"--set: the value of {text!r} is not valid YAML") from error
-    for part in reversed(key.strip().split(".")):
+    parts = [part.strip() for part in key.split(".")]
+    if not separator or not all(parts):
+        raise InputError(f"--set: {shown(text)} is not of the form section.key=value")
+    nested = parse_yaml(value, f"--set: the value of {shown(text)}")
+    for part in reversed(parts):
         nested = {part: nested}
     return nested
 
@@ -377,34 +439,45 @@ def load_experiment(values: Mapping[str, Any]) -> ExperimentConfig:
         InputError: one line naming the key, the value and what is allowed.
     """
     if not isinstance(values, Mapping):
-        raise InputError(f"config: {values!r} is not a mapping of keys to values")
-    experiment = _validated(ExperimentConfig, dict(values))
+        raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
+    experiment = validated(ExperimentConfig, dict(values))
     check_backbone(resolve_run(experiment.preset, [experiment.overrides]).backbone.model)
     return experiment
 
 
 def check_backbone(model: str) -> Path:
-    """Folder of a backbone, checked to exist and to hold a model in Hugging Face format."""
+    """Folder of a backbone, its files checked without building the model.
+
+    Raises:
+        InputError: no such folder, or its files cannot be those of a language model.
+    """
     folder = Path(__file__).parent / "backbones" / model if model == "zoo-mini" else Path(model)
-    if not (folder / "config.json").is_file():
-        raise InputError(
-            f"backbone.model: {model!r} is missing; allowed: zoo-mini, or a folder with "
-            "config.json, weights and tokenizer in Hugging Face format"
-        )
+    check_model_folder(folder, model)
     return folder
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping; one clear line when the file is absent or malformed."""
+    """Read a YAML mapping; an empty file is an empty mapping.
+
+    Raises:
+        InputError: one line with the file and the place, when it is absent or malformed.
+    """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"config file: {path} cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
-        raise InputError(f"config file: {path} is not valid YAML{line}") from error
-    return values if values is not None else {}
+        raise InputError(f"config file: {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"config file: {path} is not UTF-8 text (byte {error.start}); allowed: YAML in UTF-8"
+        ) from None
+    values = parse_yaml(text, f"config file: {path}")
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(
+            f"config file: {path} holds {shown(values)}; allowed: a mapping of keys to values"
+        )
+    return values
 
 
 def config_hash(config: RunConfig) -> str:
@@ -421,25 +494,34 @@ def experiment_schema() -> dict[str, Any]:
     return schema
 
 
-def _validated(model: type[Validated], values: dict[str, Any]) -> Validated:
+def validated(model: type[Validated], values: Any, where: str = "") -> Validated:
+    """Values as a typed model; `where` goes before the key in the error.
+
+    Raises:
+        InputError: one line naming the key, the value and what is allowed.
+    """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InputError(_one_line(error, model)) from None
+        raise InputError(where + _one_line(error, model)) from None
 
 
 def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """First problem of a validation error as `key: value ...; allowed: ...`."""
-    problem = error.errors()[0]
+    problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         allowed = ", ".join(_keys_at(model, problem["loc"][:-1]))
         return f"{key}: unknown key; allowed here: {allowed}"
+    if problem["type"] == "missing":
+        return f"{key}: key is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
         return str(inner)
-    return f"{key}: {problem['input']!r} is not allowed: {message}"
+    if problem["type"] in ("model_type", "dict_type"):
+        message = "Input should be a mapping of keys to values"
+    return f"{key}: {shown(problem['input'])} is not allowed: {message}"
 
 
 def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -43,6 +44,29 @@ def test_bad_run_is_one_line(case, tmp_path, capsys):
     for part in parts:
         assert part in error
     assert not (output / "training.csv").exists()
+
+
+def trained(monkeypatch, *arguments):
+    """The configuration that a call of `train` arrives at."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")  # and so put back after the test
+    seen = []
+    module = types.SimpleNamespace(train=lambda config, *_: seen.append(config))
+    monkeypatch.setitem(sys.modules, "magellan.training.run", module)
+    assert main(["train", "--preset", "smoke", "--output", "nowhere", *arguments]) == 0
+    return seen[0]
+
+
+def test_options_stand_above_assignments_and_these_above_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "run.yaml"
+    path.write_text("sampler: online\nseed: 3\nthreads: 2\nagent: {gamma: 0.5, polyak: 0.5}\n")
+    from_file = ["--config", str(path), "--set", "agent.polyak=0.25", "--set", "seed=4"]
+    config = trained(monkeypatch, *from_file)
+    assert (config.sampler, config.seed, config.threads) == ("online", 4, 2)
+    assert (config.agent.gamma, config.agent.polyak) == (0.5, 0.25)
+    config = trained(monkeypatch, *from_file, "--seed", "5", "--sampler", "random")
+    assert (config.sampler, config.seed, config.threads) == ("random", 5, 2)
+    assert trained(monkeypatch) == resolve_run("smoke", [])
 
 
 def test_unwritable_output_is_one_line(tmp_path, capsys):

@@ -9,6 +9,7 @@ import pytest
 
 from analysis import summaries, summary, tables
 from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
+from tests.inputs import cases
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -25,6 +26,17 @@ def test_tables_are_those_of_the_summary(results):
     between = re.search("<!-- begin: results -->\n(.*)<!-- end: results -->", README, re.DOTALL)
     assert between is not None
     assert between.group(1).strip() == text.strip()
+
+
+def test_counts_of_refused_inputs_are_those_of_the_cases():
+    counts = {kind: len(listed) for kind, listed in cases.KINDS.items()}
+    counts["in all"] = sum(counts.values())
+    rows = (counts, ["---"] * len(counts), map(str, counts.values()))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    between = re.search("<!-- begin: inputs -->\n(.*)<!-- end: inputs -->", README, re.DOTALL)
+    assert between is not None
+    assert between.group(1).strip() == table
+    assert counts["in all"] >= 60
 
 
 def test_statistics_are_those_of_the_tables(results):

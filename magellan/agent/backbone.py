@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import (
@@ -248,25 +247,75 @@ class Backbone:
 def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
 
+    Nothing is downloaded, unpickled, or run from the folder.
+
     Raises:
-        InputError: missing, or not a language model that `transformers` knows.
+        InputError: missing, or not a language model that `transformers` knows; weights that do not
+            fill the model, are not finite, or have no row for a token of the tokenizer.
     """
     folder = check_backbone(name)
-    transformers_logging.disable_progress_bar()
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        two_parts = AutoConfig.from_pretrained(folder).is_encoder_decoder
-        family = AutoModelForSeq2SeqLM if two_parts else AutoModelForCausalLM
-        # Eager attention: for sequences of some 40 tokens it is the fastest choice on a CPU.
-        model = family.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"backbone.model: {name!r} cannot be loaded ({reason}); allowed: a language model "
-            "with weights and tokenizer in Hugging Face format"
-        ) from error
+        with _without_reports():
+            two_parts = AutoConfig.from_pretrained(folder, **local).is_encoder_decoder
+            family = AutoModelForSeq2SeqLM if two_parts else AutoModelForCausalLM
+            model, loading = family.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                # For sequences of some 40 tokens it is the fastest choice on a CPU.
+                attn_implementation="eager",
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # told below, in one line
+                output_loading_info=True,
+                **local,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    except Exception as error:  # what a broken folder raises is the library's choice
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _unusable(name, f"cannot be loaded ({reason[:200]})") from error
+    _check_loaded(name, model, tokenizer, loading)
     model.requires_grad_(False)
     return model.eval(), tokenizer
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Neither progress bars nor the table of keys that do not fit."""
+    transformers_logging.disable_progress_bar()
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+def _check_loaded(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    loading: Mapping[str, Any],
+) -> None:
+    """`transformers` fills gaps in the weights with random numbers; here they are errors."""
+    for key, stored, wanted in sorted(loading["mismatched_keys"]):
+        raise _unusable(
+            name, f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(wanted)}"
+        )
+    for key in sorted(loading["missing_keys"]):
+        raise _unusable(name, f"has no weights for {key}")
+    for key, weight in model.state_dict().items():
+        if not torch.isfinite(weight).all():
+            raise _unusable(name, f"has NaN or infinity in its weights for {key}")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise _unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
+
+
+def _unusable(name: str, problem: str) -> InputError:
+    return InputError(
+        f"backbone.model: {name!r} {problem}; allowed: a language model with weights and tokenizer "
+        "in Hugging Face format"
+    )
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:

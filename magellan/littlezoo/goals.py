@@ -80,7 +80,7 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
     if name == WHOLE:
         return tuple(category_totals(split).values())
     known = isinstance(name, str)
-    sized = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([kM]?)", name) if known else None
+    sized = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)", name) if known else None
     if sized:
         size = float(sized[1]) * _THOUSANDS[sized[2]]
         mix = tuple(int(size * share + 0.5) for share in PROPORTIONS)
@@ -89,7 +89,7 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
                 f"goal_space = {name!r}: allowed are whole sizes of at least 391 (less has no "
                 "carnivore goal), or a mix such as 1000-400-200-100-50"
             )
-    elif known and re.fullmatch(r"\d{1,9}(-\d{1,9}){4}", name):
+    elif known and re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9}){4}", name):
         mix = tuple(int(count) for count in name.split("-"))
     else:
         raise InputError(

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from analysis.figures import FIGURES, applicable
+from analysis.manifests import read_combined_manifest
 from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
 from magellan.errors import InputError
 
@@ -46,7 +47,7 @@ def stop(error):
 
 
 def check_yaml(path):
-    """Stop with the file's name and line if it is not YAML."""
+    """Stop with the file's name and line if it is not YAML, or has a key twice."""
     try:
         read_yaml(path)
     except InputError as error:
@@ -63,11 +64,6 @@ def checked_experiment(values):
         stop(
             f"experiment: {experiment.experiment!r} is not allowed: that folder is for other things"
         )
-    for key, value in experiment.overrides.items():
-        if not isinstance(value, dict):
-            stop(
-                f"overrides: {key!r} is not a section; sampler, goal space and seed are the grid's"
-            )
     return experiment
 
 
@@ -110,10 +106,10 @@ def figures_in(folder, samplers, goal_spaces):
 
 def reference_experiment():
     """Configuration of the committed reference results, from their manifest."""
-    path = Path(REFERENCE) / "tables" / "manifest.json"
-    if not path.is_file():
-        stop(f"{path}: file is missing; `snakemake adopt` makes the reference results")
-    return json.loads(path.read_text(encoding="utf-8"))["experiment"]
+    try:
+        return read_combined_manifest(Path(REFERENCE) / "tables")["experiment"]
+    except InputError as error:
+        stop(f"{error}; `snakemake adopt` makes the reference results")
 
 
 def reference_figures(wildcards):

@@ -94,10 +94,14 @@ def allowed(rule: dict, schema: dict) -> str:
     if rule.get("type") == "array":
         items = allowed(rule["items"], schema) if isinstance(rule.get("items"), dict) else "values"
         return f"list of: {items}"
-    limits = [text.format(f"{rule[key]:g}") for key, text in LIMITS.items() if key in rule]
+    limits = [text.format(_limit(rule[key])) for key, text in LIMITS.items() if key in rule]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
     return " ".join([kind, ", ".join(limits)]).strip()
+
+
+def _limit(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _value(value: Any) -> str:

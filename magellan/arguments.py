@@ -1,0 +1,43 @@
+"""Command lines: wrong arguments are input errors like all others, one line each."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from magellan.errors import InputError, shown
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that raises InputError instead of printing its usage; sub-commands inherit it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would have printed."""
+        text = message.removeprefix("argument ").replace("invalid choice: ", "")
+        raise InputError(f"{text}; see {self.prog} --help")
+
+    def parse_args(  # type: ignore[override]  # the overloads with a namespace are not used
+        self, args: Sequence[str] | None = None
+    ) -> argparse.Namespace:
+        """Parse, and name every argument that no command knows."""
+        options, unknown = self.parse_known_args(args)
+        if unknown:
+            raise InputError(f"{shown(unknown[0])} is not an argument here; see {self.prog} --help")
+        return options
+
+
+def whole_number(text: str) -> int:
+    """Type of an argument that is a whole number."""
+    with contextlib.suppress(ValueError):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: whole numbers")
+
+
+def file_path(text: str) -> Path:
+    """Type of an argument that names a file or a folder."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: a path")
+    return Path(text)

@@ -1,0 +1,145 @@
+"""Files of a language model, looked at without building it: fast, and without torch.
+
+Only safetensors and JSON are read. Weights in PyTorch's own format are pickles, and refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from magellan.errors import InputError, shown
+from magellan.parsing import read_json_object
+
+ALLOWED = (
+    "zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer in "
+    "Hugging Face format"
+)
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+# Any one of these groups of files makes a tokenizer.
+TOKENIZERS = (
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+)
+# How classes with a language-modelling head, or without any head, are called in `transformers`.
+LANGUAGE_MODEL = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
+
+
+def check_model_folder(folder: Path, name: str) -> None:
+    """Check that a folder can hold a language model: configuration, weights, tokenizer.
+
+    Args:
+        folder: where the files are.
+        name: value of `backbone.model`, for the error.
+
+    Raises:
+        InputError: one line naming the file and what is wrong with it.
+    """
+    try:
+        _check(folder)
+    except _Unfit as unfit:
+        raise InputError(f"backbone.model: {shown(name)} {unfit}; allowed: {ALLOWED}") from None
+
+
+class _Unfit(Exception):
+    """What is wrong with a folder."""
+
+
+def _check(folder: Path) -> None:
+    if not _is_file(folder / "config.json"):
+        raise _Unfit("is missing" if not _is_folder(folder) else "has no config.json")
+    config = _json_object(folder / "config.json")
+    if not isinstance(config.get("model_type"), str):
+        raise _Unfit(f"has model_type {shown(config.get('model_type'))} in config.json")
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list):
+        raise _Unfit(f"has architectures {shown(classes)} in config.json")
+    if classes and not any(LANGUAGE_MODEL.search(str(each)) for each in classes):
+        raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
+    if _is_file(folder / "adapter_config.json"):
+        raise _Unfit("has adapter_config.json, adapters of another model; merge them into it first")
+    _check_weights(folder)
+    _check_tokenizer(folder, config.get("vocab_size"))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        return read_json_object(path)
+    except InputError as error:
+        raise _Unfit(f"has a broken file, {error}") from None
+
+
+def _check_weights(folder: Path) -> None:
+    if _is_file(folder / WEIGHTS):
+        names = {WEIGHTS}
+    elif _is_file(folder / WEIGHTS_INDEX):
+        parts = _json_object(folder / WEIGHTS_INDEX).get("weight_map")
+        if not isinstance(parts, dict) or not parts:
+            raise _Unfit(f"has a {WEIGHTS_INDEX} without weight_map")
+        names = {str(part) for part in parts.values()}
+    else:
+        pickled = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
+        also = f", only {pickled[0]}, a pickle, which is never loaded" if pickled else ""
+        raise _Unfit(f"has no {WEIGHTS}{also}")
+    for name in sorted(names):
+        _check_header(folder / name)
+
+
+def _check_header(path: Path) -> None:
+    """The header is whole, and the file is as long as the header says."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            empty = not file.keys()
+    except (SafetensorError, OSError) as error:
+        raise _Unfit(f"has weights {path.name} that cannot be read ({error})") from None
+    if empty:
+        raise _Unfit(f"has weights {path.name} without a tensor")
+
+
+def _check_tokenizer(folder: Path, vocabulary: object) -> None:
+    if not any(all(_is_file(folder / name) for name in group) for group in TOKENIZERS):
+        raise _Unfit("has no tokenizer (tokenizer.json)")
+    if _is_file(folder / "tokenizer_config.json"):
+        _json_object(folder / "tokenizer_config.json")
+    if not _is_file(folder / "tokenizer.json"):
+        return
+    tokenizer = _json_object(folder / "tokenizer.json")
+    if not isinstance(tokenizer.get("model"), dict):
+        raise _Unfit("has a tokenizer.json without the key model")
+    largest = _largest_id(tokenizer)
+    if isinstance(vocabulary, int) and largest >= vocabulary:
+        raise _Unfit(
+            f"has a vocabulary of {vocabulary} (vocab_size in config.json), but its tokenizer.json "
+            f"has token {largest}"
+        )
+
+
+def _largest_id(tokenizer: dict[str, Any]) -> int:
+    """Largest token id of a tokenizer.json; -1 where it lists none."""
+    words = tokenizer["model"].get("vocab") or {}
+    ids = list(words.values()) if isinstance(words, dict) else [len(words) - 1]
+    added = tokenizer.get("added_tokens") or []
+    ids += [token.get("id") for token in added if isinstance(token, dict)]
+    return max((number for number in ids if isinstance(number, int)), default=-1)

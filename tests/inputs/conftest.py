@@ -1,0 +1,49 @@
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from analysis import summaries, tables
+from tests.analysis import synthetic
+
+ROOT = Path(__file__).resolve().parents[2]
+# What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
+HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
+set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory) -> dict[str, Path]:
+    """Good inputs by the names that the cases use; nothing here may be changed."""
+    root = tmp_path_factory.mktemp("good")
+    declared = synthetic.experiment(("random", "magellan"), bootstrap_repetitions=100)
+    runs = synthetic.write_runs(root / "runs", declared, episodes=2_000)
+    results = tables.combine(runs, declared)
+    tables.write(results, root / "tables")
+    summaries.write(summaries.compute(results), root / "statistics")
+    shutil.copytree(root / "statistics", root / "broken")
+    (root / "broken" / "success.csv").write_bytes(b"")
+    (root / "file").touch()
+    return {
+        "SOURCE": root,
+        "TABLES": root / "tables",
+        "STATISTICS": root / "statistics",
+        "BROKEN": root / "broken",
+        "RUN": runs[0],
+        "FILE": root / "file",
+    }
+
+
+@pytest.fixture
+def spoiled(tmp_path):
+    """Copy a folder into the test's own and change it; gives the copy."""
+
+    def spoil(folder: Path, change) -> Path:
+        copy = tmp_path / "spoiled"
+        shutil.copytree(folder, copy)
+        change(copy)
+        return copy
+
+    return spoil

@@ -1,0 +1,205 @@
+"""Nothing is pickled or unpickled: no file of Python or of the workflow can, whatever it is given.
+
+Checkpoints, replay buffers and tables are safetensors, CSV and JSON. The scan walks the syntax tree
+of every tracked `.py` file and of what Snakemake makes of every
+`.smk` file and Snakefile.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+from types import SimpleNamespace
+
+import pytest
+import snakemake.parser
+from snakemake.sourcecache import LocalSourceFile
+
+from tests.inputs.conftest import ROOT
+from tests.test_packaging import tracked_files
+
+MODULES = {
+    "pickle", "_pickle", "cPickle", "pickle5", "pickletools", "cloudpickle", "dill", "joblib",
+    "jsonpickle", "marshal", "shelve", "copyreg", "skops",
+}  # fmt: skip
+# Functions of a module; matched wherever the name before the dot was bound to that module.
+FUNCTIONS = {
+    "torch": {"load", "save", "hub"},
+    "yaml": {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all",
+             "Loader", "FullLoader", "UnsafeLoader", "CLoader", "CFullLoader"},
+    "numpy": {"load"},
+    "pandas": {"read_pickle"},
+}  # fmt: skip
+METHODS = {"to_pickle", "read_pickle", "__reduce__", "__reduce_ex__"}
+DYNAMIC = {"import_module", "__import__"}
+
+
+def unpickling(source: str) -> list[str]:
+    """Places in Python source that write or read pickles, or could: what, and in which line."""
+    tree = ast.parse(source)
+    bound = _bound_modules(tree)
+    found = []
+    for node in ast.walk(tree):
+        found += [f"{what} in line {node.lineno}" for what in _offences(node, bound)]
+    return found
+
+
+def _bound_modules(tree: ast.AST) -> dict[str, str]:
+    """Names under which modules are known: `import numpy as np` gives {"np": "numpy"}."""
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound[alias.asname or alias.name.split(".")[0]] = alias.name.split(".")[0]
+    return bound
+
+
+def _offences(node: ast.AST, bound: dict[str, str]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name.split(".")[0] in MODULES]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        module, names = node.module.split(".")[0], {alias.name for alias in node.names}
+        banned = names & (FUNCTIONS.get(module, set()) | MODULES)
+        return [node.module] if module in MODULES else sorted(banned)
+    if isinstance(node, ast.Attribute):
+        return _attribute(node, bound)
+    if isinstance(node, ast.Call):
+        return _call(node)
+    if isinstance(node, ast.FunctionDef) and node.name in METHODS:
+        return [node.name]
+    return []
+
+
+def _attribute(node: ast.Attribute, bound: dict[str, str]) -> list[str]:
+    if node.attr in METHODS | MODULES - {"shelve", "marshal"}:
+        return [node.attr]
+    if not isinstance(node.value, ast.Name):
+        return []
+    module = bound.get(node.value.id)
+    return [f"{module}.{node.attr}"] if node.attr in FUNCTIONS.get(module or "", ()) else []
+
+
+def _call(node: ast.Call) -> list[str]:
+    """Pickle asked for by an argument, or a module imported by its name."""
+    found = [
+        f"{keyword.arg}={ast.unparse(keyword.value)}"
+        for keyword in node.keywords
+        if (keyword.arg in ("allow_pickle", "trust_remote_code", "weights_only"))
+        and not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
+    ]
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    if called in DYNAMIC:
+        names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+        found += [str(name) for name in names if str(name).split(".")[0] in MODULES]
+    return found
+
+
+def python_of_workflow(text: str) -> str:
+    """What Snakemake makes of a workflow file: Python, the values of all directives included."""
+    cache = SimpleNamespace(open=lambda _: io.StringIO(text))
+    workflow = SimpleNamespace(sourcecache=cache)
+    compilation, _ = snakemake.parser.parse(LocalSourceFile("any.smk"), workflow, {})
+    return compilation
+
+
+def sources(*patterns: str) -> dict[str, str]:
+    """Text of the project's files by path."""
+    found = [path for path in tracked_files() if any(path.match(pattern) for pattern in patterns)]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in found}
+
+
+def test_no_python_file_unpickles():
+    files = sources("*.py")
+    assert {"magellan/training/checkpoint.py", "analysis/tables.py"} <= files.keys()
+    assert {str(path.relative_to(ROOT)) for path in ROOT.glob("magellan/**/*.py")} <= files.keys()
+    found = {path: unpickling(text) for path, text in files.items()}
+    assert {path: places for path, places in found.items() if places} == {}
+
+
+def test_no_workflow_file_unpickles():
+    files = sources("*.smk", "Snakefile")
+    assert {"Snakefile", "workflow/Snakefile", "workflow/rules/common.smk"} <= files.keys()
+    found = {path: unpickling(python_of_workflow(text)) for path, text in files.items()}
+    assert {path: places for path, places in found.items() if places} == {}
+
+
+OFFENDING = [
+    "import pickle",
+    "import _pickle",
+    "import cPickle",
+    "import numpy, pickle as p",
+    "import dill",
+    "import cloudpickle as safe",
+    "import joblib",
+    "import shelve",
+    "import marshal",
+    "from pickle import loads",
+    "from joblib.parallel import Parallel",
+    "from torch import load",
+    "from torch import nn, save as put",
+    "from numpy import load",
+    "from yaml import unsafe_load",
+    "from yaml import FullLoader",
+    "from pandas import read_pickle",
+    "import torch\ntorch.load(path)",
+    "import torch\ntorch.load(path, weights_only=True)",
+    "import torch as t\nt.save(model, path)",
+    "import torch\nread = torch.load\nread(path)",
+    "import torch\ntorch.hub.load('a', 'b')",
+    "import numpy as np\nnp.load(path)",
+    "import numpy as np\nnp.load(path, allow_pickle=True)",
+    "import numpy\nnumpy.load(path, allow_pickle=flag)",
+    "np.save(path, array, allow_pickle=True)",
+    "import pandas as pd\npd.read_pickle(path)",
+    "frame.to_pickle(path)",
+    "import yaml\nyaml.load(text)",
+    "import yaml\nyaml.load(text, Loader=yaml.SafeLoader)",
+    "import yaml\nyaml.full_load(text)",
+    "import yaml\nyaml.unsafe_load(text)",
+    "import yaml\nyaml.load_all(text, yaml.UnsafeLoader)",
+    "import importlib\nimportlib.import_module('pickle')",
+    "__import__('dill')",
+    "def f():\n    if x:\n        from pickle import load",
+    "class A:\n    def __reduce__(self): ...",
+    "AutoModel.from_pretrained(x, trust_remote_code=True)",
+    "import pandas as pd\npd.compat.pickle_compat.load(x)\npd.io.pickle.read_pickle(x)",
+]
+
+
+@pytest.mark.parametrize("source", OFFENDING)
+def test_the_scan_sees(source):
+    assert unpickling(source)
+
+
+RULE = "rule a:\n    output:\n        'x',\n"
+SHELL = "    shell:\n        'y'\n"
+OFFENDING_WORKFLOWS = {
+    "before the rules": f"import pickle\n\n{RULE}{SHELL}",
+    "after the rules": f"{RULE}{SHELL}\n\nfrom joblib import load\n",
+    "in a function": f"def f(wildcards):\n    import dill\n    return 1\n\n{RULE}{SHELL}",
+    "in a run block": f"{RULE}    run:\n        import pickle\n        pickle.loads(x)\n",
+    "in a directive": f"{RULE}    params:\n        x=lambda w: pd.read_pickle('x'),\n{SHELL}",
+}
+
+
+@pytest.mark.parametrize("case", OFFENDING_WORKFLOWS)
+def test_the_scan_sees_it_in_a_workflow_file(case):
+    assert unpickling(python_of_workflow(OFFENDING_WORKFLOWS[case]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from safetensors.torch import load, save",
+        "import safetensors.torch\nsafetensors.torch.load(x)",
+        "import json\njson.load(file)",
+        "import yaml\nyaml.safe_load(text)",
+        "model.load(x)",
+        "AutoModel.from_pretrained(x, trust_remote_code=False, use_safetensors=True)",
+        "'import pickle'",
+        "# import pickle",
+        "np.save(path, array, allow_pickle=False)",
+    ],
+)
+def test_the_scan_lets_pass(source):
+    assert unpickling(source) == []

@@ -1,0 +1,234 @@
+"""Random input is accepted or refused in one line naming its key; nothing else ever happens."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis import tables
+from analysis.manifests import MANIFEST
+from magellan.config import (
+    SECTIONS,
+    ExperimentConfig,
+    RunConfig,
+    config_hash,
+    load_experiment,
+    parse_assignment,
+    read_yaml,
+    resolve_run,
+)
+from magellan.errors import InputError
+from magellan.littlezoo.goals import CATEGORIES, category_totals, parse_goal_space
+
+
+def examples(count):
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def outcome(function, *arguments):
+    """What a function gives, or the one line with which it refuses."""
+    try:
+        return function(*arguments), None
+    except InputError as error:
+        line = str(error)
+        assert line
+        assert len(line.splitlines()) == 1
+        return None, line
+
+
+TOTALS = tuple(category_totals("train").values())
+COUNT = st.one_of(
+    st.integers(0, 6_000),
+    *(st.integers(total - 1, total + 1) for total in TOTALS),
+    st.just(0),
+)
+
+
+@examples(150)
+@given(st.tuples(*[COUNT] * len(CATEGORIES)))
+def test_a_mix_is_accepted_exactly_when_the_goals_exist(mix):
+    name = "-".join(map(str, mix))
+    parsed, line = outcome(parse_goal_space, name)
+    exists = sum(mix) > 0 and all(n <= total for n, total in zip(mix, TOTALS, strict=True))
+    assert (parsed == mix) if exists else (repr(name) in line and "allowed" in line)
+
+
+@examples(150)
+@given(st.one_of(st.text(max_size=12), st.text("0123456789k.-", max_size=12)))
+def test_a_goal_space_of_any_text_has_five_counts_or_is_refused_by_name(name):
+    parsed, line = outcome(parse_goal_space, name)
+    if line is None:
+        assert len(parsed) == len(CATEGORIES)
+        assert sum(parsed) > 0
+        assert all(0 <= n <= total for n, total in zip(parsed, TOTALS, strict=True))
+    else:
+        assert line.startswith("goal_space = ")
+        assert "allowed" in line
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=4),
+    st.dates(),
+    st.lists(st.one_of(st.integers(-2, 9), st.text(max_size=2), st.none()), max_size=3),
+    st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), st.integers(), max_size=2),
+)
+KEYS = [
+    *(name for name in RunConfig.model_fields if name not in SECTIONS),
+    *SECTIONS,
+    *(
+        f"{section}.{key}"
+        for section in SECTIONS
+        for key in RunConfig.model_fields[section].annotation.model_fields
+    ),
+]
+
+
+def assert_whole(config):
+    """Typed, finite, and fit for a manifest."""
+    text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
+    assert type(config).model_validate(json.loads(text)) == config
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
+    @examples(25)
+    @given(JUNK)
+    def check(value):
+        layer = value
+        for part in reversed(key.split(".")):
+            layer = {part: layer}
+        config, line = outcome(resolve_run, "smoke", [layer])
+        if config is None:
+            assert line.startswith(("goal_space = ", key))
+        else:
+            assert_whole(config)
+            assert len(config_hash(config)) == 64
+
+    check()
+
+
+@pytest.mark.parametrize("key", ExperimentConfig.model_fields)
+def test_any_value_of_an_experiment_key_is_taken_or_refused_by_key(key):
+    @examples(40)
+    @given(st.one_of(JUNK, st.lists(JUNK, max_size=2)))
+    def check(value):
+        experiment, line = outcome(load_experiment, {"preset": "smoke", key: value})
+        if experiment is None:
+            assert line.startswith(("goal_space = ", key))
+        else:
+            assert_whole(experiment)
+
+    check()
+
+
+def test_numbers_that_are_not_finite_are_taken_nowhere():
+    floats = [
+        key
+        for key in KEYS
+        if "." in key
+        and RunConfig.model_fields[key.split(".")[0]]
+        .annotation.model_fields[key.split(".")[1]]
+        .annotation
+        is float
+    ]
+    assert len(floats) > 10
+    for key in floats:
+        for value in (math.nan, math.inf, -math.inf):
+            section, name = key.split(".")
+            _, line = outcome(resolve_run, "smoke", [{section: {name: value}}])
+            assert line is not None, key
+            assert line.startswith(f"{key}: {value}")
+
+
+YAML_TEXT = st.one_of(
+    st.text(max_size=40),
+    st.text("ab:-[]{}#&*!|>\"'\n\t 01.,?%@~<=", max_size=40),
+    st.binary(max_size=40),
+)
+
+
+@examples(300)
+@given(text=YAML_TEXT)
+def test_any_file_is_a_mapping_or_refused_by_name(tmp_path, text):
+    path = tmp_path / "any.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    values, line = outcome(read_yaml, path)
+    if values is None:
+        assert line.startswith(f"config file: {path}")
+        return
+    assert isinstance(values, dict)
+    experiment, line = outcome(load_experiment, values)
+    assert experiment is not None or line
+
+
+@examples(200)
+@given(st.one_of(st.text(max_size=30), st.text("agent.m=[]{}:1e-_", max_size=30)))
+def test_any_assignment_is_a_layer_or_refused(text):
+    layer, line = outcome(parse_assignment, text)
+    if layer is None:
+        assert line.startswith("--set: ")
+    else:
+        outcome(resolve_run, "smoke", [layer])
+
+
+CSV_NAMES = tuple(f"{name}.csv" for name in tables.TABLES)
+
+
+@pytest.fixture
+def folder(places, spoiled):
+    return spoiled(places["TABLES"], lambda copy: None)
+
+
+@examples(80)
+@given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), junk=st.binary(max_size=200))
+def test_random_bytes_are_neither_tables_nor_manifests(folder, name, junk):
+    good = (folder / name).read_bytes()
+    (folder / name).write_bytes(junk)
+    _, line = outcome(tables.load, folder)
+    (folder / name).write_bytes(good)
+    assert line is not None
+    assert str(folder / name) in line
+
+
+@examples(60)
+@given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
+def test_a_file_that_lost_its_end_is_refused(folder, name, data):
+    good = (folder / name).read_bytes()
+    kept = data.draw(st.integers(0, len(good.rstrip()) - 1))
+    if name == "training.csv" and good[:kept].endswith(b"\n"):
+        return  # runs make different numbers of updates: fewer rows are no sign of a loss
+    (folder / name).write_bytes(good[:kept])
+    _, line = outcome(tables.load, folder)
+    (folder / name).write_bytes(good)
+    assert line is not None
+    assert name in line
+
+
+@examples(120)
+@given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
+def test_one_changed_byte_is_refused_or_gives_sound_tables(folder, name, data):
+    good = (folder / name).read_bytes()
+    place = data.draw(st.integers(0, len(good) - 1))
+    byte = data.draw(st.sampled_from(b'0,9.x-\n"\xff\x00 e'))
+    (folder / name).write_bytes(good[:place] + bytes([byte]) + good[place + 1 :])
+    results, line = outcome(tables.load, folder)
+    (folder / name).write_bytes(good)
+    if line is None:
+        assert np.isfinite(results.tables["evaluation"]["success"]).all()
+        assert results.tables["evaluation"]["success"].between(0, 1).all()
+        assert (results.tables["practice"]["successes"] <= results.tables["practice"]["n"]).all()

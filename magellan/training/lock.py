@@ -8,10 +8,10 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from magellan.errors import InputError, LockedError
+from magellan.training.log import utc_now
 
 NAME = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
@@ -37,7 +37,7 @@ class FolderLock:
         except InputError:
             self._remove_what_was_made()
             raise
-        owner = f"process {os.getpid()} on {socket.gethostname()} since {_now()}\n"
+        owner = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}\n"
         with contextlib.suppress(OSError):  # only text for a person; the lock holds without it
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, owner.encode(), 0)
@@ -119,7 +119,3 @@ def _refusal(folder: Path, owner: str, error: OSError) -> InputError | LockedErr
             "name a folder on another filesystem"
         )
     return InputError(f"--output: {folder} cannot be locked ({error.strerror})")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -54,7 +54,7 @@ class FolderLock:
     def _remove_what_was_made(self) -> None:
         with contextlib.suppress(OSError):
             if self._fresh:
-                self._path.unlink()
+                self._path.unlink(missing_ok=True)
             for folder in self._made:
                 folder.rmdir()
 

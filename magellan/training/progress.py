@@ -10,6 +10,9 @@ from tqdm import tqdm
 from magellan.training.log import show
 from magellan.training.loop import Trainer
 
+# A terminal that was closed must not end a run.
+GONE = contextlib.suppress(OSError, ValueError)
+
 
 class Progress:
     """What a person sees: a bar, or a line every 20 seconds, on standard error."""
@@ -23,16 +26,15 @@ class Progress:
         self._total = config.budget.episodes
         self._line_at = self._begun = time.monotonic()
         self._first = trainer.episodes
-        self._bar = (
-            tqdm(total=self._total, initial=self._first, desc=self._name, unit="ep")
-            if style == "bar"
-            else None
-        )
+        self._bar: tqdm | None = None
+        if style == "bar":
+            with GONE:
+                self._bar = tqdm(total=self._total, initial=self._first, desc=self._name, unit="ep")
 
     def show(self) -> None:
         """Called after every round."""
         if self._bar is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody watches any more
+            with GONE:
                 self._bar.set_postfix_str(self._success(), refresh=False)
                 self._bar.update(min(self._trainer.episodes, self._total) - self._bar.n)
         elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
@@ -56,5 +58,5 @@ class Progress:
     def close(self) -> None:
         """Finish the bar."""
         if self._bar is not None:
-            with contextlib.suppress(OSError, ValueError):
+            with GONE:
                 self._bar.close()

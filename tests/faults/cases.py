@@ -13,8 +13,8 @@ INTACT = "one clear error, last good state intact"
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 KILLS_PER_RUN = 5
-# A run of the campaign has about 250 steps, counted by `injection`, and needs 20 to begin.
-STEPS_BETWEEN_KILLS = 60
+# A run of the campaign has about 250 steps, counted by `injection`; an attempt needs 20 to begin.
+STEPS_UNTIL_KILL = (5, 80)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def _moments() -> tuple[tuple[str, int, int], ...]:
     """(sampler, attempt, steps until the kill), drawn once and for all."""
     draw = random.Random(0)
     return tuple(
-        (sampler, attempt, draw.randint(1, STEPS_BETWEEN_KILLS))
+        (sampler, attempt, draw.randint(*STEPS_UNTIL_KILL))
         for sampler in SAMPLERS
         for attempt in range(KILLS_PER_RUN)
     )

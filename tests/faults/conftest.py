@@ -41,6 +41,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """A process that is killed leaves what it wrote with the kernel: only power cuts need a sync."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
     """Tables of a run that nothing happened to, by sampler."""

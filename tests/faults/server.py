@@ -56,6 +56,7 @@ def start(request: dict) -> int:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         strikes = [Count(sender(number), *where) for number, *where in request["strikes"]]
+        os.fsync = lambda _: None  # a kill, unlike a power cut, loses nothing without it
         install(lambda step, file: [strike(step, file) for strike in strikes])
         status = main(request["start"])
         sys.stderr.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -54,9 +55,8 @@ class FolderLock:
     def _remove_what_was_made(self) -> None:
         with contextlib.suppress(OSError):
             if self._fresh:
-                self._path.unlink(missing_ok=True)
-            for folder in self._made:
-                folder.rmdir()
+                self._path.unlink()
+        _remove_folders(self._made)
 
 
 @contextlib.contextmanager
@@ -70,16 +70,20 @@ def held(lock: FolderLock) -> Iterator[None]:
 
 def _make_folders(folder: Path) -> list[Path]:
     """Make a folder and its parents; gives those that were absent, innermost first."""
-    absent = []
-    for place in (folder, *folder.parents):
-        if place.exists():
-            break
-        absent.append(place)
+    absent: list[Path] = []
     try:
+        absent += itertools.takewhile(lambda place: not place.exists(), (folder, *folder.parents))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        _remove_folders(absent)
         raise InputError(f"--output: {folder} cannot be written ({error.strerror})") from error
     return absent
+
+
+def _remove_folders(folders: list[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _acquire(path: Path, folder: Path) -> int:

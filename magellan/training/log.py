@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -45,7 +46,9 @@ def append_line(path: Path, line: str) -> None:
         try:
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, f"{chr(10) if torn else ''}{line}\n".encode())
+            content = f"{chr(10) if torn else ''}{line}\n".encode()
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -262,9 +262,10 @@ class Job:
 
     def _end(self, reason: str) -> None:
         """The last words in log and attempts; on a full disk there are none."""
+        share = self._saving / max(time.monotonic() - self._begun, 1e-9)
         with contextlib.suppress(JobError):
-            share = self._saving / max(time.monotonic() - self._begun, 1e-9)
             self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")
+        with contextlib.suppress(JobError):
             self._attempts.end(reason)
 
     def _seconds(self) -> float:

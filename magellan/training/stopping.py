@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,8 +16,10 @@ from typing import Any
 from magellan.errors import InputError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-# Slurm sets it in every job: seconds since the epoch at which the job's time is over.
-END_TIME = "SLURM_JOB_END_TIME"
+# Slurm's: seconds since the epoch at which the job's time is over; not in every job's environment,
+# while the number of the job is.
+END_TIME, JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
+SQUEUE_SECONDS = 20.0
 
 
 class Stopper:
@@ -91,7 +95,8 @@ def seconds_granted(
 
     Args:
         stop_after: minutes, or None for no limit of one's own.
-        environment: where SLURM_JOB_END_TIME is looked up.
+        environment: where SLURM_JOB_END_TIME is looked up, or else the job that squeue is asked
+            about.
         now: wall clock; read once, later jumps of it do not matter.
 
     Raises:
@@ -107,4 +112,25 @@ def seconds_granted(
         if not end.isdecimal():
             raise InputError(f"{END_TIME}: {end!r} is not allowed; allowed: seconds since 1970")
         limits.append(int(end) - now())
+    elif environment.get(JOB):
+        limits.append(_ask_squeue(environment[JOB]))
     return min(limits)
+
+
+def _ask_squeue(job: str) -> float:
+    """Seconds left to a Slurm job; infinite where Slurm does not say."""
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return math.inf
+    return seconds_left(answer.stdout)
+
+
+def seconds_left(text: str) -> float:
+    """Slurm's days-hours:minutes:seconds in seconds; infinite for UNLIMITED and the like."""
+    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
+    if found is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

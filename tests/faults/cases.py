@@ -1,6 +1,6 @@
 """The fault campaign as data: what is done to a job, and what must hold afterwards.
 
-Tests take their cases from here and the README its table (`python -m tests.faults.cases`).
+Tests take their cases from here and the README its table: `python -m tests.faults.cases`.
 """
 
 from __future__ import annotations

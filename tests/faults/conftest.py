@@ -10,6 +10,7 @@ import pytest
 from magellan.config import RunConfig, resolve_run
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
+from magellan.training.stopping import END_TIME, JOB
 from tests.faults.cases import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,9 +43,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """A process that is killed leaves what it wrote with the kernel: only power cuts need a sync."""
+def quick_and_without_limits(monkeypatch):
+    """No syncs: a kill, unlike a power cut, loses nothing without. No time limit from outside."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    for name in (END_TIME, JOB):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from magellan.cli import main  # noqa: E402
 from magellan.config import resolve_run  # noqa: E402
 from magellan.training.loop import Trainer  # noqa: E402
-from magellan.training.stopping import END_TIME, SIGNALS  # noqa: E402
+from magellan.training.stopping import END_TIME, JOB, SIGNALS  # noqa: E402
 from tests.faults.injection import Count, install  # noqa: E402
 
 
@@ -51,7 +51,8 @@ def start(request: dict) -> int:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.pop(END_TIME, None)
+        for name in (END_TIME, JOB):
+            os.environ.pop(name, None)
         descriptor = os.open(request["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)

@@ -27,7 +27,14 @@ from magellan.errors import (
 from magellan.training import lock
 from magellan.training.attempts import Attempts
 from magellan.training.run import train
-from magellan.training.stopping import END_TIME, Stopper, seconds_granted
+from magellan.training.stopping import (
+    END_TIME,
+    JOB,
+    SIGNALS,
+    Stopper,
+    seconds_granted,
+    seconds_left,
+)
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
 from tests.faults.conftest import BUDGET, ROOT, SPACE, config, contents, tables
@@ -196,6 +203,43 @@ def test_the_longest_round_and_save_are_kept_free_too():
     assert stopper.reason is None
     ticks[0] = 431.0
     assert stopper.reason == "before the time limit (169 s are left, 170 s are kept free)"
+
+
+def test_ignored_signals_stay_ignored_and_handlers_come_back():
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        with Stopper() as stopper:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert stopper.reason is None
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert stopper.reason == "on SIGUSR1"
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("59:30\n", 3570), ("1:00:05", 3605), ("2-03:00:00", 183_600), ("0:07", 7)]
+    + [(text, math.inf) for text in ("UNLIMITED\n", "INVALID", "NOT_SET", "")],
+)
+def test_the_time_left_as_slurm_writes_it(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatch):
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\ntest "$3" = 17 && echo 10:00\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert seconds_granted(None, {JOB: "17"}) == 600.0
+    assert seconds_granted(5.0, {JOB: "17"}) == 300.0
+    assert seconds_granted(None, {JOB: "18"}) == math.inf
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert seconds_granted(None, {JOB: "17"}) == math.inf
 
 
 def test_the_nearer_limit_counts():

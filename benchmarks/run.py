@@ -125,7 +125,7 @@ def _prepare_folder(output: Path) -> None:
 
 def _machine() -> dict[str, Any]:
     """Where and with what the figures were measured."""
-    from magellan.training.run import code_version, library_versions
+    from magellan.training.versions import code_version, library_versions
 
     return {
         "schema_version": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -21,20 +22,21 @@ from magellan.config import (
     resolve_run,
     sampler_names,
 )
-from magellan.errors import InputError
+from magellan.errors import InputError, JobError
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ArgumentParser]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; gives 0, or 2 after one line about bad input."""
+    """Run one command; gives 0, or the status of `magellan.errors` after one line of why."""
     try:
         options = _parser().parse_args(arguments)
         options.command(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except (InputError, JobError) as error:
+        with contextlib.suppress(OSError):
+            print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+        return error.exit_status
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -80,6 +82,12 @@ def _add_train(commands: Commands) -> None:
     train.add_argument("--preset", default="laptop", help=", ".join(PRESETS))
     train.add_argument("--output", type=file_path, required=True, help="folder of the run")
     train.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
+    train.add_argument(
+        "--stop-after",
+        type=float,
+        metavar="MINUTES",
+        help="time limit: save and stop by itself shortly before (exit status 75)",
+    )
     train.add_argument("--progress", choices=("bar", "lines", "none"), default="bar")
     train.add_argument(
         "--config", type=file_path, help="YAML file with keys of the run configuration"
@@ -141,7 +149,7 @@ def _train(options: argparse.Namespace) -> None:
     _prepare_libraries(config.threads)
     from magellan.training.run import train
 
-    train(config, options.output, options.resume, options.progress)
+    train(config, options.output, options.resume, options.progress, options.stop_after)
 
 
 def _prepare_libraries(threads: int) -> None:

@@ -202,7 +202,20 @@ class BudgetConfig(Section):
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(
-        300.0, ge=0.0, description="Seconds between two checkpoints; 0 is one after every update."
+        300.0, ge=0.0, description="Seconds between two checkpoints, at least."
+    )
+    checkpoint_share: float = Field(
+        0.01,
+        gt=0.0,
+        le=1.0,
+        description="Largest share of the run time spent saving: after a slow save the next one "
+        "waits longer; 1 is no limit.",
+    )
+    stop_margin_seconds: float = Field(
+        60.0,
+        ge=0.0,
+        description="A job with a time limit stops this long before it, and earlier by its longest "
+        "round and save so far.",
     )
 
 
@@ -480,10 +493,31 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
+# Keys of `budget` that say how a job is run, and change no number in its tables.
+OPERATIONAL = ("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds")
+
+
 def config_hash(config: RunConfig) -> str:
-    """SHA-256 of the resolved configuration: equal exactly when every value is equal."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 of the resolved configuration: equal exactly when every value is equal.
+
+    Operational keys do not count. Version 0.1.0 counted `checkpoint_seconds`, so the preset's value
+    stands in its place: runs made then keep their hash.
+    """
+    values = config.model_dump(mode="json")
+    for key in OPERATIONAL:
+        del values["budget"][key]
+    preset = resolve_run(config.preset, []).budget
+    values["budget"]["checkpoint_seconds"] = preset.checkpoint_seconds
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested mapping as one level: `section.key` -> value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = flat_keys(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
+        flat |= {f"{prefix}{key}": value} if inner is None else inner
+    return flat
 
 
 def experiment_schema() -> dict[str, Any]:

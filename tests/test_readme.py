@@ -9,6 +9,7 @@ import pytest
 
 from analysis import summaries, summary, tables
 from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
+from tests.faults import cases as faults
 from tests.inputs import cases
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,11 +22,19 @@ def results():
     return tables.load(REFERENCE / "tables")
 
 
+def between_markers(name: str) -> str:
+    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", README, re.DOTALL)
+    assert found is not None
+    return found.group(1).strip()
+
+
 def test_tables_are_those_of_the_summary(results):
     text = summary.to_markdown(results, summaries.load(REFERENCE / "statistics"))
-    between = re.search("<!-- begin: results -->\n(.*)<!-- end: results -->", README, re.DOTALL)
-    assert between is not None
-    assert between.group(1).strip() == text.strip()
+    assert between_markers("results") == text.strip()
+
+
+def test_faults_are_those_of_the_campaign():
+    assert between_markers("faults") == faults.table()
 
 
 def test_counts_of_refused_inputs_are_those_of_the_cases():
@@ -33,9 +42,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
     counts["in all"] = sum(counts.values())
     rows = (counts, ["---"] * len(counts), map(str, counts.values()))
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    between = re.search("<!-- begin: inputs -->\n(.*)<!-- end: inputs -->", README, re.DOTALL)
-    assert between is not None
-    assert between.group(1).strip() == table
+    assert between_markers("inputs") == table
     assert counts["in all"] >= 60
 
 

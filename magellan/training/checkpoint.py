@@ -1,56 +1,209 @@
-"""Checkpoints: a tree of arrays, tensors and JSON values in one safetensors file. Never pickle."""
+"""Checkpoints: a tree of arrays, tensors and JSON values in one safetensors file. Never pickle.
+
+A run keeps its last two in `checkpoints/`. Each holds the resolved configuration and a SHA-256 over
+everything in it; one that is damaged gives way to the one before.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
+from magellan.config import RunConfig, config_hash, flat_keys
 from magellan.errors import InputError
-from magellan.training.record import write_atomically
+from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
 
-NAME = "checkpoint.safetensors"
+FOLDER = "checkpoints"
+SUFFIX = ".safetensors"
+KEPT = 2
+# Where version 0.1.0 kept its only checkpoint.
+FIRST_VERSION = "checkpoint.safetensors"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
+_CHECKED = ("version", "serial", "config", "config_hash", "state")
 
 
-def save_checkpoint(folder: Path, state: Mapping[str, Any], config_hash: str) -> None:
-    """Write `state` to folder/checkpoint.safetensors, whole or not at all."""
+class DamagedCheckpoint(Exception):
+    """A file that cannot be read back as it was written."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest checkpoint that can be used, and the damaged one set aside for it, if any."""
+
+    name: str
+    state: dict[str, Any]
+    set_aside: str | None = None
+
+
+class Checkpoints:
+    """The checkpoints of one run folder, numbered in the order of writing.
+
+    Args:
+        folder: folder of the run; `checkpoints/` in it is made by the first `save`.
+        config: resolved configuration of the run.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder = folder / FOLDER
+        self._config = config
+
+    def paths(self) -> list[Path]:
+        """Files of the checkpoints, oldest first."""
+        return sorted(self._entries(lambda name: name.removesuffix(SUFFIX).isdecimal()))
+
+    def _entries(self, wanted: Callable[[str], bool]) -> list[Path]:
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(
+                f"--resume: {self.folder} cannot be read ({error.strerror})"
+            ) from error
+        return [self.folder / name for name in names if wanted(name)]
+
+    def save(self, state: Mapping[str, Any]) -> Path:
+        """Write the next checkpoint, whole or not at all, then drop all but the last two.
+
+        Raises:
+            StorageError: nothing was written; the checkpoints that were there still are.
+        """
+        before = self.paths()
+        serial = 1 + (int(before[-1].stem) if before else 0)
+        path = self.folder / f"{serial:08d}{SUFFIX}"
+        try:
+            if not self.folder.is_dir():
+                self.folder.mkdir()
+                sync_folder(self.folder.parent)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        write_atomically(path, encode(state, serial, self._config))
+        self._remove(before[: 1 - KEPT])
+        return path
+
+    def remove_partial(self) -> None:
+        """Remove what a killed save left half written."""
+        self._remove(self._entries(lambda name: name.endswith(SUFFIX + PARTIAL)))
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            try:
+                os.unlink(path)
+            except OSError as error:
+                raise cannot_write(path, error) from error
+
+    def load(self) -> Found | None:
+        """The newest checkpoint that is whole; None where there is none.
+
+        A damaged one that is newer is renamed, never removed.
+
+        Raises:
+            InputError: all are damaged, or the newest whole one belongs to another configuration.
+            StorageError: the damaged one cannot be renamed.
+        """
+        damaged: list[tuple[Path, str]] = []
+        for path in reversed(self.paths()):
+            try:
+                metadata, state = decode(path)
+            except DamagedCheckpoint as error:
+                damaged.append((path, str(error)))
+                continue
+            self._check_config(path, metadata)
+            aside = [_set_aside(bad) for bad, _ in reversed(damaged)]
+            return Found(path.name, state, aside[-1] if aside else None)
+        if damaged:
+            listed = "; ".join(f"{path} is damaged ({reason})" for path, reason in damaged)
+            raise InputError(f"--resume: {listed}; move {self.folder} away to start over")
+        return None
+
+    def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
+        if metadata["config_hash"] == config_hash(self._config):
+            return
+        here = flat_keys(self._config.model_dump(mode="json"))
+        there = flat_keys(json.loads(metadata["config"]))
+        keys = [key for key in sorted(here.keys() | there) if here.get(key) != there.get(key)]
+        listed = ", ".join(
+            f"{key} is {_shown(here, key)} here and {_shown(there, key)} there" for key in keys[:3]
+        )
+        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+        raise InputError(
+            f"--resume: {path} belongs to a run with another configuration: {listed}{more}; "
+            "use another --output, or move the checkpoints away to start over"
+        )
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "absent"
+
+
+def _set_aside(path: Path) -> str:
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        os.replace(path, aside)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return aside.name
+
+
+def encode(state: Mapping[str, Any], serial: int, config: RunConfig) -> bytes:
+    """Content of a checkpoint file."""
     tensors: dict[str, torch.Tensor] = {}
     tree = _without_arrays(state, "", tensors)
-    metadata = {"state": json.dumps(tree), "config_hash": config_hash, "version": "1"}
-    write_atomically(folder / NAME, save(tensors, metadata))
+    metadata = {
+        "version": "2",
+        "serial": str(serial),
+        "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
+        "config_hash": config_hash(config),
+        "state": json.dumps(tree),
+    }
+    metadata["sha256"] = _checksum(metadata, tensors)
+    return save(tensors, metadata)
 
 
-def load_checkpoint(folder: Path, config_hash: str) -> dict[str, Any] | None:
-    """Read the checkpoint of a folder, or None where there is none.
+def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """Metadata and state of a checkpoint file.
 
     Raises:
-        InputError: the file is damaged, or was written by a run with another configuration.
+        DamagedCheckpoint: the file is cut short or holds anything else than what was written.
     """
-    path = folder / NAME
-    if not path.exists():
-        return None
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        tree = json.loads(metadata["state"])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise InputError(
-            f"--resume: {path} is damaged ({error}); remove it to start over"
-        ) from error
-    if metadata["config_hash"] != config_hash:
-        raise InputError(
-            f"--resume: {path} belongs to a run with another configuration; use another --output, "
-            "or remove it to start over"
-        )
-    return _with_arrays(tree, tensors)
+        content = path.read_bytes()
+        (length,) = struct.unpack_from("<Q", content)
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        tensors = load(content)
+        sound = metadata["sha256"] == _checksum(metadata, tensors)
+        tree = json.loads(metadata["state"]) if sound else None
+    except OSError as error:
+        raise DamagedCheckpoint(f"cannot be read: {error.strerror}") from error
+    except (SafetensorError, struct.error, KeyError, ValueError, TypeError) as error:
+        raise DamagedCheckpoint("cut short or no checkpoint") from error
+    if tree is None:
+        raise DamagedCheckpoint("its checksum is wrong")
+    return metadata, _with_arrays(tree, tensors)
+
+
+def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 over the metadata, and over name, type, shape and bytes of every tensor."""
+    digest = hashlib.sha256()
+    for key in _CHECKED:
+        digest.update(f"{key} {len(metadata[key])} {metadata[key]}".encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -26,6 +26,7 @@ from magellan.training.evaluate import (
     mean_competence_of_space,
     play,
 )
+from magellan.training.finite import check_losses
 from magellan.training.randomness import streams
 from magellan.training.record import Record
 
@@ -108,9 +109,12 @@ class Trainer:
 
     def _learn(self) -> None:
         losses = self.agent.update(self.replay.sample(self.config.agent.batch_size))
+        check_losses(self.updates, losses)
         self.sampler.update(_joined(self._pending))
         self._pending = []
         competence = self.learned.last_loss if self.learned else float("nan")
+        if self.learned and self.episodes:  # before the first outcome there is no loss
+            check_losses(self.updates, {"competence_loss": competence})
         self.record.losses({**losses, "competence_loss": competence})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import os
 from collections.abc import Mapping
@@ -11,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from magellan.errors import StorageError
 from magellan.littlezoo import CATEGORIES
+
+# Ending of a file that is still being written.
+PARTIAL = ".part"
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "evaluation": ("update", "step", "episode", "split", "category", "n", "success"),
@@ -125,10 +131,42 @@ def _cell(value: Any) -> Any:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, also after a power cut."""
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    """Write a file so that a reader sees the old content or the new, also after a power cut.
+
+    Raises:
+        StorageError: full disk, read-only folder or the like; the old content is still there.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise cannot_write(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network filesystems cannot sync a folder; the rename itself is done.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """The error that a user sees for a file that could not be written."""
+    return StorageError(f"{path} cannot be written ({error.strerror or error})")

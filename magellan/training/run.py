@@ -1,34 +1,42 @@
-"""A run in a folder: progress, checkpoints, tables and manifest around the training loop."""
+"""A run in a folder: lock, checkpoints, log, tables and manifest around the training loop."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import platform
-import resource
-import subprocess
-import sys
+import socket
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
+import torch
 
-from magellan import __version__
 from magellan.config import RunConfig, check_backbone, config_hash
-from magellan.errors import InputError
-from magellan.training.checkpoint import load_checkpoint, save_checkpoint
+from magellan.errors import InputError, JobError, OutOfMemoryError, StoppedEarly
+from magellan.training.attempts import Attempts, host_description, peak_memory_mb
+from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
+from magellan.training.finite import check_weights
+from magellan.training.lock import FolderLock, held
+from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
 from magellan.training.machine import settle
-from magellan.training.record import write_atomically
+from magellan.training.progress import Progress
+from magellan.training.record import COLUMNS, write_atomically
+from magellan.training.stopping import Stopper, seconds_granted
+from magellan.training.versions import code_version, library_versions
 
-LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
+DEVICE = "cpu"
+SECONDS_PER_LOGGED_SAVE = 300.0
 
 
-def train(config: RunConfig, output: Path, resume: bool, progress: str) -> dict[str, Any]:
+def train(
+    config: RunConfig,
+    output: Path,
+    resume: bool,
+    progress: str,
+    stop_after: float | None = None,
+) -> dict[str, Any]:
     """Train one run to its end and write its tables; gives the manifest.
 
     Args:
@@ -36,123 +44,247 @@ def train(config: RunConfig, output: Path, resume: bool, progress: str) -> dict[
         output: the run's folder; made when absent.
         resume: continue from the folder's checkpoint when there is one.
         progress: `bar`, `lines` or `none`.
+        stop_after: minutes after which the job will be killed, so that it stops by itself before;
+            the limit in SLURM_JOB_END_TIME counts too.
 
     Raises:
         InputError: the folder cannot be written, holds another run, or the configuration is wrong.
+        JobError: the job could not go on, or was asked to stop (`StoppedEarly`); its last
+            checkpoint is whole, and `resume` goes on from there.
     """
-    digest = config_hash(config)
+    stopper = _stopper(config, stop_after)
+    config_hash(config)
     check_backbone(config.backbone.model)
-    _prepare_folder(output, resume)
-    settle(config.threads)
-    started, clock = datetime.now(UTC), time.monotonic()
-    state = load_checkpoint(output, digest) if resume else None
-    trainer = Trainer(config)
-    spent, restarts = 0.0, 0
-    if state is not None:
-        trainer.load_state_dict(state["trainer"])
-        spent, restarts = state["seconds"], state["restarts"] + 1
-
-    def save() -> None:
-        seconds = spent + time.monotonic() - clock
-        bundle = {"trainer": trainer.state_dict(), "seconds": seconds, "restarts": restarts}
-        save_checkpoint(output, bundle, digest)
-
-    _run(trainer, save, Progress(trainer, progress))
-    trainer.record.write(output)
-    manifest = {
-        **_description(trainer, digest),
-        "restarts": restarts,
-        "started": started.isoformat(timespec="seconds"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "wall_seconds": round(spent + time.monotonic() - clock, 1),
-        "status": "complete",
-    }
-    write_atomically(output / "manifest.json", (json.dumps(manifest, indent=2) + "\n").encode())
-    return manifest
-
-
-def _run(trainer: Trainer, save: Callable[[], None], progress: Progress) -> None:
-    """Advance to the end; save at the configured interval and once more at the end."""
-    saved = time.monotonic()
-    while not trainer.done:
-        trainer.advance()
-        progress.show()
-        if time.monotonic() - saved >= trainer.config.budget.checkpoint_seconds:
-            save()
-            saved = time.monotonic()
-    save()
-    progress.close()
-
-
-def _prepare_folder(output: Path, resume: bool) -> None:
-    """Make the folder and be sure that it can be written and holds no other run."""
+    lock = FolderLock(output)
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        probe = output / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
-    left = [
-        name for name in ("manifest.json", "checkpoint.safetensors") if (output / name).exists()
-    ]
-    if left and not resume:
+        checkpoints = Checkpoints(output, config)
+        _check_unused(output, checkpoints, resume)
+        trainer = _trainer(config)
+        found = checkpoints.load() if resume else None
+        if found is not None:
+            _restore(trainer, checkpoints, found)
+    except BaseException:
+        lock.release_without_trace()
+        raise
+    with held(lock), stopper:
+        return Job(trainer, output, checkpoints, stopper).run(found, progress)
+
+
+def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
+    margin = config.budget.stop_margin_seconds
+    granted = seconds_granted(stop_after)
+    if stop_after is not None and 60 * stop_after <= margin:
         raise InputError(
-            f"--output: {output} already holds a run ({left[0]}); "
+            f"--stop-after: {stop_after:g} minutes leave no time to train; allowed: more than "
+            f"budget.stop_margin_seconds ({margin:g} s)"
+        )
+    return Stopper(granted, margin)
+
+
+def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
+    """Only `resume` may go on in a folder that holds a run."""
+    present = [name for name in ("manifest.json", FIRST_VERSION) if (output / name).exists()]
+    present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
+    if present and not resume:
+        raise InputError(
+            f"--output: {output} already holds a run ({present[0]}); "
             "pass --resume, or name another folder"
         )
 
 
-class Progress:
-    """What a person sees: a bar, or a line every 20 seconds, on standard error."""
+def _trainer(config: RunConfig) -> Trainer:
+    settle(config.threads)
+    return Trainer(config)
 
-    SECONDS_PER_LINE = 20.0
 
-    def __init__(self, trainer: Trainer, style: str) -> None:
-        self._trainer, self._style = trainer, style
-        config = trainer.config
-        self._name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
-        self._total = config.budget.episodes
-        self._line_at = self._begun = time.monotonic()
-        self._first = trainer.episodes
-        self._bar = (
-            tqdm(total=self._total, initial=self._first, desc=self._name, unit="ep")
-            if style == "bar"
-            else None
+def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
+    try:
+        trainer.load_state_dict(found.state["trainer"])
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"--resume: {checkpoints.folder / found.name} does not fit this version of the code "
+            f"({type(error).__name__}); move the checkpoints away to start over"
+        ) from error
+
+
+class Job:
+    """One attempt at a run, in a folder that this process holds.
+
+    Args:
+        trainer: at the beginning, or as a checkpoint left it.
+        output: folder of the run.
+        checkpoints: where states go.
+        stopper: says when to stop.
+    """
+
+    def __init__(
+        self, trainer: Trainer, output: Path, checkpoints: Checkpoints, stopper: Stopper
+    ) -> None:
+        self._trainer, self._output = trainer, output
+        self._checkpoints, self._stopper = checkpoints, stopper
+        self._log, self._attempts = RunLog(output), Attempts(output, config_hash(trainer.config))
+        self._begun = self._saved_at = time.monotonic()
+        self._spent = self._saving = self._last_save = 0.0
+        self._logged_save: float | None = None
+        self._logged_rows = len(trainer.record.tables["evaluation"])
+
+    def run(self, found: Found | None, progress: str) -> dict[str, Any]:
+        """Advance to the end, write tables and manifest; notes in the folder how it ended."""
+        try:
+            self._begin(found)
+            self._advance(Progress(self._trainer, progress))
+            manifest = self._write_results()
+        except JobError as error:
+            self._end(f"{error.label}: {error}")
+            raise
+        except KeyboardInterrupt:
+            self._end("second SIGINT, nothing saved")
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise self._out_of_memory() from error
+            self._end(f"failed: {type(error).__name__}: {error}")
+            raise
+        self._end("complete")
+        return manifest
+
+    def _begin(self, found: Found | None) -> None:
+        """Note start, configuration, versions and what the run goes on from."""
+        config = self._trainer.config
+        self._checkpoints.remove_partial()
+        number = self._attempts.begin(found.name if found else None)
+        note = self._log.write
+        host = f"{socket.gethostname()} ({host_description()})"
+        note(f"attempt {number} on {host}, process {os.getpid()}")
+        versions = ", ".join(f"{name} {value}" for name, value in library_versions().items())
+        note(f"magellan-bench {code_version()}, {versions}")
+        note(f"device {DEVICE}, threads {config.threads}")
+        note(f"configuration {config_hash(config)}: {config.model_dump_json()}")
+        if found is None:
+            note("begins at episode 0")
+            if (self._output / FIRST_VERSION).exists():
+                self._log.warn(f"{FIRST_VERSION} of version 0.1.0 is not read; the run starts anew")
+            return
+        self._spent = float(found.state["seconds"])
+        if found.set_aside is not None:
+            self._log.warn(
+                f"the newest checkpoint is damaged: kept as {found.set_aside}, "
+                f"going on from {found.name}"
+            )
+        note(f"resumed from {found.name}, {self._where()}")
+
+    def _advance(self, progress: Progress) -> None:
+        """Round after round; saves when it is time to, when asked to stop, and at the end."""
+        while not self._trainer.done:
+            reason = self._stopper.reason
+            if reason is not None:
+                name = self._save()
+                progress.close()
+                raise StoppedEarly(f"{reason}: saved {name}, {self._where()}; --resume goes on")
+            begun = time.monotonic()
+            self._trainer.advance()
+            self._stopper.took("round", time.monotonic() - begun)
+            progress.show()
+            self._log_evaluations()
+            if self._save_is_due():
+                self._save()
+        self._save()
+        progress.close()
+
+    def _save_is_due(self) -> bool:
+        """Seconds between saves: the configured ones, more where saving would cost too much."""
+        budget = self._trainer.config.budget
+        fair = self._last_save * (1.0 / budget.checkpoint_share - 1.0)
+        return time.monotonic() - self._saved_at >= max(budget.checkpoint_seconds, fair)
+
+    def _save(self) -> str:
+        """Write a checkpoint unless a weight is not finite; gives its file name."""
+        begun = time.monotonic()
+        state = self._trainer.state_dict()
+        check_weights(self._trainer.updates, {key: state[key] for key in ("agent", "sampler")})
+        path = self._checkpoints.save({"trainer": state, "seconds": self._seconds()})
+        self._saved_at = time.monotonic()
+        self._last_save = self._saved_at - begun
+        self._saving += self._last_save
+        self._stopper.took("save", self._last_save)
+        self._log_save(path)
+        return f"{path.parent.name}/{path.name}"
+
+    def _log_save(self, path: Path) -> None:
+        """The first, the last and now and then one between."""
+        recent = (
+            self._logged_save is not None
+            and self._saved_at - self._logged_save < SECONDS_PER_LOGGED_SAVE
         )
+        if not recent or self._trainer.done:
+            self._logged_save = self._saved_at
+            size = path.stat().st_size / 2**20
+            self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
 
-    def show(self) -> None:
-        """Called after every round."""
-        if self._bar is not None:
-            self._bar.set_postfix_str(self._success(), refresh=False)
-            self._bar.update(min(self._trainer.episodes, self._total) - self._bar.n)
-        elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
-            self._line()
+    def _log_evaluations(self) -> None:
+        """One line per evaluation and split."""
+        columns = COLUMNS["evaluation"]
+        table = self._trainer.record.tables["evaluation"]
+        rows = [dict(zip(columns, row, strict=True)) for row in table[self._logged_rows :]]
+        self._logged_rows = len(table)
+        for episode, split in dict.fromkeys((row["episode"], row["split"]) for row in rows):
+            shown = ", ".join(
+                f"{row['category']} {row['success']:.2f}"
+                for row in rows
+                if (row["episode"], row["split"]) == (episode, split)
+            )
+            self._log.write(f"evaluation at episode {episode}, {split} goals: {shown}")
 
-    def _line(self) -> None:
-        self._line_at = time.monotonic()
-        rate = (self._trainer.episodes - self._first) / (self._line_at - self._begun)
-        left = (self._total - self._trainer.episodes) / max(rate, 1e-9)
-        print(
-            f"{self._name}: {self._trainer.episodes:,} of {self._total:,} episodes, "
-            f"{self._success()}, {rate:.0f} episodes/s, {left:.0f} s left",
-            file=sys.stderr,
-            flush=True,
+    def _write_results(self) -> dict[str, Any]:
+        """Tables, then the manifest that says they are complete."""
+        self._trainer.record.write(self._output)
+        summary = self._attempts.summary()
+        manifest = {
+            **_description(self._trainer),
+            **summary,
+            "stop_reasons": [*summary["stop_reasons"], "complete"],
+            "finished": utc_now(),
+            "wall_seconds": round(self._seconds(), 1),
+            "saving_seconds": round(self._saving, 2),
+            "status": "complete",
+        }
+        content = (json.dumps(manifest, indent=2) + "\n").encode()
+        write_atomically(self._output / "manifest.json", content)
+        return manifest
+
+    def _out_of_memory(self) -> OutOfMemoryError:
+        error = OutOfMemoryError(
+            f"out of memory, {self._where()}, peak {peak_memory_mb()} MB; the last checkpoint is "
+            "whole, --resume goes on where there is more memory"
         )
+        self._end(f"{error.label}: {error}")
+        return error
 
-    def _success(self) -> str:
-        """Success of recent practice, from the last closed window."""
-        rows = self._trainer.record.tables["practice"][-5:]
-        played = sum(row[2] for row in rows)
-        return f"success {sum(row[3] for row in rows) / played:.2f}" if played else "success n/a"
+    def _end(self, reason: str) -> None:
+        """The last words in log and attempts; on a full disk there are none."""
+        share = self._saving / max(time.monotonic() - self._begun, 1e-9)
+        with contextlib.suppress(JobError):
+            self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")
+        with contextlib.suppress(JobError):
+            self._attempts.end(reason)
 
-    def close(self) -> None:
-        """Finish the bar."""
-        if self._bar is not None:
-            self._bar.close()
+    def _seconds(self) -> float:
+        """Seconds of training behind the present state, all attempts together."""
+        return self._spent + time.monotonic() - self._begun
+
+    def _where(self) -> str:
+        trainer = self._trainer
+        return f"update {trainer.updates}, episode {trainer.episodes}"
 
 
-def _description(trainer: Trainer, digest: str) -> dict[str, Any]:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of Python or PyTorch says that memory ran out."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    )
+
+
+def _description(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
     return {
         "schema_version": 1,
@@ -161,40 +293,13 @@ def _description(trainer: Trainer, digest: str) -> dict[str, Any]:
         "seed": config.seed,
         "preset": config.preset,
         "config": config.model_dump(mode="json"),
-        "config_hash": digest,
+        "config_hash": config_hash(config),
         "code_version": code_version(),
         "versions": library_versions(),
         "threads": config.threads,
-        "device": "cpu",
-        "host": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "device": DEVICE,
+        "host": host_description(),
         "updates": trainer.updates,
         "steps": trainer.steps,
         "episodes": trainer.episodes,
     }
-
-
-def code_version() -> str:
-    """Package version, with the commit when run from a repository."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return __version__
-    return f"{__version__}+{commit}"
-
-
-def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that the numbers depend on."""
-    versions = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "absent"
-    return versions

@@ -8,9 +8,9 @@ from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.agent.packing import Codec
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence
-from magellan.config import BackboneConfig, CompetenceConfig
+from magellan.config import BackboneConfig, CompetenceConfig, RunConfig
 from magellan.littlezoo import GoalSpace
-from magellan.training.checkpoint import load_checkpoint, save_checkpoint
+from magellan.training.checkpoint import Checkpoints
 
 
 def make(**settings) -> LearnedCompetence:
@@ -183,8 +183,9 @@ def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     learned, copy = make(**POOL), make(**POOL)
     for _ in range(updates):
         learned.update(outcomes(learned))
-    save_checkpoint(tmp_path, learned.state_dict(), "hash")
-    copy.load_state_dict(load_checkpoint(tmp_path, "hash"))
+    checkpoints = Checkpoints(tmp_path, RunConfig())
+    checkpoints.save(learned.state_dict())
+    copy.load_state_dict(checkpoints.load().state)
     for _ in range(4):
         np.testing.assert_array_equal(learned.candidates(), copy.candidates())
         np.testing.assert_array_equal(competence(learned), competence(copy))

@@ -1,18 +1,17 @@
 """Whole runs: repeatable, resumable, evaluated without side effects."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from magellan.config import RunConfig, resolve_run
+from magellan.config import RunConfig, config_hash, resolve_run
 from magellan.errors import InputError
-from magellan.training.checkpoint import load_checkpoint, save_checkpoint
+from magellan.training import run
+from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
@@ -78,27 +77,40 @@ def command(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "magellan", "train", *options, "--output", str(folder), *more]
 
 
+ALWAYS = ("--set", "budget.checkpoint_seconds=0", "--set", "budget.checkpoint_share=1")
+
+
 def start_and_kill(folder: Path, after: int) -> None:
-    """Start a run that saves after every update, and SIGKILL it after some checkpoints."""
-    saving = ["--set", "budget.checkpoint_seconds=0", "--resume"]
-    process = subprocess.Popen(command(folder, *saving), start_new_session=True)
-    seen, last, deadline = 0, None, time.monotonic() + 90
-    while seen < after and process.poll() is None and time.monotonic() < deadline:
-        checkpoint = folder / "checkpoint.safetensors"
-        stamp = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-        seen, last = seen + (stamp != last), stamp
-        time.sleep(0.002)
-    assert process.poll() is None, "the run ended before it could be killed"
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    """A run that saves after every update is killed with SIGKILL after so many checkpoints."""
+    arguments = command(folder, *ALWAYS, "--resume")[3:]
+    process = subprocess.run([sys.executable, "-c", KILLED, str(after), *arguments], check=False)
+    assert process.returncode == -signal.SIGKILL
+
+
+KILLED = """
+import os, signal, sys
+from magellan import cli
+from magellan.training.checkpoint import Checkpoints
+
+save, left = Checkpoints.save, [int(sys.argv[1])]
+
+def save_and_die(self, state):
+    path = save(self, state)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path
+
+Checkpoints.save = save_and_die
+cli.main(sys.argv[2:])
+"""
 
 
 def test_killed_and_resumed_equals_undisturbed(undisturbed, tmp_path):
-    for after in (7, 12):
+    for after in (4, 12):
         start_and_kill(tmp_path, after)
         assert not (tmp_path / "manifest.json").exists()
-    saving = ["--set", "budget.checkpoint_seconds=0"]
-    subprocess.run(command(tmp_path, *saving, "--resume"), check=True)
+    subprocess.run(command(tmp_path, *ALWAYS, "--resume"), check=True)
     assert tables(tmp_path) == undisturbed
     assert json.loads((tmp_path / "manifest.json").read_text())["restarts"] == 2
 
@@ -112,14 +124,40 @@ def test_a_finished_run_is_not_overwritten(tmp_path):
 
 def test_another_configuration_does_not_resume(tmp_path):
     train(config(), tmp_path, resume=False, progress="none")
-    with pytest.raises(InputError, match="another configuration"):
+    message = "another configuration: budget.episodes is 180 here and 120 there;"
+    with pytest.raises(InputError, match=message):
         train(config(episodes=180), tmp_path, resume=True, progress="none")
+
+
+def test_operational_settings_may_change_between_attempts(undisturbed, tmp_path):
+    train(config(), tmp_path, resume=False, progress="none")
+    train(config(checkpoint_seconds=1, stop_margin_seconds=5), tmp_path, True, "none")
+    assert tables(tmp_path) == undisturbed
+    assert config_hash(config(checkpoint_seconds=1)) == config_hash(config())
+    assert config_hash(config(record_every=6)) != config_hash(config())
+
+
+def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
+    def broken(config):
+        raise InputError("backbone.model: weights are missing")
+
+    monkeypatch.setattr(run, "Trainer", broken)
+    with pytest.raises(InputError, match="weights are missing"):
+        train(config(), tmp_path / "new" / "run", resume=False, progress="none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_model_is_built_once(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(run, "Trainer", lambda config: built.append(1) or Trainer(config))
+    train(config("random"), tmp_path, resume=False, progress="none")
+    assert len(built) == 1
 
 
 @pytest.mark.parametrize("keep", [0, 7, 1000])
 def test_a_damaged_checkpoint_is_named(tmp_path, keep):
     train(config("random"), tmp_path, resume=False, progress="none")
-    path = tmp_path / "checkpoint.safetensors"
+    (path,) = (tmp_path / "checkpoints").iterdir()
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match="is damaged"):
         train(config("random"), tmp_path, resume=True, progress="none")
@@ -158,9 +196,9 @@ def test_goals_by_pool_or_out_of_all_go_on_from_a_checkpoint(sampler, space, poo
     straight, stopped = Trainer(settings), Trainer(settings)
     for _ in range(9):
         straight.advance()
-    save_checkpoint(tmp_path, straight.state_dict(), "hash")
-    assert (tmp_path / "checkpoint.safetensors").stat().st_size < 2_000_000
-    stopped.load_state_dict(load_checkpoint(tmp_path, "hash"))
+    checkpoints = Checkpoints(tmp_path, settings)
+    assert checkpoints.save(straight.state_dict()).stat().st_size < 2_000_000
+    stopped.load_state_dict(checkpoints.load().state)
     found = []
     for trainer in (straight, stopped):
         while not trainer.done:

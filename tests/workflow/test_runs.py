@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 
-def train(config, output, resume, progress):
+def train(config, output, resume, progress, stop_after):
     output.mkdir(parents=True, exist_ok=True)
     name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
     print(f"{name}: half way, resume {resume}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.figures import FIGURES, applicable
 from analysis.manifests import read_combined_manifest
-from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
+from magellan.config import OPERATIONAL, config_hash, load_experiment, read_yaml, resolve_run
 from magellan.errors import InputError
 
 DEFAULT_CONFIG = "config/laptop.yaml"
@@ -150,12 +150,16 @@ def fingerprint(wildcards):
     return config_hash(run_config(wildcards))
 
 
-def override_arguments(experiment):
-    """Overrides as arguments of the train command: `--set section.key=value`, value in JSON."""
+def override_arguments(experiment, operational):
+    """Overrides as arguments of the train command: `--set section.key=value`, value in JSON.
+
+    Operational keys are asked for apart: they say how a job runs, and make nothing anew.
+    """
     resolved = resolve_run(experiment.preset, [experiment.overrides]).model_dump(mode="json")
     return [
         word
         for section, keys in experiment.overrides.items()
         for key in keys
+        if (section == "budget" and key in OPERATIONAL) == operational
         for word in ("--set", f"{section}.{key}={json.dumps(resolved[section][key])}")
     ]

@@ -1,6 +1,8 @@
 # One job per run. Its outputs are the tables and the manifest, which a run writes at its very end;
 # checkpoints lie beside them undeclared, so that Snakemake never deletes them and a run that was
 # stopped goes on where it was. A run that fails leaves the others alone (profile: keep-going).
+# Operational settings are no parameters: a changed one makes no run anew.
+OPERATIONAL_OVERRIDES = override_arguments(EXPERIMENT, operational=True)
 
 
 rule train:
@@ -24,20 +26,22 @@ rule train:
     params:
         folder=subpath(output.manifest, parent=True),
         preset=EXPERIMENT.preset,
-        overrides=override_arguments(EXPERIMENT),
+        overrides=override_arguments(EXPERIMENT, operational=False),
         fingerprint=fingerprint,
         set_aside="workflow/scripts/set_aside_stale_checkpoint.py",
     message:
         "train {wildcards.sampler} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:
-        # tee: progress reaches both the log and the person who watches; pipefail keeps the status.
+        # tee: progress reaches both the log and the person who watches; pipefail keeps the status,
+        # -i lets the trainer speak its last words after Ctrl-C.
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
         "{{ python {params.set_aside:q} {params.folder:q} {params.fingerprint}; "
         "python -m magellan train --sampler {wildcards.sampler} --goal-space {wildcards.goal_space} "
         "--seed {wildcards.seed} --preset {params.preset} {params.overrides:q} "
+        "{OPERATIONAL_OVERRIDES:q} "
         "--output {params.folder:q} --resume --threads {threads} --progress lines "
-        "; }} 2>&1 | tee {log:q} >&2"
+        "; }} 2>&1 | tee -i {log:q} >&2"
 
 
 rule combine:

@@ -1,0 +1,62 @@
+"""What a person sees of a run while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from tqdm import tqdm
+
+from magellan.training.log import show
+from magellan.training.loop import Trainer
+
+# A terminal that was closed must not end a run.
+GONE = contextlib.suppress(OSError, ValueError)
+
+
+class Progress:
+    """What a person sees: a bar, or a line every 20 seconds, on standard error."""
+
+    SECONDS_PER_LINE = 20.0
+
+    def __init__(self, trainer: Trainer, style: str) -> None:
+        self._trainer, self._style = trainer, style
+        config = trainer.config
+        self._name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
+        self._total = config.budget.episodes
+        self._line_at = self._begun = time.monotonic()
+        self._first = trainer.episodes
+        self._bar: tqdm | None = None
+        if style == "bar":
+            with GONE:
+                self._bar = tqdm(total=self._total, initial=self._first, desc=self._name, unit="ep")
+
+    def show(self) -> None:
+        """Called after every round."""
+        if self._bar is not None:
+            with GONE:
+                self._bar.set_postfix_str(self._success(), refresh=False)
+                self._bar.update(min(self._trainer.episodes, self._total) - self._bar.n)
+        elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
+            self._line()
+
+    def _line(self) -> None:
+        self._line_at = time.monotonic()
+        rate = (self._trainer.episodes - self._first) / (self._line_at - self._begun)
+        left = (self._total - self._trainer.episodes) / max(rate, 1e-9)
+        show(
+            f"{self._name}: {self._trainer.episodes:,} of {self._total:,} episodes, "
+            f"{self._success()}, {rate:.0f} episodes/s, {left:.0f} s left"
+        )
+
+    def _success(self) -> str:
+        """Success of recent practice, from the last closed window."""
+        rows = self._trainer.record.tables["practice"][-5:]
+        played = sum(row[2] for row in rows)
+        return f"success {sum(row[3] for row in rows) / played:.2f}" if played else "success n/a"
+
+    def close(self) -> None:
+        """Finish the bar."""
+        if self._bar is not None:
+            with GONE:
+                self._bar.close()

@@ -1,0 +1,101 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from magellan.config import RunConfig, resolve_run
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+from magellan.training.stopping import END_TIME, JOB
+from tests.faults.cases import SAMPLERS
+
+ROOT = Path(__file__).resolve().parents[2]
+SPACE = "40-20-10-5-5"
+BUDGET = {
+    "episodes": 30,
+    "evaluate_every": 15,
+    "evaluation_goals": 1,
+    "practice_window": 10,
+    "record_every": 2,
+    # A checkpoint after every update.
+    "checkpoint_seconds": 0,
+    "checkpoint_share": 1,
+}
+
+
+def config(sampler: str = "random", **layer) -> RunConfig:
+    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": BUDGET}
+    return resolve_run("smoke", [named, layer])
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, but the lock's text."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(autouse=True)
+def quick_and_without_limits(monkeypatch):
+    """No syncs: a kill, unlike a power cut, loses nothing without. No time limit from outside."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for name in (END_TIME, JOB):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
+    """Tables of a run that nothing happened to, by sampler."""
+    found = {}
+    for sampler in SAMPLERS:
+        folder = tmp_path_factory.mktemp(sampler)
+        train(config(sampler), folder, resume=False, progress="none")
+        found[sampler] = tables(folder)
+    return found
+
+
+class Jobs:
+    """Training jobs as forks of a process that has imported everything (`server.py`)."""
+
+    def __init__(self, process: subprocess.Popen, errors: Path) -> None:
+        self._process, self._errors = process, errors
+
+    def start(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
+        """Run until it ends or stops itself; gives (process, status, what it said)."""
+        options = ["--sampler", sampler, "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
+        for key, value in BUDGET.items():
+            options += ["--set", f"budget.{key}={value}"]
+        options += ["--progress", "none", "--output", str(folder), *more]
+        request = {"start": ["train", *options], "strikes": strikes, "errors": str(self._errors)}
+        return *self.ask(request), self._errors.read_text()
+
+    def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
+        """`start` with --resume."""
+        return self.start(folder, *strikes, sampler=sampler, more=("--resume", *more))
+
+    def ask(self, request: dict) -> tuple[int, int | str]:
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["process"], answer["status"]
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory) -> Iterator[Jobs]:
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/faults/server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+    ) as process:
+        yield Jobs(process, tmp_path_factory.mktemp("jobs") / "errors")
+        process.stdin.close()

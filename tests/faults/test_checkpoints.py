@@ -1,0 +1,211 @@
+"""Checkpoint files that are damaged, cut short or foreign; saves that end or fail half way."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from magellan.errors import InputError, StorageError
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.run import train
+from tests.faults.cases import SAVE_CALLS, cases
+from tests.faults.conftest import config, contents, tables
+from tests.faults.injection import Count, install
+
+
+class Killed(BaseException):
+    """Ends the code like SIGKILL: no handler for errors gets it."""
+
+
+def state(number: int) -> dict:
+    """A state with one of everything, which tells its number."""
+    return {
+        "number": number,
+        "floats": [0.1, float("nan")],
+        "weights": {"a": torch.full((50, 70), number / 3), "scalar": torch.tensor(0.5)},
+        "half": torch.full((3,), number, dtype=torch.bfloat16),
+        "rows": np.arange(number * 1000).reshape(-1, 10),
+        "flags": np.array([True, False]),
+        "none": np.zeros((0, 4)),
+    }
+
+
+@pytest.fixture
+def saved(tmp_path) -> Checkpoints:
+    checkpoints = Checkpoints(tmp_path, config())
+    for number in (1, 2, 3):
+        checkpoints.save(state(number))
+    return checkpoints
+
+
+def number_of(checkpoints: Checkpoints) -> int:
+    """Which state is found, checked to be whole."""
+    found = checkpoints.load().state
+    expected = state(found["number"])
+    assert str(found) == str(expected)
+    assert torch.equal(found["weights"]["a"], expected["weights"]["a"])
+    assert np.array_equal(found["rows"], expected["rows"])
+    return found["number"]
+
+
+def test_the_last_two_are_kept(saved):
+    assert [path.name for path in saved.paths()] == ["00000002.safetensors", "00000003.safetensors"]
+    assert number_of(saved) == 3
+
+
+@pytest.mark.parametrize(("nth", "call"), cases("end in save"))
+def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved, monkeypatch):
+    def end():
+        raise Killed
+
+    strike = Count(end, nth)
+    with monkeypatch.context() as patch:
+        install(strike, patch.setattr)
+        with pytest.raises(Killed):
+            saved.save(state(4))
+    assert strike.seen >= nth
+    # Up to its rename a checkpoint does not count, afterwards it does.
+    assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
+    saved.remove_partial()
+    saved.save(state(5))
+    assert number_of(saved) == 5
+    assert all(path.suffix == ".safetensors" for path in saved.folder.iterdir())
+
+
+def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
+    seen = []
+    install(lambda call, file: seen.append(call), monkeypatch.setattr)
+    saved.save(state(4))
+    assert tuple(seen) == SAVE_CALLS
+
+
+@pytest.mark.parametrize(("name", "nth"), cases("error in save"))
+def test_a_save_that_fails_loses_nothing(name, nth, saved, monkeypatch):
+    def fail():
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    with monkeypatch.context() as patch:
+        install(Count(fail, nth), patch.setattr)
+        with pytest.raises(StorageError) as caught:
+            saved.save(state(4))
+    assert str(saved.folder) in str(caught.value)
+    assert os.strerror(getattr(errno, name)) in str(caught.value)
+    assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
+    assert not list(saved.folder.glob("*.part"))
+
+
+def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
+    """With this content in place of the newest: it is kept aside, and the one before is used."""
+    before, newest = checkpoints.paths()
+    newest.write_bytes(content)
+    found = checkpoints.load()
+    assert (found.name, found.set_aside) == (before.name, f"{newest.name}.damaged")
+    assert number_of(checkpoints) == 2
+    assert (checkpoints.folder / found.set_aside).read_bytes() == content
+    checkpoints.save(state(4))
+    assert number_of(checkpoints) == 4
+
+
+@pytest.mark.parametrize("where", cases("bit"))
+def test_one_wrong_bit_is_noticed(where, saved):
+    content = bytearray(saved.paths()[-1].read_bytes())
+    # Half of the cases hit the header.
+    end = len(content) if where < 0.5 else 8 + int.from_bytes(content[:8], "little")
+    content[int(where * end)] ^= 1 << int(where * 1e6) % 8
+    check_falls_back(saved, bytes(content))
+
+
+@pytest.mark.parametrize("length", cases("cut"))
+def test_a_file_cut_short_is_noticed(length, saved):
+    check_falls_back(saved, saved.paths()[-1].read_bytes()[:length])
+
+
+FOREIGN = {
+    "text": b"not a checkpoint\n" * 100,
+    "zeros": bytes(100_000),
+    "json": b'{"state": {}}',
+    "other safetensors": save({"weight": torch.zeros(3)}, {"format": "pt"}),
+    "version 0.1.0": save(
+        {"a": torch.zeros(3)}, {"state": "{}", "config_hash": "0", "version": "1"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", cases("foreign file"))
+def test_a_foreign_file_is_noticed(name, saved):
+    check_falls_back(saved, FOREIGN[name])
+
+
+@pytest.mark.parametrize("number", cases("all damaged"))
+def test_when_none_is_whole_all_are_named_and_kept(number, saved):
+    paths = saved.paths()
+    for path in paths[: 2 - number]:
+        path.unlink()
+    for path in saved.paths():
+        path.write_bytes(path.read_bytes()[:-5])
+    before = contents(saved.folder)
+    with pytest.raises(InputError, match="is damaged") as caught:
+        saved.load()
+    for path in saved.paths():
+        assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert contents(saved.folder) == before
+
+
+def test_a_foreign_one_is_refused_even_if_the_newest_is_damaged(saved):
+    saved.paths()[-1].write_bytes(b"")
+    before = contents(saved.folder)
+    other = Checkpoints(saved.folder.parent, config(agent={"gamma": 0.5}))
+    with pytest.raises(InputError, match=r"agent.gamma is 0.5 here and 0.99 there"):
+        other.load()
+    assert contents(saved.folder) == before
+
+
+LAYERS = {
+    "one key": {"agent": {"gamma": 0.5}},
+    "many keys": {"agent": {"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}},
+}
+
+
+@pytest.mark.parametrize("case", cases("foreign run"))
+def test_a_run_with_another_configuration_names_the_keys(case, saved):
+    before = contents(saved.folder)
+    # An operational key may differ and is not among the reasons' cause.
+    other = config(**LAYERS[case])
+    with pytest.raises(InputError, match="another configuration") as caught:
+        train(other, saved.folder.parent, resume=True, progress="none")
+    listed = {"one key": "agent.gamma is 0.5 here and 0.99 there;", "many keys": " and 1 more;"}
+    assert listed[case] in str(caught.value)
+    assert contents(saved.folder) == before
+
+
+@pytest.mark.parametrize("case", cases("damaged run"))
+def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, monkeypatch, capsys):
+    def end():
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        install(Count(end, 5, "update"), patch.setattr)
+        with pytest.raises(Killed):
+            train(config(), tmp_path, resume=False, progress="none")
+    before, newest = Checkpoints(tmp_path, config()).paths()
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    train(config(), tmp_path, resume=True, progress="none")
+    assert tables(tmp_path) == undisturbed["random"]
+    warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, going on from"
+    assert f"warning: {warning} {before.name}" in capsys.readouterr().err
+    assert warning in (tmp_path / "run.log").read_text()
+
+
+def test_a_state_of_other_code_is_one_clear_error(tmp_path):
+    checkpoints = Checkpoints(tmp_path, config())
+    checkpoints.save({"trainer": {"episodes": 3}, "seconds": 1.0})
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="does not fit this version of the code"):
+        train(config(), tmp_path, resume=True, progress="none")
+    assert contents(tmp_path) == before

@@ -1,0 +1,99 @@
+"""Processes that end without a word, and processes that are told to stop."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from tests.faults.cases import SAMPLERS, cases
+from tests.faults.conftest import contents, tables
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
+    moments = [steps for name, _, steps in cases("kill") if name == sampler]
+    for steps in moments:
+        kill = (signal.SIGKILL, steps, "", "")
+        _, status, said = jobs.resume(tmp_path, kill, sampler=sampler)
+        assert status == -signal.SIGKILL, said
+        assert not (tmp_path / "manifest.json").exists()
+    _, status, said = jobs.resume(tmp_path, sampler=sampler)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed[sampler]
+    assert not list(tmp_path.rglob("*.part"))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["stop_reasons"][-1] == "complete"
+    assert set(manifest["stop_reasons"][:-1]) == {"killed"}
+    assert manifest["attempts"] == len(manifest["stop_reasons"])
+    assert 1 <= manifest["restarts"] < manifest["attempts"]
+
+
+def test_killed_inside_the_write_of_a_checkpoint(jobs, undisturbed, tmp_path):
+    for step, nth in cases("kill in save"):
+        kill = (signal.SIGKILL, nth, step, "checkpoints/")
+        _, status, said = jobs.resume(tmp_path, kill)
+        assert status == -signal.SIGKILL, said
+    _, status, said = jobs.resume(tmp_path)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+def test_killed_while_the_results_are_written(jobs, undisturbed, tmp_path):
+    for step, file in cases("kill at the end"):
+        _, status, said = jobs.resume(tmp_path, (signal.SIGKILL, 1, step, file))
+        assert status == -signal.SIGKILL, said
+        assert not (tmp_path / "manifest.json").exists()
+    _, status, said = jobs.resume(tmp_path)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed["random"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
+    for name in cases("signal"):
+        strike = (signal.Signals[name], 1, "update", "")
+        _, status, said = jobs.resume(tmp_path, strike)
+        assert status == 75, said
+        assert re.fullmatch(rf"stopped: on {name}: saved checkpoints/\d+.safetensors, .*\n", said)
+        assert (tmp_path / "run.log").read_text().count(f"ended: stopped: on {name}") == 1
+    _, status, said = jobs.resume(tmp_path)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
+    (name,) = cases("interrupts")
+    # Both in one round, so that the first cannot have been obeyed in between.
+    strikes = [(signal.Signals[name], nth, "step", "") for nth in (9, 10)]
+    _, status, said = jobs.start(tmp_path, *strikes)
+    assert (status, said) == (130, "stopped\n")
+    before = contents(tmp_path / "checkpoints")
+    assert len(before) == 2
+    _, status, said = jobs.resume(tmp_path)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+@pytest.mark.parametrize("case", cases("two"))
+def test_a_second_driver_is_refused(case, jobs, undisturbed, tmp_path):
+    first, status, said = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
+    assert status == "stopped", said
+    before = contents(tmp_path)
+    second = jobs.resume if case == "same" else jobs.start
+    _, status, said = second(tmp_path)
+    assert status == 73
+    assert said.count("\n") == 1
+    assert f"error: --output: {tmp_path} is in use by process {first} on " in said
+    assert contents(tmp_path) == before
+    assert jobs.ask({"continue": first}) == (first, 0)
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+def test_the_lock_is_free_as_soon_as_its_owner_is_dead(jobs, undisturbed, tmp_path):
+    first, status, said = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
+    assert status == "stopped", said
+    assert jobs.ask({"kill": first}) == (first, -getattr(signal, cases("dead owner")[0]))
+    _, status, said = jobs.resume(tmp_path)
+    assert status == 0, said
+    assert tables(tmp_path) == undisturbed["random"]

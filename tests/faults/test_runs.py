@@ -1,0 +1,389 @@
+"""Faults inside a run: storage, numbers, memory, clock, limits, and nobody to read the output."""
+
+import errno
+import fcntl
+import json
+import math
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+from magellan.agent.sac import SAC
+from magellan.cli import main
+from magellan.competence.learned import LearnedCompetence
+from magellan.errors import (
+    InputError,
+    JobError,
+    NotFiniteError,
+    OutOfMemoryError,
+    StoppedEarly,
+    StorageError,
+)
+from magellan.training import lock
+from magellan.training.attempts import Attempts
+from magellan.training.run import train
+from magellan.training.stopping import (
+    END_TIME,
+    JOB,
+    SIGNALS,
+    Stopper,
+    seconds_granted,
+    seconds_left,
+)
+from tests.faults import cases as campaign
+from tests.faults.cases import cases
+from tests.faults.conftest import BUDGET, ROOT, SPACE, config, contents, tables
+from tests.faults.injection import Count, install
+
+
+def run(folder, sampler="random", resume=True, progress="none", **more):
+    return train(config(sampler), folder, resume, progress, **more)
+
+
+def raising(error):
+    def strike():
+        raise error
+
+    return strike
+
+
+def os_error(name):
+    return OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+
+@pytest.mark.parametrize(("name", "step", "file", "nth"), cases("disk"))
+def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        install(Count(raising(os_error(name)), nth, step, file), patch.setattr)
+        with pytest.raises(StorageError) as caught:
+            run(tmp_path)
+    assert re.fullmatch(
+        rf"{tmp_path}/\S*{file}\S* cannot be written \({os.strerror(getattr(errno, name))}\)",
+        str(caught.value),
+    )
+    assert not (tmp_path / "manifest.json").exists()
+    run(tmp_path)
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+@pytest.mark.parametrize("name", cases("unwritable"))
+def test_a_folder_that_cannot_be_written_is_left_as_it_is(name, tmp_path, monkeypatch):
+    folder = tmp_path / "new" / "run"
+    real = os.open
+
+    def refuse(path, *arguments, **named):
+        if str(path).startswith(str(folder)):
+            raise os_error(name)
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lock.os, "open", refuse)
+        with pytest.raises(InputError, match=rf"--output: {folder} cannot be written \("):
+            run(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", cases("no locks"))
+def test_a_filesystem_without_locks_is_one_error(name, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise os_error(name)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(InputError, match="has no file locks"):
+        run(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def break_number(case, patch):
+    """From update 4 on, a loss or a weight is what the case says."""
+    name, value = case.split()
+    if name == "competence_loss":
+        learn = LearnedCompetence._learn
+        patch.setattr(
+            LearnedCompetence,
+            "_learn",
+            lambda self: learn(self) if self.updates < 3 else float(value),
+        )
+        return
+    update = SAC.update
+
+    def broken(self, batch):
+        losses = update(self, batch)
+        if self.updates == 4 and name == "weight":
+            with torch.no_grad():
+                next(self.critic.parameters()).view(-1)[0] = float(value)
+        elif self.updates == 4:
+            losses[name] = float(value)
+        return losses
+
+    patch.setattr(SAC, "update", broken)
+
+
+@pytest.mark.parametrize("case", cases("not finite"))
+def test_what_is_not_finite_is_never_saved(case, undisturbed, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        break_number(case, patch)
+        with pytest.raises(NotFiniteError) as caught:
+            run(tmp_path, "magellan")
+    name, value = case.split()
+    said = (
+        "agent.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
+    )
+    assert str(caught.value).startswith(f"update 4: {said}; ")
+    assert not (tmp_path / "manifest.json").exists()
+    assert f"ended: error: update 4: {said}" in (tmp_path / "run.log").read_text()
+    run(tmp_path, "magellan")
+    assert tables(tmp_path) == undisturbed["magellan"]
+
+
+SHORTAGES = {
+    "MemoryError": MemoryError(),
+    "allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+}
+
+
+@pytest.mark.parametrize("case", cases("memory"))
+def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path, monkeypatch):
+    if case == "killed":
+        _, status, said = jobs.start(tmp_path, (signal.SIGKILL, 4, "update", ""))
+        assert status == -signal.SIGKILL, said
+    else:
+        with monkeypatch.context() as patch:
+            install(Count(raising(SHORTAGES[case]), 4, "update"), patch.setattr)
+            with pytest.raises(OutOfMemoryError, match=r"^out of memory, update 3, .*\d MB;"):
+                run(tmp_path)
+    run(tmp_path)
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+class Killed(BaseException):
+    """Ends the code like SIGKILL: no handler for errors gets it."""
+
+
+@pytest.mark.parametrize("case", cases("clock"))
+def test_a_clock_that_jumps_backwards(case, undisturbed, tmp_path, monkeypatch):
+    jumps = iter(range(10**9, 0, -3600))
+    with monkeypatch.context() as patch:
+        if case == "run":
+            patch.setattr(time, "time", lambda: next(jumps))
+        install(Count(raising(Killed()), 5, "update"), patch.setattr)
+        with pytest.raises(Killed):
+            run(tmp_path)
+    oldest, newest = sorted((tmp_path / "checkpoints").iterdir())
+    os.utime(newest, (0, 0))
+    os.utime(oldest, (2**31, 2**31))
+    monkeypatch.setattr(time, "time", lambda: 86_400.0)
+    manifest = run(tmp_path)
+    assert f"resumed from {newest.name}" in (tmp_path / "run.log").read_text()
+    assert tables(tmp_path) == undisturbed["random"]
+    assert manifest["wall_seconds"] >= 0
+
+
+def test_jumps_of_the_clock_do_not_move_the_time_limit():
+    ticks = [0.0]
+    granted = seconds_granted(None, {END_TIME: "1000"}, now=lambda: 400.0)
+    stopper = Stopper(granted, 100.0, clock=lambda: ticks[0])
+    for seconds, stops in ((0, False), (400, False), (499, False), (501, True), (700, True)):
+        ticks[0] = seconds
+        assert (stopper.reason is not None) == stops
+
+
+def test_the_longest_round_and_save_are_kept_free_too():
+    ticks = [0.0]
+    stopper = Stopper(600.0, 100.0, clock=lambda: ticks[0])
+    stopper.took("round", 50.0)
+    stopper.took("round", 10.0)
+    stopper.took("save", 20.0)
+    ticks[0] = 429.0
+    assert stopper.reason is None
+    ticks[0] = 431.0
+    assert stopper.reason == "before the time limit (169 s are left, 170 s are kept free)"
+
+
+def test_ignored_signals_stay_ignored_and_handlers_come_back():
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        with Stopper() as stopper:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert stopper.reason is None
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert stopper.reason == "on SIGUSR1"
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("59:30\n", 3570), ("1:00:05", 3605), ("2-03:00:00", 183_600), ("0:07", 7)]
+    + [(text, math.inf) for text in ("UNLIMITED\n", "INVALID", "NOT_SET", "")],
+)
+def test_the_time_left_as_slurm_writes_it(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatch):
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\ntest "$3" = 17 && echo 10:00\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert seconds_granted(None, {JOB: "17"}) == 600.0
+    assert seconds_granted(5.0, {JOB: "17"}) == 300.0
+    assert seconds_granted(None, {JOB: "18"}) == math.inf
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert seconds_granted(None, {JOB: "17"}) == math.inf
+
+
+def test_the_nearer_limit_counts():
+    assert seconds_granted(None, {}) == math.inf
+    assert seconds_granted(2.0, {END_TIME: "1000"}, now=lambda: 900.0) == 100.0
+    assert seconds_granted(1.0, {END_TIME: "1000"}, now=lambda: 900.0) == 60.0
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf, 1.0])
+def test_a_time_limit_that_leaves_no_time_is_one_error(minutes, tmp_path):
+    with pytest.raises(InputError, match="--stop-after"):
+        run(tmp_path / "run", stop_after=minutes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_malformed_limit_of_slurm_is_one_error():
+    with pytest.raises(InputError, match=r"SLURM_JOB_END_TIME: 'soon' is not allowed"):
+        seconds_granted(None, {END_TIME: "soon"})
+
+
+@pytest.mark.parametrize("case", cases("limit"))
+def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypatch, capsys):
+    arguments = ["train", "--sampler", "random", "--preset", "smoke", "--goal-space", SPACE]
+    arguments += ["--seed", "3", "--progress", "none", "--output", str(tmp_path)]
+    arguments += [word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")]
+    with monkeypatch.context() as patch:
+        # A round that seems to take an hour fits into no limit below.
+        took = Stopper.took
+        patch.setattr(Stopper, "took", lambda self, what, _: took(self, what, 3600.0))
+        limit = ["--stop-after", "30"] if case == "--stop-after" else []
+        if not limit:
+            patch.setenv(END_TIME, str(int(time.time()) + 1800))
+        assert main([*arguments, *limit]) == 75
+    said = capsys.readouterr().err
+    assert re.match(
+        r"stopped: before the time limit \(\d+ s are left, 7260 s are kept free\)", said
+    )
+    assert said.count("\n") == 1
+    assert "ended: stopped: before the time limit" in (tmp_path / "run.log").read_text()
+    manifest = run(tmp_path)
+    assert tables(tmp_path) == undisturbed["random"]
+    assert manifest["stop_reasons"][0].startswith("stopped: before the time limit")
+
+
+class Gone:
+    """A terminal that was closed."""
+
+    def write(self, _=""):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    flush = write
+
+    def isatty(self):
+        return False
+
+
+@pytest.mark.parametrize("progress", cases("no reader"))
+def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypatch):
+    from magellan.training.progress import Progress
+
+    monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    run(tmp_path, progress=progress)
+    assert tables(tmp_path) == undisturbed["random"]
+
+
+def test_the_log_tells_what_happened(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopper, "reason", "on SIGTERM")
+        with pytest.raises(StoppedEarly, match=r"saved checkpoints/00000001.safetensors, update 0"):
+            run(tmp_path)
+    manifest = run(tmp_path)
+    lines = (tmp_path / "run.log").read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \+\d+\.\ds \S", line) for line in lines)
+    text = "\n".join(lines)
+    for part in (
+        "attempt 1 on ",
+        "attempt 2 on ",
+        f"torch {torch.__version__}",
+        "device cpu, threads 1",
+        f"configuration {manifest['config_hash']}: {{",
+        "begins at episode 0",
+        "resumed from 00000001.safetensors, update 0, episode 0",
+        "evaluation at episode 30, unseen goals: grasp",
+        "ended: stopped: on SIGTERM",
+        "ended: complete",
+    ):
+        assert part in text, part
+    assert manifest["attempts"] == 2
+    assert manifest["restarts"] == 1
+    rows = Attempts(tmp_path, "").read()
+    assert [row["reason"] for row in rows] == [*manifest["stop_reasons"][:1], "complete"]
+    assert all(row["seconds"] >= 0 and row["peak_memory_mb"] > 0 for row in rows)
+
+
+def test_an_unexpected_error_is_logged_and_raised(tmp_path, monkeypatch):
+    install(Count(raising(ZeroDivisionError("by nought")), 3, "update"), monkeypatch.setattr)
+    with pytest.raises(ZeroDivisionError):
+        run(tmp_path)
+    assert "ended: failed: ZeroDivisionError: by nought" in (tmp_path / "run.log").read_text()
+
+
+def test_a_line_cut_short_swallows_no_other(tmp_path):
+    attempts = Attempts(tmp_path, "abc")
+    attempts.begin(None)
+    with (tmp_path / "attempts.jsonl").open("a") as file:
+        file.write('{"attempt": 2, "star')
+    again = Attempts(tmp_path, "abc")
+    assert again.begin("00000003.safetensors") == 2
+    assert [row["reason"] for row in again.read()] == ["killed", "killed"]
+    assert again.summary()["restarts"] == 1
+    # Another configuration in the same folder counts for itself.
+    assert Attempts(tmp_path, "abd").summary()["attempts"] == 0
+
+
+def test_saving_takes_no_more_than_its_share(tmp_path, monkeypatch):
+    from magellan.training.run import Job
+
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    job = Job.__new__(Job)
+    job._trainer = type(
+        "Trainer",
+        (),
+        {"config": config(budget={**BUDGET, "checkpoint_seconds": 60, "checkpoint_share": 0.01})},
+    )
+    job._saved_at = 1000.0
+    for save, due_after in ((0.1, 60.0), (2.0, 198.0)):
+        job._last_save = save
+        now[0] = 1000.0 + due_after - 0.5
+        assert not job._save_is_due()
+        now[0] = 1000.0 + due_after + 0.5
+        assert job._save_is_due()
+
+
+def test_exit_statuses_are_distinct():
+    statuses = [InputError.exit_status, *(kind.exit_status for kind in JobError.__subclasses__())]
+    assert sorted(statuses) == [2, 70, 71, 73, 74, 75]
+
+
+def test_every_fault_of_the_campaign_is_done():
+    tests = [path.read_text() for path in (ROOT / "tests/faults").glob("test_*.py")]
+    for name in campaign.FAULTS:
+        assert any(f'cases("{name}")' in text for text in tests), name
+    assert len(cases("kill")) == 20
+    assert contents(ROOT / "tests/faults")
+    assert json.dumps([list(fault.cases) for fault in campaign.FAULTS.values()])

@@ -77,7 +77,7 @@ class Checkpoints:
         """Write the next checkpoint, whole or not at all, then drop all but the last two.
 
         Raises:
-            StorageError: nothing was written; the checkpoints that were there still are.
+            StorageError: the two newest that were there are untouched.
         """
         before = self.paths()
         serial = 1 + (int(before[-1].stem) if before else 0)

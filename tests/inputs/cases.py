@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from magellan.config import resolve_run
+
 Change = Callable[[Path], None]
 Words = tuple[str, ...]
 
@@ -652,7 +654,14 @@ def checkpoint(**metadata: str) -> Change:
     return lambda folder: save_file({}, folder / CHECKPOINT, {"version": "1", **metadata})
 
 
-CHECKPOINT = "checkpoint.safetensors"
+def checkpoint_of_another_run(folder: Path) -> None:
+    """A whole checkpoint that another configuration has written."""
+    from magellan.training.checkpoint import Checkpoints
+
+    Checkpoints(folder, resolve_run("smoke", [{"seed": 99}])).save({})
+
+
+CHECKPOINT = "checkpoints/00000001.safetensors"
 RESUME = ["--resume"]
 OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "holds a finished run": (content(MANIFEST, b"{}"), [], (MANIFEST, "--resume")),
@@ -667,9 +676,9 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
         (CHECKPOINT, "damaged"),
     ),
     "checkpoint of another configuration": (
-        checkpoint(state="{}", config_hash="0" * 64),
+        checkpoint_of_another_run,
         RESUME,
-        (CHECKPOINT, "another configuration"),
+        (CHECKPOINT, "another configuration", "99"),
     ),
 }
 

@@ -138,7 +138,7 @@ def test_run_folder(case, places, spoiled, tmp_path, refusal):
 def test_folder_to_train_in(case, tmp_path, refusal):
     change, arguments, words = cases.OUTPUTS[case]
     folder = tmp_path / "run"
-    folder.mkdir()
+    (folder / "checkpoints").mkdir(parents=True)
     change(folder)
     before = files_in(folder)
     assert_says(refusal(magellan.cli.main, [*SMALL, "--output", folder, *arguments]), words)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path

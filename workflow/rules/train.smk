@@ -39,8 +39,8 @@ rule train:
         "{{ python {params.set_aside:q} {params.folder:q} {params.fingerprint}; "
         "python -m magellan train --sampler {wildcards.sampler} --goal-space {wildcards.goal_space} "
         "--seed {wildcards.seed} --preset {params.preset} {params.overrides:q} "
-        "{OPERATIONAL_OVERRIDES:q} "
-        "--output {params.folder:q} --resume --threads {threads} --progress lines "
+        + shlex.join(OPERATIONAL_OVERRIDES)
+        + " --output {params.folder:q} --resume --threads {threads} --progress lines "
         "; }} 2>&1 | tee -i {log:q} >&2"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import summaries, summary, tables
+from analysis import comparison, summaries, summary, tables
 from magellan.config import config_hash, load_experiment, read_yaml, resolve_run
 from tests.faults import cases as faults
 from tests.inputs import cases
@@ -22,8 +22,8 @@ def results():
     return tables.load(REFERENCE / "tables")
 
 
-def between_markers(name: str) -> str:
-    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", README, re.DOTALL)
+def between_markers(name: str, page: str = README) -> str:
+    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", page, re.DOTALL)
     assert found is not None
     return found.group(1).strip()
 
@@ -76,3 +76,9 @@ def test_expert_buckets_master_growing_plants(results):
     plants = final[(final["category"] == "grow_plant") & (final["split"] == "train")]
     assert plants["success"].mean() >= 0.8
     assert json.loads((REFERENCE / "tables" / "manifest.json").read_text())["runs"]
+
+
+def test_the_pool_study_is_that_of_its_tables():
+    page = (ROOT / "docs" / "pool.md").read_text(encoding="utf-8")
+    whole, small = (tables.load(REFERENCE / "pool" / name) for name in ("whole", "small"))
+    assert between_markers("pool", page) == comparison.to_markdown(whole, small).strip()

@@ -10,6 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from magellan.agent.places import Rows
 
+FEW_WORDS = 1024
+"""Vocabularies up to this size have their first layer's projections tabulated."""
+
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor, queries: Rows, keys: Rows, heads: int
@@ -117,6 +120,29 @@ class _SiluGate(torch.autograd.Function):
         gate, up, open_ = ctx.saved_tensors
         to_up = open_.mul_(gradient)
         return torch.ops.aten.silu_backward(gradient.mul_(up), gate), to_up
+
+
+def gelu_gate(gate: Tensor, up: Tensor) -> Tensor:
+    """gelu(gate) * up, gelu by its tanh formula (flan-T5's `gelu_new`)."""
+    if not torch.is_grad_enabled():
+        return torch.nn.functional.gelu(gate, approximate="tanh").mul_(up)
+    return _GeluGate.apply(gate, up)
+
+
+class _GeluGate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        open_ = torch.nn.functional.gelu(gate, approximate="tanh")
+        ctx.save_for_backward(gate, up, open_)
+        return open_ * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up, open_ = ctx.saved_tensors
+        to_up = open_.mul_(gradient)
+        to_gate = torch.ops.aten.gelu_backward(gradient.mul_(up), gate, approximate="tanh")
+        return to_gate, to_up
 
 
 def add_linear(x: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:

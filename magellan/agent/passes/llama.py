@@ -11,11 +11,15 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
-from magellan.agent.passes.layers import add_linear, attend, attend_once, rms_norm, silu_gate
+from magellan.agent.passes.layers import (
+    FEW_WORDS,
+    add_linear,
+    attend,
+    attend_once,
+    rms_norm,
+    silu_gate,
+)
 from magellan.agent.places import Tree
-
-FEW_WORDS = 1024
-"""Vocabularies up to this size have their first layer's projections tabulated."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding, linear
 from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
-from magellan.agent.passes.layers import add_linear, attend, attend_once, rms_norm
+from magellan.agent.passes.layers import (
+    FEW_WORDS,
+    add_linear,
+    attend,
+    attend_once,
+    gelu_gate,
+    rms_norm,
+)
 from magellan.agent.places import Rows, Tree
 
 _ATTENTION = ("SelfAttention", "EncDecAttention")
@@ -58,7 +65,6 @@ class T5Pass:
         self.epsilon: float = config.layer_norm_epsilon
         self.embeddings: Tensor = model.get_input_embeddings().weight
         self._model = model
-        self._act: nn.Module = model.encoder.block[0].layer[-1].DenseReluDense.act
         self._frozen = dict(model.named_parameters())
         self._folded = {name: self._fold(name, weight) for name, weight in self._frozen.items()}
         self._gain: Tensor = model.decoder.final_layer_norm.weight
@@ -66,7 +72,10 @@ class T5Pass:
     @staticmethod
     def fits(model: PreTrainedModel) -> bool:
         """Whether this class computes what the model does."""
-        return model.config.model_type == "t5"
+        config = model.config
+        if config.model_type != "t5":
+            return False
+        return (config.is_gated_act, config.dense_act_fn) in ((False, "relu"), (True, "gelu_new"))
 
     def prepare(self, merged: Mapping[str, Tensor]) -> T5Weights:
         """Weights of every layer; `merged` are those that an adapter changes, by full name."""
@@ -136,11 +145,19 @@ class T5Pass:
         bias = self._relative("encoder", prompts)
         hidden = _hidden(prompts.rows)
         bias = bias if hidden is None else bias + hidden
-        for block in blocks:
-            normed = rms_norm(x, self.epsilon)
-            x = self._mix(x, block.own, normed, normed, (prompts.rows, prompts.rows, bias))
+        for number, block in enumerate(blocks):
+            rows, seen = prompts.rows, x
+            if number == 0 and self._few_words:
+                # Before the first layer a token knows its word alone: one projection per word.
+                rows, seen = rows.renamed(prompts.tokens), self.embeddings
+            normed = rms_norm(seen, self.epsilon)
+            x = self._mix(x, block.own, normed, normed, (rows, rows, bias))
             x = self._feed_forward(block, x)
         return rms_norm(x, self.epsilon)
+
+    @property
+    def _few_words(self) -> bool:
+        return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
 
     def _decode(
         self,
@@ -203,9 +220,11 @@ class T5Pass:
 
     def _feed_forward(self, block: _Block, x: Tensor) -> Tensor:
         normed = rms_norm(x, self.epsilon)
-        inner = self._act(linear(normed, block.inner[0]))
+        inner = linear(normed, block.inner[0])
         if len(block.inner) == 2:
-            inner = inner * linear(normed, block.inner[1])
+            inner = gelu_gate(inner, linear(normed, block.inner[1]))
+        else:
+            inner = torch.relu(inner)
         return add_linear(x, inner, block.outer)
 
     def _relative(self, stack: str, tree: Tree) -> Tensor:

@@ -38,7 +38,7 @@ class Project:
     def __truediv__(self, path: str) -> Path:
         return self.folder / path
 
-    def snakemake(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess:
+    def snakemake(self, *arguments: str, timeout: float = 900) -> subprocess.CompletedProcess:
         """Run it as a user would, with stdout and stderr together in `stdout`."""
         return subprocess.run(
             [sys.executable, "-m", "snakemake", *arguments],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from magellan.agent.places import Rows
 
@@ -100,49 +104,43 @@ class _RMSNorm(torch.autograd.Function):
         return torch.addcmul(gradient, result, along, value=-1.0).mul_(scale), None
 
 
-def silu_gate(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up; without gradients in the memory of `gate`, which must not be used again."""
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise function, and its backward: (gradient, input) to the input's gradient."""
+
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor], Tensor]
+
+
+SILU = Activation(functional.silu, torch.ops.aten.silu_backward)
+# flan-T5's `gelu_new`
+GELU_TANH = Activation(
+    partial(functional.gelu, approximate="tanh"),
+    partial(torch.ops.aten.gelu_backward, approximate="tanh"),
+)
+
+
+def gated(activation: Activation, gate: Tensor, up: Tensor) -> Tensor:
+    """activation(gate) * up."""
     if not torch.is_grad_enabled():
-        return torch.nn.functional.silu(gate, inplace=True).mul_(up)
-    return _SiluGate.apply(gate, up)
+        return activation.forward(gate).mul_(up)
+    return _Gated.apply(activation, gate, up)
 
 
-class _SiluGate(torch.autograd.Function):
+class _Gated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        open_ = torch.nn.functional.silu(gate)
+    def forward(ctx: Any, activation: Activation, gate: Tensor, up: Tensor) -> Tensor:
+        open_ = activation.forward(gate)
         ctx.save_for_backward(gate, up, open_)
+        ctx.activation = activation
         return open_ * up
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, Tensor]:
         gate, up, open_ = ctx.saved_tensors
         to_up = open_.mul_(gradient)
-        return torch.ops.aten.silu_backward(gradient.mul_(up), gate), to_up
-
-
-def gelu_gate(gate: Tensor, up: Tensor) -> Tensor:
-    """gelu(gate) * up, gelu by its tanh formula (flan-T5's `gelu_new`)."""
-    if not torch.is_grad_enabled():
-        return torch.nn.functional.gelu(gate, approximate="tanh").mul_(up)
-    return _GeluGate.apply(gate, up)
-
-
-class _GeluGate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        open_ = torch.nn.functional.gelu(gate, approximate="tanh")
-        ctx.save_for_backward(gate, up, open_)
-        return open_ * up
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        gate, up, open_ = ctx.saved_tensors
-        to_up = open_.mul_(gradient)
-        to_gate = torch.ops.aten.gelu_backward(gradient.mul_(up), gate, approximate="tanh")
-        return to_gate, to_up
+        return None, ctx.activation.backward(gradient.mul_(up), gate), to_up
 
 
 def add_linear(x: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:

@@ -13,11 +13,12 @@ from transformers import PreTrainedModel
 from magellan.agent.packing import Piece
 from magellan.agent.passes.layers import (
     FEW_WORDS,
+    SILU,
     add_linear,
     attend,
     attend_once,
+    gated,
     rms_norm,
-    silu_gate,
 )
 from magellan.agent.places import Tree
 
@@ -190,5 +191,5 @@ class LlamaPass:
 
     def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
         normed = rms_norm(x, self.epsilon)
-        inner = silu_gate(linear(normed, layer.gate), linear(normed, layer.up))
+        inner = gated(SILU, linear(normed, layer.gate), linear(normed, layer.up))
         return add_linear(x, inner, layer.down)

@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 from magellan.agent.packing import Piece
 from magellan.agent.passes.layers import (
     FEW_WORDS,
+    GELU_TANH,
     add_linear,
     attend,
     attend_once,
-    gelu_gate,
+    gated,
     rms_norm,
 )
 from magellan.agent.places import Rows, Tree
@@ -222,7 +223,7 @@ class T5Pass:
         normed = rms_norm(x, self.epsilon)
         inner = linear(normed, block.inner[0])
         if len(block.inner) == 2:
-            inner = gelu_gate(inner, linear(normed, block.inner[1]))
+            inner = gated(GELU_TANH, inner, linear(normed, block.inner[1]))
         else:
             inner = torch.relu(inner)
         return add_linear(x, inner, block.outer)

@@ -282,7 +282,7 @@ class ExperimentConfig(Section):
     )
     allow_incomplete: bool = Field(
         False,
-        description="Report on the runs that are complete; start none. See below.",
+        description="Report on the runs that are complete, and start none.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 

@@ -1,6 +1,5 @@
 # The runs of an experiment, stacked. With `allow_incomplete` they are those that are complete, and
-# the manifest lists the others as missing. Neither key nor results folder is part of the tables.
-OPTIONS = ["--allow-incomplete", FOLDER] if len(RUNS) < len(declared_runs(config)) else []
+# the manifest lists the others as missing; the key itself is no part of the tables.
 
 
 rule combine:
@@ -21,7 +20,8 @@ rule combine:
             EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"}), sort_keys=True
         ),
         runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
-        options=OPTIONS,
+        options=["--allow-incomplete", FOLDER] if LEFT_OUT else [],
+        reasons=missing_text(LEFT_OUT),  # a new reason makes the list anew
         folder=subpath(output.manifest, parent=True),
     message:
         "combine the tables of {EXPERIMENT.experiment}"

@@ -125,7 +125,7 @@ def run_files(runs, names):
 
 def runs_to_report():
     """The whole grid; with `allow_incomplete` the runs of it that are complete."""
-    grid = declared_runs(EXPERIMENT.model_dump())
+    grid = declared_runs(config)
     if not EXPERIMENT.allow_incomplete:
         return grid
     runs = [
@@ -141,6 +141,12 @@ def runs_to_report():
     return runs
 
 
+def runs_left_out():
+    """Declared runs that an incomplete report does without."""
+    reported = set(RUNS)
+    return [run for run in declared_runs(config) if run not in reported]
+
+
 def missing_text(runs):
     """One line per missing run: which, why, and where its log is."""
     folder = Path(FOLDER)
@@ -149,11 +155,10 @@ def missing_text(runs):
 
 def announce_left_out():
     """Say once which runs an incomplete report leaves out."""
-    left_out = [run for run in declared_runs(EXPERIMENT.model_dump()) if run not in RUNS]
-    if left_out and workflow.is_main_process:
+    if LEFT_OUT and workflow.is_main_process:
         print(
             f"allow_incomplete: the report is made of {len(RUNS)} complete runs, none is started; "
-            f"left out:\n{missing_text(left_out)}",
+            f"left out:\n{missing_text(LEFT_OUT)}",
             file=sys.stderr,
         )
 
@@ -163,7 +168,7 @@ def announce_unfinished():
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
     wanted = {(job.wildcards.sampler, job.wildcards.goal_space, job.wildcards.seed) for job in jobs}
     unfinished = [run for run in RUNS if (run[0], run[1], str(run[2])) in wanted]
-    if unfinished:
+    if unfinished and workflow.is_main_process:
         print(
             f"{len(unfinished)} of {len(RUNS)} runs are missing, so there is no report:\n"
             f"{missing_text(unfinished)}\n"

@@ -46,8 +46,8 @@ def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
 def check_comparable(first: Results, second: Results) -> None:
     """InputError unless both have the same samplers, goal spaces, seeds and evaluations."""
     for key in ("samplers", "goal_spaces", "seeds"):
-        mine, other = (results.experiment[key] for results in (first, second))
-        if sorted(mine) != sorted(other) or (key != "seeds" and mine != other):
+        mine, other = (list(results.experiment[key]) for results in (first, second))
+        if mine != other and not (key == "seeds" and set(mine) == set(other)):
             raise InputError(f"compare: {key} are {mine} and {other}; must be the same")
     for run in sorted(set(first.runs) ^ set(second.runs)):
         raise InputError(f"compare: {run_name(run)} is there in one of the two only")

@@ -38,7 +38,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         ax.set_title(style.SPLIT_LABELS[split])
         ax.set_xlabel("P(MAGELLAN > baseline)")
     axes[0, 0].set_ylim(len(baselines) - 0.5, -0.5)
-    labels = [style.sampler_style(name, results.samplers).label for name in baselines]
+    labels = [style.sampler_label(results, goal_space, name) for name in baselines]
     axes[0, 0].set_yticks(np.arange(len(baselines)), labels, size=9)
     style.legend(
         figure,

@@ -38,7 +38,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax, sampler in zip(shown, samplers, strict=True):
         ends, shares = window_shares(results, sampler, goal_space)
         _panel(ax, ends, shares)
-        ax.set_title(style.sampler_style(sampler, results.samplers).label)
+        ax.set_title(style.sampler_label(results, goal_space, sampler))
         ax.set_xlabel("training episodes")
     style.episode_axis(shown, ends[-1])
     for ax in axes[:, 0]:

@@ -158,6 +158,7 @@ def sampler_handles(results: Results, goal_space: str, lines: bool = True) -> li
     """Legend entries of a goal space's samplers: line with marker, or marker alone."""
     samplers = results.samplers_in(goal_space)
     styles = [sampler_style(sampler, results.samplers) for sampler in samplers]
+    labels = [sampler_label(results, goal_space, sampler) for sampler in samplers]
     return [
         Line2D(
             [],
@@ -167,10 +168,18 @@ def sampler_handles(results: Results, goal_space: str, lines: bool = True) -> li
             marker=style.marker,
             markersize=4.5 if lines else 6,
             linewidth=1.8,
-            label=style.label,
+            label=label,
         )
-        for style in styles
+        for style, label in zip(styles, labels, strict=True)
     ]
+
+
+def sampler_label(results: Results, goal_space: str, sampler: str) -> str:
+    """Name of a sampler; with its number of seeds where samplers differ in that."""
+    label = sampler_style(sampler, results.samplers).label
+    if len(set(results.seed_counts(goal_space))) == 1:
+        return label
+    return f"{label}, n = {len(results.seeds_of(sampler, goal_space))}"
 
 
 def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) -> None:
@@ -204,6 +213,8 @@ def interval_text(results: Results, goal_space: str) -> str:
         f"n = {number_text(seeds)} seeds within each category, "
         f"{settings['bootstrap_repetitions']:,} resamples."
     )
+    if min(seeds) == 1:
+        return f"{text} None for a single seed."
     return f"{text} Crude: few seeds." if min(seeds) < SEEDS_FOR_BAND else text
 
 

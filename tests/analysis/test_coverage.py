@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 
 from analysis import comparison, coverage, figures, summaries, summary, tables
 from analysis.__main__ import main
@@ -163,6 +164,15 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
     assert improvement["probability"].between(0, 1).all()
 
 
+def test_improvement_counts_the_runs_of_the_smaller_side(folder):
+    declared = synthetic.experiment(samplers=("online", "magellan"), seeds=(0, 1, 2))
+    runs = [run for run in coverage.declared_runs(declared) if run != ("online", FULL, 2)]
+    folders = [coverage.run_folder(folder, run) for run in runs]
+    improvement = summaries.improvement(tables.combine(folders, declared, incomplete=folder))
+    assert set(improvement["runs"]) == {2}
+    assert improvement["low"].notna().all()
+
+
 # --- figures, summary, comparison -------------------------------------------------------------
 
 
@@ -175,8 +185,17 @@ def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial,
         figure = figures.draw(name, results, statistics, goal_space)
         words = " ".join(text.get_text() for text in figure.texts)
         assert ("n = 1 seed " if name == "calibration" else "n = 1 to 3 seeds ") in words, name
-        labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-        assert goal_space == FULL or "MAGELLAN" not in labels
+        figure.draw_without_rendering()
+        shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+        for text in shown:
+            box = text.get_window_extent()
+            assert box.x0 >= 0, text.get_text()
+            assert box.x1 <= figure.bbox.x1, text.get_text()
+        labels = {text.get_text() for text in shown}
+        if name != "calibration":
+            count = 2 if goal_space == FULL else 1
+            assert {f"Random, n = {count}", "EK-Online-ALP, n = 3"} <= labels
+        assert goal_space == FULL or "MAGELLAN" not in " ".join(labels)
     assert goal_space == FULL or len(names) == 5
 
 

@@ -162,7 +162,10 @@ def combine(
 
 def _missing_line(place: str, absent: list[Run], experiment: Mapping[str, Any]) -> str:
     declared = len(declared_runs(experiment))
-    return f"{place}: no run for {len(absent)} of {declared} declared: {run_names(absent)}"
+    return (
+        f"{place}: no run for {len(absent)} of {declared} that the experiment declares: "
+        f"{run_names(absent)}"
+    )
 
 
 def write(results: Results, folder: Path) -> None:

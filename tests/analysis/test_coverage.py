@@ -56,7 +56,7 @@ def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
     with pytest.raises(InputError) as error:
         tables.combine(there, EXPERIMENT)
     text = str(error.value)
-    assert text.startswith("combine: no run for 20 of 36 declared: ")
+    assert text.startswith("combine: no run for 20 of 36 that the experiment declares: ")
     names = [coverage.run_name(run) for run in coverage.declared_runs(EXPERIMENT)]
     absent = [name for name in names if name in map(coverage.run_name, MISSING)]
     assert [name in text for name in absent] == [True] * 5 + [False] * 15
@@ -105,7 +105,9 @@ def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
 def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
     results, _ = partial
     manifest = results.manifest | {"missing": results.manifest["missing"][1:]}
-    with pytest.raises(InputError, match=r"no run for 1 of 36 declared: .*'random'.*seed 1"):
+    with pytest.raises(
+        InputError, match=r"no run for 1 of 36 that the experiment declares: .*'random'.*seed 1"
+    ):
         tables.diagnose(tables.Results(results.tables, manifest))
     evaluation = results.tables["evaluation"]
     mine = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
@@ -358,7 +360,7 @@ def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tm
     call = ["combine", "--experiment", declared, "--output", str(tmp_path / "tables")]
     assert main([*call, *runs]) == 2
     assert not (tmp_path / "tables").exists()
-    assert "no run for 12 of 18 declared: " in capsys.readouterr().err
+    assert "no run for 12 of 18 that the experiment declares: " in capsys.readouterr().err
     assert main([*call, "--allow-incomplete", str(results), *runs]) == 0
     printed = capsys.readouterr().out
     assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in printed

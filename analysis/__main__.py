@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from analysis import tables
-from analysis.manifests import GridManifest
+from analysis import coverage, pages, runs, tables
+from analysis.manifests import GridManifest, read_combined_manifest
 from magellan.arguments import ArgumentParser, file_path
 from magellan.config import validated
 from magellan.errors import InputError
@@ -16,9 +16,12 @@ from magellan.parsing import parse_json
 def _combine(arguments: argparse.Namespace) -> None:
     experiment = parse_json(arguments.experiment, "--experiment:")
     validated(GridManifest, experiment, "--experiment: ")
-    results = tables.combine(arguments.runs, experiment)
+    results = tables.combine(arguments.runs, experiment, arguments.allow_incomplete)
     tables.write(results, arguments.output)
     print(f"{len(arguments.runs)} runs combined in {arguments.output}")
+    if results.manifest["missing"]:
+        print(f"{coverage.sentence(results.manifest)}; missing:")
+        print(coverage.describe_missing(results.manifest["missing"], arguments.allow_incomplete))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -57,9 +60,15 @@ def _summary(arguments: argparse.Namespace) -> None:
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    page = summary.to_html(results, statistics, goal_space)
-    arguments.html.parent.mkdir(parents=True, exist_ok=True)
-    arguments.html.write_text(page, encoding="utf-8")
+    pages.write(summary.to_html(results, statistics, goal_space), arguments.html)
+
+
+def _coverage(arguments: argparse.Namespace) -> None:
+    pages.write(coverage.to_html(read_combined_manifest(arguments.tables)), arguments.page)
+
+
+def _runs(arguments: argparse.Namespace) -> None:
+    pages.write(runs.to_html(read_combined_manifest(arguments.tables)), arguments.page)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -83,6 +92,12 @@ def _parser() -> ArgumentParser:
     combine.add_argument("--experiment", required=True, help="configuration of the grid, as JSON")
     combine.add_argument(
         "--output", required=True, type=file_path, help="folder of the combined tables"
+    )
+    combine.add_argument(
+        "--allow-incomplete",
+        type=file_path,
+        metavar="RESULTS",
+        help="runs may be missing; the results folder (with runs/, logs/) that says why",
     )
     combine.set_defaults(run=_combine)
 
@@ -109,6 +124,15 @@ def _parser() -> ArgumentParser:
     summary.add_argument("--html", type=file_path, help="write a page for one goal space instead")
     summary.add_argument("--goal-space", help="of the page; the first one if not given")
     summary.set_defaults(run=_summary)
+
+    for name, function, text in (
+        ("coverage", _coverage, "write a page: which runs of the grid are there"),
+        ("runs", _runs, "write a page: time, memory and restarts of each run"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("tables", type=file_path, help="folder of combined tables")
+        command.add_argument("page", type=file_path, help="HTML file to write")
+        command.set_defaults(run=function)
 
     compare = commands.add_parser("compare", help="two experiments with the same runs, by seed")
     compare.add_argument("first", type=file_path, help="folder of combined tables")

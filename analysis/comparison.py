@@ -10,6 +10,7 @@ import itertools
 
 import numpy as np
 
+from analysis.coverage import run_name
 from analysis.statistics import Matrix
 from analysis.summaries import evaluated_categories, evaluation_points, score_matrices
 from analysis.tables import SPLITS, Results
@@ -44,14 +45,12 @@ def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
 
 def check_comparable(first: Results, second: Results) -> None:
     """InputError unless both have the same samplers, goal spaces, seeds and evaluations."""
-    pairs = {
-        "samplers": (first.samplers, second.samplers),
-        "goal_spaces": (first.goal_spaces, second.goal_spaces),
-        "seeds": (tuple(sorted(first.seeds)), tuple(sorted(second.seeds))),
-    }
-    for key, (mine, other) in pairs.items():
-        if mine != other:
-            raise InputError(f"compare: {key} are {list(mine)} and {list(other)}; must be the same")
+    for key in ("samplers", "goal_spaces", "seeds"):
+        mine, other = (list(results.experiment[key]) for results in (first, second))
+        if mine != other and not (key == "seeds" and set(mine) == set(other)):
+            raise InputError(f"compare: {key} are {mine} and {other}; must be the same")
+    for run in sorted(set(first.runs) ^ set(second.runs)):
+        raise InputError(f"compare: {run_name(run)} is there in one of the two only")
     for goal_space in first.goal_spaces:
         points = [evaluation_points(results, goal_space).tolist() for results in (first, second)]
         if points[0] != points[1]:
@@ -69,7 +68,7 @@ def check_comparable(first: Results, second: Results) -> None:
 def _by_seed(results: Results, sampler: str, goal_space: str, split: str) -> Matrix:
     """Mean success over training, (seeds in increasing order, categories)."""
     area = score_matrices(results, sampler, goal_space, split)["area"]
-    return area[np.argsort(results.seeds)]
+    return area[np.argsort(results.seeds_of(sampler, goal_space))]
 
 
 def to_markdown(first: Results, second: Results) -> str:
@@ -85,6 +84,8 @@ def to_markdown(first: Results, second: Results) -> str:
     names = [str(results.experiment["experiment"]) for results in (first, second)]
     parts = []
     for sampler, goal_space in itertools.product(first.samplers, first.goal_spaces):
+        if sampler not in first.samplers_in(goal_space):
+            continue
         lines = [
             f"**Mean success over training, sampler {sampler}, goal space {goal_space}: "
             f"{names[0]} and {names[1]}, paired by seed**",

@@ -46,13 +46,28 @@ class RunManifest(_Declared):
     episodes: Amount = None
     wall_seconds: Amount = None
     peak_memory_mb: Amount = None
+    saving_seconds: Amount = None
+    restarts: Amount = None
+    attempts: Amount = None
+    stop_reasons: list[StrictStr] | None = None
+
+
+class MissingRun(_Declared):
+    """A declared run that the combined tables lack."""
+
+    sampler: StrictStr
+    goal_space: StrictStr
+    seed: StrictInt
+    reason: StrictStr
+    log: StrictStr | None = None
 
 
 class CombinedManifest(_Declared):
-    """The manifest of combined tables."""
+    """The manifest of combined tables; `missing` is absent in those of version 0.1.0."""
 
     experiment: GridManifest
     runs: Annotated[list[RunManifest], Field(min_length=1)]
+    missing: list[MissingRun] = []
 
 
 def read_run_manifest(folder: Path) -> dict[str, Any]:

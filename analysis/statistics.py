@@ -71,13 +71,13 @@ def estimate(
         bootstrap: repetitions, level and seed.
 
     Returns:
-        An estimate of the function's shape. With one seed in each array the bounds are NaN: a
+        An estimate of the function's shape. With one seed in any array the bounds are NaN: a
         single run says nothing about the spread between runs.
     """
     arrays = scores if isinstance(scores, list) else [scores]
     for array in arrays:
         _check_scores(array)
-    if all(array.shape[0] == 1 for array in arrays):
+    if any(array.shape[0] == 1 for array in arrays):
         value = np.asarray(function(*arrays), dtype=np.float64)
         return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
     from rliable import library as rly

@@ -54,9 +54,10 @@ def success_curves(results: Results, sampler: str, goal_space: str, split: str) 
     cube = frame.set_index(["seed", "category", "episode"])["success"]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
-    index = pd.MultiIndex.from_product([results.seeds, categories, points])
+    seeds = results.seeds_of(sampler, goal_space)
+    index = pd.MultiIndex.from_product([seeds, categories, points])
     values = cube.reindex(index).to_numpy(dtype=np.float64)
-    return values.reshape(len(results.seeds), len(categories), len(points))
+    return values.reshape(len(seeds), len(categories), len(points))
 
 
 def score_matrices(
@@ -72,7 +73,9 @@ def score_matrices(
 
 
 def _grid(results: Results) -> Iterator[tuple[str, str, str]]:
-    return itertools.product(results.goal_spaces, SPLITS, results.samplers)
+    for goal_space in results.goal_spaces:
+        for split, sampler in itertools.product(SPLITS, results.samplers_in(goal_space)):
+            yield goal_space, split, sampler
 
 
 def _provenance(bootstrap: Bootstrap, runs: int, tasks: int) -> Row:
@@ -122,7 +125,7 @@ def scores(results: Results) -> pd.DataFrame:
         matrices = score_matrices(results, sampler, goal_space, split)
         categories = evaluated_categories(results, goal_space, split)
         for (column, category), (row, seed) in itertools.product(
-            enumerate(categories), enumerate(results.seeds)
+            enumerate(categories), enumerate(results.seeds_of(sampler, goal_space))
         ):
             rows.append(
                 {
@@ -179,11 +182,15 @@ IMPROVEMENT_COLUMNS = (
 
 
 def improvement(results: Results) -> pd.DataFrame:
-    """Probability that a run of MAGELLAN beats one of each baseline; empty without MAGELLAN."""
+    """Probability that a run of MAGELLAN beats one of each baseline; empty without MAGELLAN.
+
+    `runs` is the smaller of the two numbers of seeds; with a single seed there is no interval.
+    """
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
     for goal_space, split, baseline in _grid(results):
-        if REFERENCE_SAMPLER not in results.samplers or baseline == REFERENCE_SAMPLER:
+        samplers = results.samplers_in(goal_space)
+        if REFERENCE_SAMPLER not in samplers or baseline == REFERENCE_SAMPLER:
             continue
         ours = score_matrices(results, REFERENCE_SAMPLER, goal_space, split)
         theirs = score_matrices(results, baseline, goal_space, split)
@@ -201,7 +208,7 @@ def improvement(results: Results) -> pd.DataFrame:
                     "probability": found.value[0],
                     "low": found.low[0],
                     "high": found.high[0],
-                    **_provenance(bootstrap, *ours[score].shape),
+                    **_provenance(bootstrap, *min(ours[score].shape, theirs[score].shape)),
                 }
             )
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))

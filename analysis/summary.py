@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
+from analysis import pages
+from analysis.coverage import number_text, run_names, run_of, sentence
 from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS, sampler_style
 from analysis.summaries import SCORES
 from analysis.tables import SPLITS, Results
@@ -20,15 +21,21 @@ def success_table(
     split: str,
     score: str = "final",
 ) -> pd.DataFrame:
-    """One row per sampler, one column per category: `mean (lowest-highest)` over seeds."""
+    """One row per sampler, one column per category: `mean (lowest-highest)` over seeds.
+
+    Where samplers have different numbers of seeds a column `n` says how many.
+    """
     scores = statistics["scores"]
     scores = scores[(scores["goal_space"] == goal_space) & (scores["split"] == split)]
     present = set(scores["category"])
     categories = [category for category in CATEGORIES if category in present]
+    uneven = len(set(results.seed_counts(goal_space))) > 1
     rows = []
-    for sampler in results.samplers:
+    for sampler in results.samplers_in(goal_space):
         mine = scores[scores["sampler"] == sampler].groupby("category")[score]
         row = {"Sampler": sampler_style(sampler, results.samplers).label}
+        if uneven:
+            row["n"] = str(len(results.seeds_of(sampler, goal_space)))
         for category in categories:
             values = mine.get_group(category)
             row[CATEGORY_LABELS[category]] = _cell(values)
@@ -44,11 +51,17 @@ def _cell(values: pd.Series) -> str:
 
 def heading(results: Results, goal_space: str, split: str, score: str) -> str:
     """What a table shows, in one line."""
-    seeds = len(results.seeds)
+    seeds = results.seed_counts(goal_space)
     what = f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
-    if seeds == 1:
+    if max(seeds) == 1:
         return f"{what}: a single seed"
-    return f"{what}: mean over n = {seeds} seeds (lowest-highest seed)"
+    return f"{what}: mean over n = {number_text(seeds)} seeds (lowest-highest seed)"
+
+
+def note(results: Results) -> str:
+    """Which runs an incomplete grid lacks; empty for a complete one."""
+    missing = [run_of(entry) for entry in results.manifest.get("missing", ())]
+    return f"{sentence(results.manifest)}; missing: {run_names(missing)}." if missing else ""
 
 
 def cost_table(
@@ -58,7 +71,7 @@ def cost_table(
     cost = statistics["cost"]
     cost = cost[cost["goal_space"] == goal_space]
     rows = []
-    for sampler in results.samplers:
+    for sampler in results.samplers_in(goal_space):
         mine = cost[cost["sampler"] == sampler]
         rows.append(
             {
@@ -90,7 +103,7 @@ def _tables(
 
 def to_markdown(results: Results, statistics: Mapping[str, pd.DataFrame]) -> str:
     """All tables in Markdown."""
-    parts = []
+    parts = [f"**{note(results)}**"] if note(results) else []
     for goal_space in results.goal_spaces:
         for title, table in _tables(results, statistics, goal_space):
             lines = [f"**{title}**", "", "| " + " | ".join(table.columns) + " |"]
@@ -100,28 +113,10 @@ def to_markdown(results: Results, statistics: Mapping[str, pd.DataFrame]) -> str
     return "\n\n".join(parts) + "\n"
 
 
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Success in numbers</title>
-<style>
-body {{ font-family: sans-serif; margin: 1.5em; color: #222; background: #fff; }}
-table {{ border-collapse: collapse; margin: 0.6em 0 1.8em; }}
-th, td {{ padding: 0.35em 0.9em; border-bottom: 1px solid #ddd; text-align: left; }}
-caption {{ text-align: left; font-weight: bold; padding-bottom: 0.4em; }}
-</style></head><body>
-{body}
-</body></html>
-"""
-
-
 def to_html(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> str:
     """The tables of one goal space as a page of its own, for the report."""
-    parts = []
-    for title, table in _tables(results, statistics, goal_space):
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in table.columns)
-        body = "\n".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in table.to_numpy()
-        )
-        caption = f"<caption>{html.escape(title)}</caption>"
-        parts.append(f"<table>{caption}\n<tr>{head}</tr>\n{body}\n</table>")
-    return PAGE.format(body="\n".join(parts))
+    tables = [
+        pages.Table(title, tuple(table.columns), tuple(map(tuple, table.to_numpy())))
+        for title, table in _tables(results, statistics, goal_space)
+    ]
+    return pages.page("Success in numbers", tables, note=note(results))

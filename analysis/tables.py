@@ -2,13 +2,13 @@
 
 A run leaves four CSV tables and a manifest. `combine` stacks the runs of an experiment, `diagnose`
 refuses what cannot be compared (a missing seed, another evaluation point, another configuration)
-before any statistic is computed.
+before any statistic is computed. Runs may be missing only if the manifest lists them as missing.
 """
 
 from __future__ import annotations
 
+import functools
 import io
-import itertools
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.coverage import (
+    Run,
+    declared_runs,
+    missing_run,
+    run_name,
+    run_names,
+    run_of,
+    seeds_by_sampler,
+)
 from analysis.manifests import MANIFEST, read_combined_manifest, read_run_manifest
 from magellan.errors import InputError, shown
 from magellan.littlezoo.goals import CATEGORIES
@@ -62,7 +71,8 @@ class Results:
 
     Attributes:
         tables: one frame for each name in `TABLES`, with leading columns sampler, goal_space, seed.
-        manifest: `experiment` (the configuration asked for) and `runs` (one manifest each).
+        manifest: `experiment` (the configuration asked for), `runs` (one manifest each) and
+            `missing` (declared runs that are not there, each with its reason).
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -75,18 +85,36 @@ class Results:
 
     @property
     def samplers(self) -> tuple[str, ...]:
-        """Samplers in the order of the configuration."""
+        """Declared samplers, in the order of the configuration."""
         return tuple(self.experiment["samplers"])
 
     @property
     def goal_spaces(self) -> tuple[str, ...]:
-        """Goal spaces in the order of the configuration."""
-        return tuple(self.experiment["goal_spaces"])
+        """Goal spaces that have a run, in the order of the configuration."""
+        return tuple(name for name in self.experiment["goal_spaces"] if name in self._seeds)
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Root seeds in the order of the configuration."""
-        return tuple(self.experiment["seeds"])
+    def runs(self) -> list[Run]:
+        """The runs that are there: sampler, goal space and seed of each."""
+        return [run_of(manifest) for manifest in self.manifest["runs"]]
+
+    def samplers_in(self, goal_space: str) -> tuple[str, ...]:
+        """Samplers that have a run in a goal space, in the order of the configuration."""
+        return tuple(name for name in self.samplers if name in self._seeds[goal_space])
+
+    def seeds_of(self, sampler: str, goal_space: str) -> tuple[int, ...]:
+        """Seeds of a sampler's runs in a goal space, in the order of the configuration."""
+        there = self._seeds[goal_space][sampler]
+        return tuple(seed for seed in self.experiment["seeds"] if seed in there)
+
+    def seed_counts(self, goal_space: str) -> tuple[int, ...]:
+        """Number of seeds of each sampler in a goal space, in the order of `samplers_in`."""
+        samplers = self.samplers_in(goal_space)
+        return tuple(len(self.seeds_of(sampler, goal_space)) for sampler in samplers)
+
+    @functools.cached_property
+    def _seeds(self) -> dict[str, dict[str, list[int]]]:
+        return seeds_by_sampler(self.runs)
 
     def table(self, name: str, **where: str | int) -> pd.DataFrame:
         """Rows of one table with the given values, for instance `sampler="random"`."""
@@ -96,22 +124,48 @@ class Results:
         return frame
 
 
-def combine(run_folders: Iterable[Path], experiment: Mapping[str, Any]) -> Results:
+# How an experiment is run and where it lies; no part of what its tables are.
+NOT_KEPT = ("results", "allow_incomplete")
+
+
+def combine(
+    run_folders: Iterable[Path], experiment: Mapping[str, Any], incomplete: Path | None = None
+) -> Results:
     """Stack the tables of finished runs, ordered by sampler, goal space and seed.
 
+    Args:
+        run_folders: one per run.
+        experiment: the grid asked for.
+        incomplete: if given, runs of the grid may be missing; the results folder (with `runs` and
+            `logs`) where the reasons are looked up.
+
     Raises:
-        InputError: a file is missing or malformed, or `diagnose` finds the runs not comparable.
+        InputError: a file is missing or malformed, runs are missing, or `diagnose` finds the runs
+            not comparable.
     """
     folders = list(run_folders)
     if not folders:
         raise InputError("combine: no run folder was given")
     manifests = [read_run_manifest(folder) for folder in folders]
     tables = {name: _stack(name, folders, manifests, experiment) for name in TABLES}
-    kept = {key: value for key, value in experiment.items() if key != "results"}
+    kept = {key: value for key, value in experiment.items() if key not in NOT_KEPT}
     order = sorted(manifests, key=lambda run: _run_order(run, experiment))
-    results = Results(tables, {"experiment": kept, "runs": order})
+    there = {run_of(manifest) for manifest in manifests}
+    absent = [run for run in declared_runs(experiment) if run not in there]
+    if absent and incomplete is None:
+        raise InputError(f"{_missing_line('combine', absent, experiment)}")
+    missing = [missing_run(incomplete, run) for run in absent] if incomplete else []
+    results = Results(tables, {"experiment": kept, "runs": order, "missing": missing})
     diagnose(results)
     return results
+
+
+def _missing_line(place: str, absent: list[Run], experiment: Mapping[str, Any]) -> str:
+    declared = len(declared_runs(experiment))
+    return (
+        f"{place}: no run for {len(absent)} of {declared} that the experiment declares: "
+        f"{run_names(absent)}"
+    )
 
 
 def write(results: Results, folder: Path) -> None:
@@ -260,8 +314,9 @@ def diagnose(results: Results) -> None:
 
     Raises:
         InputError: one line naming the sampler, goal space and seed, when a declared run is missing
-            or another is there, when evaluation points, categories or numbers of evaluated goals
-            differ within a goal space, or when two runs have different configurations.
+            without being listed as missing or another is there, when evaluation points, categories
+            or numbers of evaluated goals differ within a goal space, or when two runs have
+            different configurations.
     """
     _check_grid(results)
     _check_same_configuration(results.manifest["runs"])
@@ -271,13 +326,9 @@ def diagnose(results: Results) -> None:
         _check_same_rows(results, "evaluation", goal_space, ("episode", "split", "category", "n"))
         _check_same_rows(results, "practice", goal_space, ("episode", "category"))
         _check_evaluated_categories(results, goal_space)
-        for sampler in results.samplers:
+        for sampler in results.samplers_in(goal_space):
             columns = ("episode", "split", "category", "n")
             _check_same_rows(results, "competence", goal_space, columns, sampler)
-
-
-def _name(run: tuple) -> str:
-    return f"sampler {run[0]!r}, goal space {run[1]!r}, seed {run[2]}"
 
 
 def _runs_in(frame: pd.DataFrame) -> set[tuple]:
@@ -285,26 +336,33 @@ def _runs_in(frame: pd.DataFrame) -> set[tuple]:
 
 
 def _check_grid(results: Results) -> None:
-    declared = list(itertools.product(results.samplers, results.goal_spaces, results.seeds))
-    manifests = [tuple(run[column] for column in RUN_COLUMNS) for run in results.manifest["runs"]]
+    grid, listed = declared_runs(results.experiment), results.runs
+    missing = [run_of(entry) for entry in results.manifest.get("missing", ())]
+    for run in missing:
+        if run not in grid or run in listed or missing.count(run) > 1:
+            raise InputError(f"manifest.json: {run_name(run)} cannot be listed as missing")
+    declared = [run for run in grid if run not in missing]
+    absent = [run for run in declared if run not in listed]
+    if absent:
+        raise InputError(_missing_line("manifest.json", absent, results.experiment))
     places = {
-        "manifest.json": set(manifests),
+        "manifest.json": set(listed),
         "evaluation.csv": _runs_in(results.tables["evaluation"]),
         "practice.csv": _runs_in(results.tables["practice"]),
     }
     for place, found in places.items():
         for run in declared:
             if run not in found:
-                raise InputError(f"{place}: no run for {_name(run)}, which the experiment declares")
+                raise InputError(f"{place}: no rows for {run_name(run)}, which the manifest lists")
         for run in sorted(found, key=str):
             if run not in declared:
-                raise InputError(f"{place}: undeclared run for {_name(run)}")
+                raise InputError(f"{place}: undeclared run for {run_name(run)}")
     for table in ("competence", "training"):
         for run in sorted(_runs_in(results.tables[table]) - set(declared), key=str):
-            raise InputError(f"{table}.csv: undeclared run for {_name(run)}")
+            raise InputError(f"{table}.csv: undeclared run for {run_name(run)}")
     for run in declared:
-        if manifests.count(run) > 1:
-            raise InputError(f"manifest.json: two runs for {_name(run)}")
+        if listed.count(run) > 1:
+            raise InputError(f"manifest.json: two runs for {run_name(run)}")
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -327,7 +385,7 @@ def _check_same_configuration(runs: list[Mapping[str, Any]]) -> None:
             value, wanted = config.get(key), expected.get(key)
             if key in RUN_COLUMNS or value == wanted:
                 continue
-            name = _name(tuple(run[column] for column in RUN_COLUMNS))
+            name = run_name(run_of(run))
             raise InputError(f"manifest.json: {key} is {value!r} for {name}, {wanted!r} elsewhere")
 
 
@@ -337,8 +395,7 @@ def _check_rows_unique(frame: pd.DataFrame, name: str, spec: TableSpec) -> None:
     if len(twice):
         row = twice.iloc[0]
         at = ", ".join(f"{key} {row[key]}" for key in spec.keys)
-        run = tuple(row[column] for column in RUN_COLUMNS)
-        raise InputError(f"{name}.csv: two rows at {at} for {_name(run)}")
+        raise InputError(f"{name}.csv: two rows at {at} for {run_name(run_of(row))}")
 
 
 def _check_same_rows(
@@ -350,9 +407,10 @@ def _check_same_rows(
 ) -> None:
     """All runs of a goal space (of one sampler, if given) have the same values in `columns`."""
     expected: set[tuple] | None = None
-    samplers = (sampler,) if sampler else results.samplers
     frame = results.table(name, goal_space=goal_space)
-    for run in itertools.product(samplers, (goal_space,), results.seeds):
+    for run in results.runs:
+        if run[1] != goal_space or sampler not in (None, run[0]):
+            continue
         mine = frame[(frame["sampler"] == run[0]) & (frame["seed"] == run[2])]
         rows = set(mine[list(columns)].itertuples(index=False, name=None))
         if expected is None:
@@ -362,7 +420,7 @@ def _check_same_rows(
             at = ", ".join(f"{key} {value}" for key, value in zip(columns, odd, strict=True))
             has, lacks = (run, first) if odd in rows else (first, run)
             raise InputError(
-                f"{name}.csv: {at} is there for {_name(has)} but not for {_name(lacks)}"
+                f"{name}.csv: {at} is there for {run_name(has)} but not for {run_name(lacks)}"
             )
 
 

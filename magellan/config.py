@@ -280,6 +280,10 @@ class ExperimentConfig(Section):
     overrides: dict[str, Any] = Field(
         {}, description="Keys of the run configuration that differ from the preset, by section."
     )
+    allow_incomplete: bool = Field(
+        False,
+        description="Report on the runs that are complete, and start none.",
+    )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 
     @field_validator("goal_spaces")

@@ -77,7 +77,7 @@ def draw(
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"goal space: {goal_space!r} is not in the tables; there are: {allowed}")
-    if name not in applicable(results.samplers):
+    if name not in applicable(results.samplers_in(goal_space)):
         needed = ", ".join((*FIGURES[name].needs, f"{FIGURES[name].least_samplers} or more in all"))
         raise InputError(f"figure: {name} needs the samplers {needed}")
     # Late, so that the workflow can read the list of figures without loading matplotlib.

@@ -23,8 +23,9 @@ TITLES = {
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Columns are aggregates, rows are score and split; a mark with its interval per sampler."""
+    samplers = results.samplers_in(goal_space)
     panels = list(itertools.product(SCORES, SPLITS))
-    height = 1.4 + len(panels) * (0.45 + 0.24 * len(results.samplers))
+    height = 1.4 + len(panels) * (0.45 + 0.24 * len(samplers))
     subtitle = f"{style.describe(results, goal_space)}; over seeds and feasible categories together"
     figure, axes = style.page(
         len(panels),
@@ -44,7 +45,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
                 & (frame["split"] == split)
                 & (frame["statistic"] == statistic)
             ]
-            _panel(axes[row, column], results, chosen.set_index("sampler"))
+            _panel(axes[row, column], results, samplers, chosen.set_index("sampler"))
         label = f"{style.SCORE_LABELS[score]}\n{style.SPLIT_LABELS[split].lower()}"
         axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
     for column, title in enumerate(TITLES.values()):
@@ -53,15 +54,15 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax in axes.flat:
         ax.set_xlim(-0.02, 1.02)
         ax.set_xticks(np.linspace(0.0, 1.0, 6))
-    axes[0, 0].set_ylim(len(results.samplers) - 0.5, -0.5)
+    axes[0, 0].set_ylim(len(samplers) - 0.5, -0.5)
     axes[0, 0].set_yticks([])
-    style.legend(figure, style.sampler_handles(results.samplers, lines=False))
-    style.footnote(figure, style.interval_text(results))
+    style.legend(figure, style.sampler_handles(results, goal_space, lines=False))
+    style.footnote(figure, style.interval_text(results, goal_space))
     return figure
 
 
-def _panel(ax: Axes, results: Results, estimates: pd.DataFrame) -> None:
-    for place, sampler in enumerate(results.samplers):
+def _panel(ax: Axes, results: Results, samplers: tuple[str, ...], estimates: pd.DataFrame) -> None:
+    for place, sampler in enumerate(samplers):
         look = style.sampler_style(sampler, results.samplers)
         found = estimates.loc[sampler]
         style.interval_bar(ax, found["low"], found["high"], place, look.color)

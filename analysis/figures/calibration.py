@@ -24,7 +24,10 @@ DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Columns are categories; rows: training goals, unseen goals, learning progress."""
     marks = "lines: mean over seeds, thin: the prediction of each seed"
-    subtitle = f"{style.describe(results, goal_space)}; {style.seed_lines(results, marks)}"
+    subtitle = (
+        f"{style.describe(results, goal_space, SAMPLER)}; "
+        f"{style.seed_lines(results, goal_space, marks, SAMPLER)}"
+    )
     figure, axes = style.page(
         3,
         len(CATEGORIES),

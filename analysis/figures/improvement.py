@@ -20,7 +20,7 @@ OFFSETS = {"final": -0.14, "area": 0.14}
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """One panel per split; a row per baseline, a mark with its interval per score."""
-    baselines = [sampler for sampler in results.samplers if sampler != REFERENCE_SAMPLER]
+    baselines = [name for name in results.samplers_in(goal_space) if name != REFERENCE_SAMPLER]
     subtitle = f"{style.describe(results, goal_space)}; averaged over feasible categories"
     figure, axes = style.page(
         1,
@@ -38,7 +38,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         ax.set_title(style.SPLIT_LABELS[split])
         ax.set_xlabel("P(MAGELLAN > baseline)")
     axes[0, 0].set_ylim(len(baselines) - 0.5, -0.5)
-    labels = [style.sampler_style(name, results.samplers).label for name in baselines]
+    labels = [style.sampler_label(results, goal_space, name) for name in baselines]
     axes[0, 0].set_yticks(np.arange(len(baselines)), labels, size=9)
     style.legend(
         figure,
@@ -54,7 +54,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
             for score in SCORES
         ],
     )
-    style.footnote(figure, f"Ties count one half. {style.interval_text(results)}")
+    style.footnote(figure, f"Ties count one half. {style.interval_text(results, goal_space)}")
     return figure
 
 

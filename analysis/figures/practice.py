@@ -19,8 +19,9 @@ PER_ROW = 4
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """One panel per sampler: stacked shares of the five categories in each window."""
-    columns = min(PER_ROW, len(results.samplers))
-    rows = -(-len(results.samplers) // columns)
+    samplers = results.samplers_in(goal_space)
+    columns = min(PER_ROW, len(samplers))
+    rows = -(-len(samplers) // columns)
     subtitle = f"{style.describe(results, goal_space)}; share of episodes, all seeds together"
     figure, axes = style.page(
         rows,
@@ -31,13 +32,13 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         sharex=True,
         sharey=True,
     )
-    for ax in axes.flat[len(results.samplers) :]:
+    for ax in axes.flat[len(samplers) :]:
         ax.set_visible(False)
-    shown = axes.flat[: len(results.samplers)]
-    for ax, sampler in zip(shown, results.samplers, strict=True):
+    shown = axes.flat[: len(samplers)]
+    for ax, sampler in zip(shown, samplers, strict=True):
         ends, shares = window_shares(results, sampler, goal_space)
         _panel(ax, ends, shares)
-        ax.set_title(style.sampler_style(sampler, results.samplers).label)
+        ax.set_title(style.sampler_label(results, goal_space, sampler))
         ax.set_xlabel("training episodes")
     style.episode_axis(shown, ends[-1])
     for ax in axes[:, 0]:

@@ -15,7 +15,7 @@ from analysis.tables import SPLITS, Results
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Columns are splits, rows are scores, one line with its band per sampler."""
-    band = "; band: interval" if len(results.seeds) > 1 else ""
+    band = "; band: interval" if max(results.seed_counts(goal_space)) > 1 else ""
     subtitle = f"{style.describe(results, goal_space)}; higher is better{band}"
     figure, axes = style.page(
         len(SCORES),
@@ -31,7 +31,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for row, score in enumerate(SCORES):
         for column, split in enumerate(SPLITS):
             chosen = frame[(frame["split"] == split) & (frame["score"] == score)]
-            _panel(axes[row, column], results, chosen)
+            _panel(axes[row, column], results, goal_space, chosen)
             axes[row, column].set_xlabel(f"{style.SCORE_LABELS[score].lower()} above")
             axes[row, column].xaxis.set_tick_params(labelbottom=True)
         axes[row, 0].set_ylabel("fraction of seeds x categories")
@@ -40,13 +40,13 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     style.fraction_axis(axes.flat)
     for ax in axes.flat:
         ax.set_xlim(0, 1)
-    style.legend(figure, style.sampler_handles(results.samplers))
-    style.footnote(figure, style.interval_text(results))
+    style.legend(figure, style.sampler_handles(results, goal_space))
+    style.footnote(figure, style.interval_text(results, goal_space))
     return figure
 
 
-def _panel(ax: Axes, results: Results, frame: pd.DataFrame) -> None:
-    for sampler in results.samplers:
+def _panel(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
+    for sampler in results.samplers_in(goal_space):
         look = style.sampler_style(sampler, results.samplers)
         line = frame[frame["sampler"] == sampler].sort_values("threshold")
         low, high = line["low"], line["high"]

@@ -21,19 +21,19 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     frame = statistics["sample_efficiency"]
     frame = frame[frame["goal_space"] == goal_space]
     for ax, split in zip(axes[0], SPLITS, strict=True):
-        _panel(ax, results, frame[frame["split"] == split])
+        _panel(ax, results, goal_space, frame[frame["split"] == split])
         ax.set_title(style.SPLIT_LABELS[split])
         ax.set_xlabel("training episodes")
     axes[0, 0].set_ylabel("IQM of success rate")
     style.episode_axis(axes.flat, frame["episode"].max())
     style.fraction_axis(axes.flat)
-    style.legend(figure, style.sampler_handles(results.samplers))
-    style.footnote(figure, f"{style.interval_text(results)} No smoothing.")
+    style.legend(figure, style.sampler_handles(results, goal_space))
+    style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure
 
 
-def _panel(ax: Axes, results: Results, frame: pd.DataFrame) -> None:
-    for sampler in results.samplers:
+def _panel(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
+    for sampler in results.samplers_in(goal_space):
         look = style.sampler_style(sampler, results.samplers)
         line = frame[frame["sampler"] == sampler].sort_values("episode")
         ax.fill_between(

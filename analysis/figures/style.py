@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from analysis.coverage import number_text
 from analysis.tables import Results
 
 AxesGrid = NDArray[Any]
@@ -153,10 +154,11 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     )
 
 
-def sampler_handles(samplers: Iterable[str], lines: bool = True) -> list[Artist]:
-    """Legend entries of samplers: line with marker, or marker alone."""
-    samplers = list(samplers)
-    styles = [sampler_style(sampler, samplers) for sampler in samplers]
+def sampler_handles(results: Results, goal_space: str, lines: bool = True) -> list[Artist]:
+    """Legend entries of a goal space's samplers: line with marker, or marker alone."""
+    samplers = results.samplers_in(goal_space)
+    styles = [sampler_style(sampler, results.samplers) for sampler in samplers]
+    labels = [sampler_label(results, goal_space, sampler) for sampler in samplers]
     return [
         Line2D(
             [],
@@ -166,10 +168,18 @@ def sampler_handles(samplers: Iterable[str], lines: bool = True) -> list[Artist]
             marker=style.marker,
             markersize=4.5 if lines else 6,
             linewidth=1.8,
-            label=style.label,
+            label=label,
         )
-        for style in styles
+        for style, label in zip(styles, labels, strict=True)
     ]
+
+
+def sampler_label(results: Results, goal_space: str, sampler: str) -> str:
+    """Name of a sampler; with its number of seeds where samplers differ in that."""
+    label = sampler_style(sampler, results.samplers).label
+    if len(set(results.seed_counts(goal_space))) == 1:
+        return label
+    return f"{label}, n = {len(results.seeds_of(sampler, goal_space))}"
 
 
 def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) -> None:
@@ -179,28 +189,39 @@ def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) ->
     ax.plot([low, high], [place, place], color=color, lw=1.6, solid_capstyle="butt", **ends)
 
 
-def describe(results: Results, goal_space: str) -> str:
-    """Beginning of every subtitle: goal space and number of seeds."""
-    seeds = len(results.seeds)
-    return f"Goal space {goal_space}, n = {seeds} seed{'s' if seeds != 1 else ''} per sampler"
+def _seed_counts(results: Results, goal_space: str, sampler: str | None) -> tuple[int, ...]:
+    if sampler is None:
+        return results.seed_counts(goal_space)
+    return (len(results.seeds_of(sampler, goal_space)),)
 
 
-def interval_text(results: Results) -> str:
+def describe(results: Results, goal_space: str, sampler: str | None = None) -> str:
+    """Beginning of every subtitle: goal space and number of seeds, of one sampler if given."""
+    seeds = _seed_counts(results, goal_space, sampler)
+    plural = "s" if max(seeds) != 1 else ""
+    return f"Goal space {goal_space}, n = {number_text(seeds)} seed{plural} per sampler"
+
+
+def interval_text(results: Results, goal_space: str) -> str:
     """The interval method in words, for footnotes."""
     settings = results.experiment["analysis"]
-    if len(results.seeds) == 1:
+    seeds = results.seed_counts(goal_space)
+    if max(seeds) == 1:
         return "No intervals: a single seed says nothing about the spread between runs."
     text = (
         f"Intervals: {settings['confidence']:.0%} percentile, stratified bootstrap over "
-        f"n = {len(results.seeds)} seeds within each category, "
+        f"n = {number_text(seeds)} seeds within each category, "
         f"{settings['bootstrap_repetitions']:,} resamples."
     )
-    return f"{text} Crude: few seeds." if len(results.seeds) < SEEDS_FOR_BAND else text
+    if min(seeds) == 1:
+        return f"{text} None for a single seed."
+    return f"{text} Crude: few seeds." if min(seeds) < SEEDS_FOR_BAND else text
 
 
-def seed_lines(results: Results, several: str) -> str:
+def seed_lines(results: Results, goal_space: str, several: str, sampler: str | None = None) -> str:
     """What the lines of a panel are: `several`, or the only seed."""
-    return several if len(results.seeds) > 1 else "line: the only seed"
+    seeds = _seed_counts(results, goal_space, sampler)
+    return several if max(seeds) > 1 else "line: the only seed"
 
 
 def episode_axis(axes: Iterable[Axes], last: float) -> None:

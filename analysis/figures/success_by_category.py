@@ -14,9 +14,11 @@ from analysis.tables import FEASIBLE, SPLITS, Results
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Rows are splits, columns are categories, one line per sampler."""
-    band = len(results.seeds) >= style.SEEDS_FOR_BAND
+    band = min(results.seed_counts(goal_space)) >= style.SEEDS_FOR_BAND
     marks = "line: mean over seeds, " + ("band: interval of it" if band else "thin: each seed")
-    subtitle = f"{style.describe(results, goal_space)}; {style.seed_lines(results, marks)}"
+    subtitle = (
+        f"{style.describe(results, goal_space)}; {style.seed_lines(results, goal_space, marks)}"
+    )
     figure, axes = style.page(
         len(SPLITS),
         len(FEASIBLE),
@@ -37,7 +39,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[-1, column].set_xlabel("training episodes")
     style.episode_axis(axes.flat, success["episode"].max())
     style.fraction_axis(axes.flat)
-    style.legend(figure, style.sampler_handles(results.samplers))
+    style.legend(figure, style.sampler_handles(results, goal_space))
     style.footnote(figure, _footnote(results, goal_space, band))
     return figure
 
@@ -47,13 +49,13 @@ def _panel(
 ) -> None:
     goal_space, split, category = cell
     chosen = success[(success["split"] == split) & (success["category"] == category)]
-    for sampler in results.samplers:
+    for sampler in results.samplers_in(goal_space):
         look = style.sampler_style(sampler, results.samplers)
         mean = chosen[chosen["sampler"] == sampler].sort_values("episode")
         if band:
             low, high = mean["low"], mean["high"]
             ax.fill_between(mean["episode"], low, high, color=look.color, alpha=0.18, lw=0)
-        elif len(results.seeds) > 1:
+        elif len(results.seeds_of(sampler, goal_space)) > 1:
             runs = results.table(
                 "evaluation",
                 sampler=sampler,
@@ -82,4 +84,4 @@ def _footnote(results: Results, goal_space: str, band: bool) -> str:
     goals = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}-{counts.max()}"
     noise = 0.5 / counts.min() ** 0.5
     text = f"Each point: {goals} evaluation episodes per seed (standard error up to {noise:.2f})."
-    return f"{text} {style.interval_text(results)}" if band else f"{text} No smoothing."
+    return f"{text} {style.interval_text(results, goal_space)}" if band else f"{text} No smoothing."

@@ -72,7 +72,7 @@ def test_each_figure_says_goal_space_and_number_of_seeds(experiments, name):
     for results, statistics, goal_space in experiments.values():
         figure = figures.draw(name, results, statistics, goal_space)
         words = " ".join(text.get_text() for text in figure.texts)
-        assert f"n = {len(results.seeds)} seed" in words
+        assert f"n = {len(results.experiment['seeds'])} seed" in words
         assert goal_space in words
 
 

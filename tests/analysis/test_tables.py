@@ -70,7 +70,7 @@ def test_written_tables_come_back_equal_and_do_not_name_their_place(results, fol
         pd.testing.assert_frame_equal(results.tables[name], again.tables[name])
     assert again.manifest == results.manifest
     assert "results" not in again.experiment
-    assert again.seeds == (0, 1)
+    assert again.experiment["seeds"] == [0, 1]
 
 
 def test_a_sampler_without_an_estimator_has_no_competence_rows(results):

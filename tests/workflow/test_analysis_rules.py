@@ -48,7 +48,15 @@ EDITS = {
     "analysis/figures/practice.py": {"draw_practice": 1},
     "analysis/figures/style.py": DRAWN,
     "analysis/statistics.py": {"statistics": 1, "numbers": 1, **DRAWN},
-    "analysis/tables.py": {"combine": 1, "statistics": 1, "numbers": 1, **DRAWN},
+    "analysis/tables.py": {
+        "combine": 1,
+        "statistics": 1,
+        "numbers": 1,
+        "coverage": 1,
+        "runs": 1,
+        **DRAWN,
+    },
+    "analysis/runs.py": {"runs": 1},
     "magellan/training/loop.py": {},
     "magellan/littlezoo/world.py": {},
 }

@@ -47,6 +47,8 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
         "combine": 1,
         "statistics": 1,
         "numbers": 1,
+        "coverage": 1,
+        "runs": 1,
         **DRAWN,
     }
 
@@ -86,14 +88,16 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     assert expected <= wanted
     figures = {Path(path).name for path in wanted - expected}
     assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
-        "numbers.html"
+        "numbers.html",
+        "coverage.html",
+        "runs.html",
     }
 
 
 def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
     for name in FIGURES:
         text = (ROOT / f"workflow/report/{name}.rst").read_text()
-        assert "n = {{ snakemake.params.facts" in text, name
+        assert "n = {{ seeds." in text, name
         assert "interval" in text, name
 
 

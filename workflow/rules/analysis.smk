@@ -27,7 +27,7 @@ rule numbers:
     input:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
-        code="analysis/summary.py",
+        code=["analysis/summary.py", "analysis/pages.py"],
     output:
         page=report(
             "{folder}/figures/{goal_space}/numbers.html",
@@ -49,6 +49,54 @@ rule numbers:
     shell:
         "python -m analysis summary --tables {params.tables:q} --statistics {params.statistics:q} "
         "--goal-space {wildcards.goal_space} --html {output.page:q} > {log:q} 2>&1"
+
+
+rule coverage:
+    input:
+        manifest="{folder}/tables/manifest.json",
+        code=["analysis/coverage.py", "analysis/pages.py"],
+    output:
+        page=report(
+            "{folder}/figures/coverage.html",
+            caption="../report/coverage.rst",
+            category="4. Runs",
+            labels={"Page": "Coverage of the grid"},
+        ),
+    log:
+        "{folder}/logs/figures/coverage.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tables=lambda wildcards: f"{wildcards.folder}/tables",
+    message:
+        "coverage of {wildcards.folder}"
+    shell:
+        "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
+
+
+rule runs:
+    input:
+        manifest="{folder}/tables/manifest.json",
+        code=["analysis/runs.py", "analysis/pages.py"],
+    output:
+        page=report(
+            "{folder}/figures/runs.html",
+            caption="../report/runs.rst",
+            category="4. Runs",
+            labels={"Page": "Time, memory, restarts"},
+        ),
+    log:
+        "{folder}/logs/figures/runs.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tables=lambda wildcards: f"{wildcards.folder}/tables",
+    message:
+        "runs of {wildcards.folder}"
+    shell:
+        "python -m analysis runs {params.tables:q} {output.page:q} > {log:q} 2>&1"
 
 
 for figure, spec in FIGURES.items():

@@ -8,6 +8,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from analysis.coverage import (
+    declared_runs,
+    describe_missing,
+    is_complete,
+    missing_run,
+    number_text,
+    run_folder,
+    run_of,
+    seeds_by_sampler,
+)
 from analysis.figures import FIGURES, applicable
 from analysis.manifests import read_combined_manifest
 from magellan.config import OPERATIONAL, config_hash, load_experiment, read_yaml, resolve_run
@@ -95,60 +105,142 @@ def statistics_in(folder):
     return [f"{folder}/statistics/{name}.csv" for name in STATISTICS]
 
 
-def figures_in(folder, samplers, goal_spaces):
-    """Every figure that makes sense for these samplers, and the page of numbers, per goal space."""
-    names = [f"{name}.{end}" for name in applicable(samplers) for end in ("png", "pdf")]
-    return [
+def figures_in(folder, runs):
+    """Every figure that makes sense for these runs, and the pages of numbers."""
+    pages = [f"{folder}/figures/{name}.html" for name in ("coverage", "runs")]
+    return pages + [
         f"{folder}/figures/{goal_space}/{name}"
-        for goal_space in goal_spaces
-        for name in (*names, "numbers.html")
+        for goal_space, samplers in seeds_by_sampler(runs).items()
+        for name in (
+            *(f"{figure}.{end}" for figure in applicable(samplers) for end in ("png", "pdf")),
+            "numbers.html",
+        )
     ]
 
 
-def reference_experiment():
-    """Configuration of the committed reference results, from their manifest."""
+def run_files(runs, names):
+    """These files of these runs of the experiment."""
+    return [(run_folder(Path(FOLDER), run) / name).as_posix() for run in runs for name in names]
+
+
+def runs_to_report():
+    """The whole grid; with `allow_incomplete` the runs of it that are complete."""
+    grid = declared_runs(config)
+    if not EXPERIMENT.allow_incomplete:
+        return grid
+    runs = [
+        run
+        for run in grid
+        if is_complete(run_folder(Path(FOLDER), run), RUN_FILES, config_hash(config_of(run)))
+    ]
+    if not runs:
+        stop(
+            f"allow_incomplete: none of {len(grid)} runs in {FOLDER} is complete; "
+            "allowed with at least one: first call without it, to start them"
+        )
+    return runs
+
+
+def runs_left_out():
+    """Declared runs that an incomplete report does without."""
+    reported = set(RUNS)
+    return [run for run in declared_runs(config) if run not in reported]
+
+
+def missing_text(runs):
+    """One line per missing run: which, why, and where its log is."""
+    folder = Path(FOLDER)
+    return describe_missing([missing_run(folder, run) for run in runs], folder)
+
+
+def announce_left_out():
+    """Say once which runs an incomplete report leaves out."""
+    if LEFT_OUT and workflow.is_main_process:
+        print(
+            f"allow_incomplete: the report is made of {len(RUNS)} complete runs, none is started; "
+            f"left out:\n{missing_text(LEFT_OUT)}",
+            file=sys.stderr,
+        )
+
+
+def announce_unfinished():
+    """After a failure: which runs this call wanted and did not get."""
+    jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
+    wanted = {(job.wildcards.sampler, job.wildcards.goal_space, job.wildcards.seed) for job in jobs}
+    unfinished = [run for run in RUNS if (run[0], run[1], str(run[2])) in wanted]
+    if unfinished and workflow.is_main_process:
+        print(
+            f"{len(unfinished)} of {len(RUNS)} runs are missing, so there is no report:\n"
+            f"{missing_text(unfinished)}\n"
+            "The same call tries them again; `--config allow_incomplete=true` reports on the rest.",
+            file=sys.stderr,
+        )
+
+
+def reference_manifest():
+    """Manifest of the tables of the committed reference results."""
     try:
-        return read_combined_manifest(Path(REFERENCE) / "tables")["experiment"]
+        return read_combined_manifest(Path(REFERENCE) / "tables")
     except InputError as error:
         stop(f"{error}; `snakemake adopt` makes the reference results")
 
 
 def reference_figures(wildcards):
     """Files of the target `figures`."""
-    experiment = reference_experiment()
-    drawn = figures_in(REFERENCE, experiment["samplers"], experiment["goal_spaces"])
-    return [*statistics_in(REFERENCE), *drawn]
+    runs = [run_of(manifest) for manifest in reference_manifest()["runs"]]
+    return [*statistics_in(REFERENCE), *figures_in(REFERENCE, runs)]
 
 
 def declared(folder):
     """Configuration behind a results folder: the present one, or that of the reference."""
-    return reference_experiment() if folder == REFERENCE else EXPERIMENT.model_dump(mode="json")
+    if folder == REFERENCE:
+        return reference_manifest()["experiment"]
+    return EXPERIMENT.model_dump(mode="json")
 
 
 def facts(wildcards):
-    """What the captions say about n and intervals."""
-    experiment = declared(wildcards.folder)
-    settings = experiment["analysis"]
+    """What the captions say about intervals."""
+    settings = declared(wildcards.folder)["analysis"]
     return {
-        "seeds": len(experiment["seeds"]),
         "confidence": f"{settings['confidence']:.0%}",
         "resamples": f"{settings['bootstrap_repetitions']:,}",
     }
 
 
-def run_config(wildcards):
-    """Resolved configuration of one run."""
-    named = {
-        "sampler": wildcards.sampler,
-        "goal_space": wildcards.goal_space,
-        "seed": int(wildcards.seed),
-    }
+def numbers_of_seeds(folder, planned):
+    """How much the tables of a results folder rest on, for the captions.
+
+    From the tables that are there, so that a report never claims more than it shows; from the
+    `planned` runs where there are none yet. Per goal space: n in words, the fewest seeds of a
+    sampler, and the seeds of each.
+    """
+    try:
+        manifest = read_combined_manifest(Path(folder) / "tables")
+        runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
+    except InputError:
+        runs, missing = planned, []
+    spaces = {}
+    for goal_space, samplers in seeds_by_sampler(runs).items():
+        counts = {sampler: len(seeds) for sampler, seeds in samplers.items()}
+        spaces[goal_space] = {
+            "n": number_text(counts.values()),
+            "fewest": min(counts.values()),
+            "most": max(counts.values()),
+            "samplers": counts,
+        }
+    return {"complete": len(runs), "declared": len(runs) + len(missing), "goal_spaces": spaces}
+
+
+def config_of(run):
+    """Resolved configuration of one run: sampler, goal space, seed."""
+    named = dict(zip(("sampler", "goal_space", "seed"), run, strict=True))
     return resolve_run(EXPERIMENT.preset, [EXPERIMENT.overrides, named])
 
 
 def fingerprint(wildcards):
     """Hash of a run's configuration: a parameter, so that a changed value makes the run anew."""
-    return config_hash(run_config(wildcards))
+    run = (wildcards.sampler, wildcards.goal_space, int(wildcards.seed))
+    return config_hash(config_of(run))
 
 
 def override_arguments(experiment, operational):

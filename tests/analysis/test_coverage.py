@@ -1,0 +1,371 @@
+"""Grids with holes: what is said about them, and that nothing else in the statistics moves."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.text import Text
+
+from analysis import comparison, coverage, figures, summaries, summary, tables
+from analysis.__main__ import main
+from magellan.errors import InputError
+from magellan.training.attempts import Attempts
+from tests.analysis import synthetic
+
+FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
+EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
+MISSING = [
+    ("random", FULL, 1),
+    ("magellan", FULL, 0),
+    ("magellan", FULL, 2),
+    *(("random", HALF, seed) for seed in (0, 1)),
+    *(("magellan", HALF, seed) for seed in (0, 1, 2)),
+    *((sampler, EMPTY, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1, 2)),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A results folder with every run of the goal spaces FULL and HALF."""
+    root = tmp_path_factory.mktemp("grid")
+    declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
+    synthetic.write_runs(root / "runs", declared, episodes=4_000)
+    return root
+
+
+@pytest.fixture(scope="module")
+def there(folder):
+    """Folders of the runs that are not missing."""
+    runs = [run for run in coverage.declared_runs(EXPERIMENT) if run not in MISSING]
+    return [coverage.run_folder(folder, run) for run in runs]
+
+
+@pytest.fixture(scope="module")
+def partial(there, tmp_path_factory):
+    """Tables with holes, written and read again, and their statistics."""
+    combined = tables.combine(there, EXPERIMENT, incomplete=tmp_path_factory.mktemp("nothing"))
+    place = tmp_path_factory.mktemp("tables")
+    tables.write(combined, place)
+    results = tables.load(place)
+    return results, summaries.compute(results)
+
+
+def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
+    with pytest.raises(InputError) as error:
+        tables.combine(there, EXPERIMENT)
+    text = str(error.value)
+    assert text.startswith("combine: no run for 20 of 36 that the experiment declares: ")
+    names = [coverage.run_name(run) for run in coverage.declared_runs(EXPERIMENT)]
+    absent = [name for name in names if name in map(coverage.run_name, MISSING)]
+    assert [name in text for name in absent] == [True] * 5 + [False] * 15
+    assert text.endswith("; and 15 more")
+    assert "\n" not in text
+
+
+def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
+    results, _ = partial
+    listed = [coverage.run_of(entry) for entry in results.manifest["missing"]]
+    assert sorted(listed) == sorted(MISSING)
+    assert set(results.runs).isdisjoint(listed)
+    assert {entry["reason"] for entry in results.manifest["missing"]} == {"not started"}
+    assert results.goal_spaces == (FULL, HALF)
+    assert results.samplers_in(HALF) == ("random", "online", "ek_online")
+    assert results.seeds_of("random", FULL) == (0, 2)
+    assert results.seed_counts(FULL) == (2, 3, 3, 1)
+
+
+def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(runs):
+    asked = synthetic.experiment() | {"allow_incomplete": True}
+    results = tables.combine(runs, asked, incomplete=runs[0])
+    assert results.manifest == tables.combine(runs, synthetic.experiment()).manifest
+    assert results.manifest["missing"] == []
+    assert "allow_incomplete" not in results.experiment
+
+
+SPOILED = {
+    "a run that is there": (("online", FULL, 1), "cannot be listed"),
+    "an undeclared run": (("online", FULL, 9), "cannot be listed"),
+    "twice": (MISSING[0], "cannot be listed"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
+    results, _ = partial
+    run, words = SPOILED[case]
+    entry = dict(zip(tables.RUN_COLUMNS, run, strict=True), reason="", log=None)
+    manifest = results.manifest | {"missing": [*results.manifest["missing"], entry]}
+    with pytest.raises(InputError, match=words) as error:
+        tables.diagnose(tables.Results(results.tables, manifest))
+    assert coverage.run_name(run) in str(error.value)
+
+
+def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
+    results, _ = partial
+    manifest = results.manifest | {"missing": results.manifest["missing"][1:]}
+    with pytest.raises(
+        InputError, match=r"no run for 1 of 36 that the experiment declares: .*'random'.*seed 1"
+    ):
+        tables.diagnose(tables.Results(results.tables, manifest))
+    evaluation = results.tables["evaluation"]
+    mine = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
+    torn = {**results.tables, "evaluation": evaluation[~mine]}
+    with pytest.raises(InputError, match=r"evaluation.csv: no rows for .*'online'.*seed 1"):
+        tables.diagnose(tables.Results(torn, results.manifest))
+
+
+# --- statistics ------------------------------------------------------------------------------
+
+
+def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
+    declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
+    whole_runs = [coverage.run_folder(folder, run) for run in coverage.declared_runs(declared)]
+    whole = summaries.compute(tables.combine(whole_runs, declared))
+    _, statistics = partial
+    for name, frame in statistics.items():
+        if name == "improvement":
+            continue
+        for sampler in ("online", "ek_online"):
+            ours, theirs = (
+                table[table["sampler"] == sampler].reset_index(drop=True)
+                for table in (frame, whole[name])
+            )
+            assert len(ours) or name == "calibration"
+            pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
+
+
+def test_the_others_rest_on_the_runs_that_are_there(partial):
+    results, statistics = partial
+    for name in ("success", "aggregates", "profiles", "sample_efficiency"):
+        runs = statistics[name].groupby(["goal_space", "sampler"])["runs"].agg(["min", "max"])
+        assert runs.loc[(FULL, "random")].tolist() == [2, 2]
+        assert runs.loc[(FULL, "magellan")].tolist() == [1, 1]
+        assert runs.loc[(HALF, "random")].tolist() == [1, 1]
+        assert (HALF, "magellan") not in runs.index
+    evaluation = results.table("evaluation", sampler="random", goal_space=FULL, split="unseen")
+    last = evaluation[evaluation["episode"] == 4_000]
+    rows = statistics["aggregates"].set_index(
+        ["goal_space", "split", "score", "sampler", "statistic"]
+    )
+    row = rows.loc[(FULL, "unseen", "final", "random", "mean")]
+    assert row["value"] == pytest.approx(last["success"].mean())
+    single = rows.loc[(FULL, "unseen", "final", "magellan", "mean")]
+    assert np.isnan(single["low"])
+    assert single["method"] == "none: a single seed"
+
+
+def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
+    improvement = partial[1]["improvement"]
+    assert set(improvement["goal_space"]) == {FULL}
+    assert set(improvement["baseline"]) == {"random", "online", "ek_online"}
+    assert improvement["low"].isna().all()
+    assert improvement["high"].isna().all()
+    assert set(improvement["runs"]) == {1}
+    assert improvement["probability"].between(0, 1).all()
+
+
+def test_improvement_counts_the_runs_of_the_smaller_side(folder):
+    declared = synthetic.experiment(samplers=("online", "magellan"), seeds=(0, 1, 2))
+    runs = [run for run in coverage.declared_runs(declared) if run != ("online", FULL, 2)]
+    folders = [coverage.run_folder(folder, run) for run in runs]
+    improvement = summaries.improvement(tables.combine(folders, declared, incomplete=folder))
+    assert set(improvement["runs"]) == {2}
+    assert improvement["low"].notna().all()
+
+
+# --- figures, summary, comparison -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goal_space", [FULL, HALF])
+def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial, goal_space):
+    results, statistics = partial
+    names = figures.applicable(results.samplers_in(goal_space))
+    assert ("calibration" in names) == (goal_space == FULL)
+    for name in names:
+        figure = figures.draw(name, results, statistics, goal_space)
+        words = " ".join(text.get_text() for text in figure.texts)
+        assert ("n = 1 seed " if name == "calibration" else "n = 1 to 3 seeds ") in words, name
+        figure.draw_without_rendering()
+        shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+        for text in shown:
+            box = text.get_window_extent()
+            assert box.x0 >= 0, text.get_text()
+            assert box.x1 <= figure.bbox.x1, text.get_text()
+        labels = {text.get_text() for text in shown}
+        if name != "calibration":
+            count = 2 if goal_space == FULL else 1
+            assert {f"Random, n = {count}", "EK-Online-ALP, n = 3"} <= labels
+        assert goal_space == FULL or "MAGELLAN" not in " ".join(labels)
+    assert goal_space == FULL or len(names) == 5
+
+
+def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refused(partial):
+    with pytest.raises(InputError, match="magellan"):
+        figures.draw("calibration", *partial, HALF)
+    with pytest.raises(InputError, match="25k"):
+        figures.draw("practice", *partial, EMPTY)
+
+
+def test_the_summary_says_what_is_missing_and_how_many_seeds_each_sampler_has(partial):
+    results, statistics = partial
+    text = summary.to_markdown(results, statistics)
+    note = text.splitlines()[0]
+    assert note.startswith("**Incomplete grid: 16 of 36 declared runs are complete; missing: ")
+    assert coverage.run_name(MISSING[0]) in note
+    assert "mean over n = 1 to 3 seeds" in text
+    assert EMPTY not in text.replace(note, "")
+    page = summary.to_html(results, statistics, FULL)
+    assert "Incomplete grid: 16 of 36" in page
+    table = summary.success_table(results, statistics, FULL, "train").set_index("Sampler")
+    assert table["n"].tolist() == ["2", "3", "3", "1"]
+    assert "(" not in table.loc["MAGELLAN", "Grasp"]
+
+
+def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, statistics):
+    text = summary.to_markdown(results, statistics)
+    assert text.startswith("**Success at the end")
+    assert "Incomplete" not in text
+    assert "n" not in summary.success_table(results, statistics, FULL, "train").columns
+    assert "<p>" not in summary.to_html(results, statistics, FULL)
+
+
+def test_grids_with_other_holes_are_not_compared(partial, folder, there):
+    results, _ = partial
+    assert "paired by seed" in comparison.to_markdown(results, results)
+    other = tables.combine(there[1:], EXPERIMENT, incomplete=folder)
+    with pytest.raises(InputError, match=r"'random'.*seed 0 is there in one of the two only"):
+        comparison.to_markdown(results, other)
+
+
+# --- coverage and reasons ---------------------------------------------------------------------
+
+
+def test_the_coverage_table_counts_and_names_seeds(partial):
+    table = coverage.table(partial[0].manifest)
+    assert table.columns == ("Sampler", FULL, HALF, EMPTY)
+    none = "0 of 3 (missing: 0, 1, 2)"
+    assert table.rows == (
+        ("random", "2 of 3 (missing: 1)", "1 of 3 (missing: 0, 1)", none),
+        ("online", "3 of 3", "3 of 3", none),
+        ("ek_online", "3 of 3", "3 of 3", none),
+        ("magellan", "1 of 3 (missing: 0, 2)", none, none),
+    )
+    assert table.caption == "Incomplete grid: 16 of 36 declared runs are complete"
+    assert len(coverage.missing_table(partial[0].manifest).rows) == 20
+
+
+def test_the_coverage_page_lists_missing_runs_only_where_there_are_some(partial, results):
+    assert "Missing runs" in coverage.to_html(partial[0].manifest)
+    page = coverage.to_html(results.manifest)
+    assert "All 8 declared runs are complete" in page
+    assert "Missing runs" not in page
+    old = {key: value for key, value in results.manifest.items() if key != "missing"}
+    assert coverage.to_html(old) == page
+
+
+RUN = ("online", FULL, 7)
+
+
+def attempt(*ends):
+    def write(folder, job_log):
+        for reason in ends:
+            attempts = Attempts(folder, "hash")
+            attempts.begin(None)
+            if reason is not None:
+                attempts.end(reason)
+        (folder / "run.log").write_text("what happened\n")
+
+    return write
+
+
+def job_log(text):
+    return lambda folder, log: log.write_text(text)
+
+
+def manifest(**changes):
+    def write(folder, log):
+        synthetic.write_run(folder, *RUN, episodes=1_000)
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return write
+
+
+REASONS = {
+    "never begun": (lambda folder, log: None, "not started", None),
+    "last attempt": (attempt("stopped: SIGTERM", "not finite: loss"), "not finite: loss", "run"),
+    "killed": (attempt("stopped: SIGTERM", None), coverage.NO_END, "run"),
+    "outputs deleted": (attempt("complete"), coverage.FILES_GONE, "run"),
+    "several lines": (attempt("failed: X: a\n b"), "failed: X: a b", "run"),
+    "refused before it began": (
+        job_log("half way\nerror: backbone.model: nowhere\n\n"),
+        "error: backbone.model: nowhere",
+        "job",
+    ),
+    "empty job log": (job_log(""), "not started", "job"),
+    "other configuration": (manifest(), coverage.OTHER_CONFIGURATION, None),
+    "broken manifest": (
+        manifest(status="running"),
+        "manifest.json: status: 'running' is not allowed",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
+    write, reason, log = REASONS[case]
+    folder = coverage.run_folder(tmp_path, RUN)
+    jobs = tmp_path / "logs/train/online" / FULL
+    folder.mkdir(parents=True)
+    jobs.mkdir(parents=True)
+    write(folder, jobs / "seed7.log")
+    entry = coverage.missing_run(tmp_path, RUN)
+    assert entry["reason"].startswith(reason)
+    assert "\n" not in entry["reason"]
+    expected = {
+        "run": f"runs/online/{FULL}/seed7/run.log",
+        "job": f"logs/train/online/{FULL}/seed7.log",
+        None: None,
+    }[log]
+    assert entry["log"] == expected
+    assert str(tmp_path) not in json.dumps(entry)
+    line = coverage.describe_missing([entry], tmp_path)
+    assert "seed 7" in line
+    assert reason in line
+    assert expected is None or f"{tmp_path}/{expected}" in line
+
+
+def test_a_run_is_complete_with_all_files_and_the_right_configuration(tmp_path):
+    files = [f"{name}.csv" for name in tables.TABLES]
+    assert not coverage.is_complete(tmp_path, files, "hash")
+    manifest(config_hash="hash")(tmp_path, None)
+    assert coverage.is_complete(tmp_path, files, "hash")
+    assert not coverage.is_complete(tmp_path, files, "other")
+    (tmp_path / "training.csv").unlink()
+    assert not coverage.is_complete(tmp_path, files, "hash")
+
+
+def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tmp_path, capsys):
+    results = tmp_path / "results"
+    shutil.copytree(folder / "runs/online", results / "runs/online")
+    broken = coverage.run_folder(results, ("random", FULL, 1))
+    broken.mkdir(parents=True)
+    Attempts(broken, "hash").begin(None)
+    Attempts(broken, "hash").end("<b>out of memory")
+    declared = json.dumps(EXPERIMENT | {"samplers": ["random", "online"]})
+    runs = [str(path.parent) for path in sorted((results / "runs/online").rglob("manifest.json"))]
+    call = ["combine", "--experiment", declared, "--output", str(tmp_path / "tables")]
+    assert main([*call, *runs]) == 2
+    assert not (tmp_path / "tables").exists()
+    assert "no run for 12 of 18 that the experiment declares: " in capsys.readouterr().err
+    assert main([*call, "--allow-incomplete", str(results), *runs]) == 0
+    printed = capsys.readouterr().out
+    assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in printed
+    assert printed.count("\n") == 2 + 12
+    page = tmp_path / "new/coverage.html"
+    assert main(["coverage", str(tmp_path / "tables"), str(page)]) == 0
+    assert "&lt;b&gt;out of memory" in page.read_text()
+    assert "0 of 3 (missing: 0, 1, 2)" in page.read_text()

@@ -1,0 +1,111 @@
+"""The page of runs: numbers from manifests, of this version and of 0.1.0."""
+
+import pytest
+
+from analysis import runs
+from analysis.__main__ import main
+from analysis.manifests import RunManifest
+from magellan.config import validated
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+OLD = {
+    "schema_version": 1,
+    "status": "complete",
+    "config": {},
+    "sampler": "random",
+    "goal_space": "25k",
+    "seed": 3,
+    "wall_seconds": 120.0,
+    "steps": 60_000,
+    "updates": 1_875,
+    "peak_memory_mb": 590,
+    "restarts": 0,
+    "device": "cpu",
+    "threads": 1,
+    "host": "x86_64, 2 cores, Linux",
+}
+NEW = OLD | {
+    "attempts": 1,
+    "stop_reasons": ["complete"],
+    "saving_seconds": 0.6,
+}
+RESTARTED = NEW | {
+    "seed": 4,
+    "wall_seconds": 240.0,
+    "restarts": 2,
+    "attempts": 3,
+    "stop_reasons": ["killed", "stopped: SIGTERM", "complete"],
+}
+
+
+def row(manifest):
+    table = runs.table([manifest])
+    (cells,) = table.rows
+    return dict(zip(table.columns, cells, strict=True))
+
+
+def test_a_run_of_one_attempt():
+    assert row(NEW) == {
+        "Sampler": "random",
+        "Goal space": "25k",
+        "Seed": "3",
+        "Minutes": "2.0",
+        "Peak memory, MB": "590",
+        "Updates": "1,875",
+        "Steps/s": "500",
+        "Restarts": "0",
+        "Attempts": "1",
+        "Earlier stops": "none",
+        "Saving, % of time": "0.50",
+        "Device": "cpu",
+        "Threads": "1",
+        "Machine": "x86_64, 2 cores, Linux",
+    }
+
+
+def test_a_restarted_run_says_why_and_claims_no_share_of_saving():
+    cells = row(RESTARTED)
+    assert cells["Restarts"] == "2"
+    assert cells["Attempts"] == "3"
+    assert cells["Earlier stops"] == "killed; stopped: SIGTERM"
+    assert cells["Saving, % of time"] == "n/a"
+
+
+def test_what_an_older_manifest_does_not_say_is_shown_as_such():
+    cells = row(OLD)
+    absent = {name for name, cell in cells.items() if cell == "n/a"}
+    assert absent == {"Attempts", "Earlier stops", "Saving, % of time"}
+    bare = {key: OLD[key] for key in ("sampler", "goal_space", "seed")}
+    assert [cell for cell in row(bare).values() if cell != "n/a"] == ["random", "25k", "3"]
+
+
+def test_medians_are_over_the_runs_of_a_sampler_and_restarts_are_summed():
+    slow = NEW | {"seed": 5, "wall_seconds": 600.0}
+    other = NEW | {"sampler": "online", "wall_seconds": 60.0}
+    table = runs.median_table([NEW, RESTARTED, slow, other])
+    first, second = (dict(zip(table.columns, cells, strict=True)) for cells in table.rows)
+    assert (first["Sampler"], first["Runs"], first["Minutes"]) == ("random", "3", "4.0")
+    assert first["Restarts"] == "2"
+    assert first["Steps/s"] == "250"
+    assert first["Saving, % of time"] == "0.30"  # of the two runs of one attempt: 0.5 and 0.1
+    assert (second["Sampler"], second["Runs"], second["Minutes"]) == ("online", "1", "1.0")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("attempts", "many"), ("stop_reasons", "killed"), ("stop_reasons", [1]), ("restarts", -1)],
+)
+def test_a_malformed_value_is_named(key, value):
+    with pytest.raises(InputError, match=key):
+        validated(RunManifest, NEW | {key: value})
+
+
+def test_the_command_writes_a_page(results, tmp_path):
+    from analysis import tables
+
+    tables.write(results, tmp_path / "tables")
+    assert main(["runs", str(tmp_path / "tables"), str(tmp_path / "runs.html")]) == 0
+    page = (tmp_path / "runs.html").read_text()
+    assert page.count("<tr>") == 2 + len(synthetic.SAMPLERS) + 8
+    assert "All 8 declared runs are complete." in page

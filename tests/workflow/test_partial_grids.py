@@ -1,0 +1,113 @@
+"""A run breaks down: refused by default, a report on the rest when asked, then the whole grid."""
+
+import json
+import re
+
+import pytest
+
+from analysis.figures import applicable
+from tests.analysis import synthetic
+from tests.workflow.conftest import Project
+from tests.workflow.test_runs import STAND_IN
+
+SPACE = synthetic.GOAL_SPACE
+SAMPLERS = ("random", "online")
+BROKEN = f"online/{SPACE}/seed1"
+PARTIAL = ("--config", "allow_incomplete=true")
+FIGURES = f"results/laptop/figures/{SPACE}"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """A project in which one of four runs has failed, and what the call printed."""
+    project = Project(tmp_path_factory.mktemp("project"))
+    (project / "magellan/training/__init__.py").write_text("")
+    (project / "magellan/training/run.py").write_text(STAND_IN)
+    config = (project / "config/laptop.yaml").read_text()
+    config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
+    config += "analysis:\n  bootstrap_repetitions: 100\n"
+    (project / "config/laptop.yaml").write_text(config)
+    synthetic.write_runs(project / "shelf", synthetic.experiment(samplers=SAMPLERS), episodes=2_000)
+    (project / "broken").write_text(BROKEN)
+    return project, project.snakemake()
+
+
+def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
+    project, done = failed
+    assert done.returncode != 0
+    _, _, said = done.stdout.partition("1 of 4 runs are missing, so there is no report:\n")
+    lines = said.splitlines()
+    assert lines[0].strip() == (
+        f"sampler 'online', goal space '{SPACE}', seed 1: RuntimeError: out of luck "
+        f"(results/laptop/logs/train/{BROKEN}.log)"
+    )
+    assert "allow_incomplete=true" in lines[1]
+    assert not (project / "results/laptop/tables").exists()
+
+
+def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(failed):
+    project, _ = failed
+    done = project.snakemake(*PARTIAL)
+    assert done.returncode == 0, done.stdout
+    assert "the report is made of 3 complete runs, none is started; left out:" in done.stdout
+    assert "seed 1: RuntimeError: out of luck" in done.stdout
+    assert "half way" not in done.stdout
+    assert project.planned(*PARTIAL) == {}
+    manifest = json.loads((project / "results/laptop/tables/manifest.json").read_text())
+    assert len(manifest["runs"]) == 3
+    (entry,) = manifest["missing"]
+    assert (entry["sampler"], entry["seed"]) == ("online", 1)
+    assert entry["log"] == f"logs/train/{BROKEN}.log"
+    names = {path.name for path in (project / FIGURES).iterdir()}
+    drawn = {f"{name}.{end}" for name in applicable(SAMPLERS) for end in ("png", "pdf")}
+    assert names == drawn | {"numbers.html"}
+    coverage = (project / "results/laptop/figures/coverage.html").read_text()
+    assert "1 of 2 (missing: 1)" in coverage
+    assert "out of luck" in coverage
+
+
+@pytest.mark.parametrize("settings", [PARTIAL, ()], ids=["asked", "by default"])
+def test_the_report_never_claims_more_than_it_shows(failed, settings):
+    project, _ = failed
+    target = "results/laptop/report.html"
+    done = project.snakemake(*settings, "--report", target)
+    assert done.returncode == 0, done.stdout
+    page = (project / target).read_text()
+    assert "The grid is incomplete" in page
+    assert "3 of 4 declared runs are complete" in page
+    assert "n = 2 seeds" not in page
+    assert len(re.findall("n = 1 to 2 seeds", page)) > len(applicable(SAMPLERS))
+    assert "Coverage of the grid" in page
+    assert "Time, memory, restarts" in page
+
+
+def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
+    project, _ = failed
+    (project / "broken").unlink()
+    done = project.snakemake("--until", "combine")
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"(\S+): half way", done.stdout) == [BROKEN]
+    manifest = json.loads((project / "results/laptop/tables/manifest.json").read_text())
+    assert len(manifest["runs"]) == 4
+    assert manifest["missing"] == []
+    planned = project.planned()
+    assert planned["draw_practice"] == planned["coverage"] == 1
+    assert not {"train", "combine"} & planned.keys()
+    # A complete grid is the same with and without leave to be incomplete.
+    assert project.planned(*PARTIAL) == planned
+
+
+def test_runs_of_another_configuration_are_left_out(failed):
+    project, _ = failed
+    for seed in (0, 1):
+        path = project / f"results/laptop/runs/random/{SPACE}/seed{seed}/manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"config_hash": "0" * 64}))
+    done = project.snakemake("-n", *PARTIAL)
+    assert done.returncode == 0, done.stdout
+    assert "report is made of 2 complete runs" in done.stdout
+    assert "not with the configuration of the experiment" in done.stdout
+    nothing = project.snakemake("-n", "--config", "allow_incomplete=true", "samplers=[random]")
+    assert nothing.returncode != 0
+    errors = [line for line in nothing.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, nothing.stdout
+    assert "allow_incomplete: none of 2 runs" in errors[0]

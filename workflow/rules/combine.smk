@@ -1,0 +1,30 @@
+# The runs of an experiment, stacked. With `allow_incomplete` they are those that are complete, and
+# the manifest lists the others as missing; the key itself is no part of the tables.
+
+
+rule combine:
+    input:
+        manifests=run_files(RUNS, RUN_FILES[-1:]),
+        tables=run_files(RUNS, RUN_FILES[:-1]),
+        code="analysis/tables.py",
+    output:
+        manifest=f"{FOLDER}/tables/manifest.json",
+        tables=expand("{folder}/tables/{table}", folder=FOLDER, table=RUN_FILES[:-1]),
+    log:
+        f"{FOLDER}/logs/combine.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        experiment=json.dumps(
+            EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"}), sort_keys=True
+        ),
+        runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
+        options=["--allow-incomplete", FOLDER] if LEFT_OUT else [],
+        reasons=missing_text(LEFT_OUT),  # a new reason makes the list anew
+        folder=subpath(output.manifest, parent=True),
+    message:
+        "combine the tables of {EXPERIMENT.experiment}"
+    shell:
+        "python -m analysis combine --experiment {params.experiment:q} {params.options:q} "
+        "--output {params.folder:q} {params.runs:q} > {log:q} 2>&1"

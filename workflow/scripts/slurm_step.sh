@@ -13,5 +13,5 @@ while true; do
   status=$?
   [ "$status" -eq "$locked" ] || exit "$status"
   echo "waiting for the other job to end"
-  sleep "${SLURM_STEP_WAIT:-30}"
+  sleep "${MAGELLAN_LOCK_PAUSE:-30}"
 done

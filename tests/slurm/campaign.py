@@ -185,7 +185,7 @@ class Campaign:
 
     def _kill_the_driver(self) -> None:
         """SIGKILL; then as docs/slurm.md says: unlock, end what was left behind, start."""
-        run, job, attempt = wait_until(self._in_the_middle, "a run in its middle")
+        wait_until(self._in_the_middle, "a run in its middle")
         end(self._driver)
         status, words = self._project.ask(*PROFILE)
         if status == 0 or LOCKED not in words:
@@ -195,22 +195,26 @@ class Campaign:
         told = re.search(r"scancel ([\d ]*\d)", words)
         if status == 0 or told is None:
             raise CampaignError(f"jobs that a driver left behind are not named (status {status})")
-        if job.id in told[1].split():
-            self._note(Fault("jobs left behind by a killed driver", "named by the next one"))
+        self._note(Fault("jobs left behind by a killed driver", "named by the next one"))
         call("scancel", *told[1].split())
         wait_until(lambda: not call("squeue", "--noheader"), "the old jobs to end")
         self._driver = self._project.start(*PROFILE)
-        self._note(Fault("SIGKILL of the driver", "a new one went on", run, attempt["attempt"]))
+        self._note(Fault("SIGKILL of the driver", "a new one went on"))
 
     def _hold_a_run(self) -> None:
         """A run's folder belongs to another process when its job starts: the job waits."""
-        run, _, attempt = wait_until(self._in_the_middle, "a run in its middle")
-        pid = attempt["pid"]
+        run = wait_until(self._next_to_go_on, "a run that is to go on")
+        number = run.attempts()[-1]["attempt"]
         with (run.folder / ".lock").open("ab") as lock:
-            os.kill(pid, signal.SIGKILL)
             fcntl.flock(lock, fcntl.LOCK_EX)
             wait_until(lambda: WAITS in run.words(), "a job that waits")
-        self._note(Fault("run held by another process", "waited for it", run, attempt["attempt"]))
+        self._note(Fault("run held by another process", "waited for it", run, number))
+
+    def _next_to_go_on(self) -> Run | None:
+        """The run with the oldest job that has not begun, of those with a state to go on from."""
+        waiting = [job.comment for job in self._cluster.jobs() if job.state == "PENDING"]
+        begun = {run.comment: run for run in self._project.runs if run.attempts()}
+        return next((begun[comment] for comment in waiting if comment in begun), None)
 
     def _finish(self) -> None:
         driver = self._driver

@@ -227,8 +227,8 @@ class Campaign:
             raise CampaignError(f"the driver ended with exit status {status}")
         for fault in self.faults:
             self._check_resumed(fault)
-        if not self._cluster.gpus(self._jobs_of(self._project.runs[0])[-1].id):
-            raise CampaignError("a run was granted no GPU")
+        if not self._cluster.has_gpu(self._jobs_of(self._project.runs[0])[-1].id):
+            raise CampaignError("a run asked for no GPU: --set-resources was lost")
 
     def _check_resumed(self, fault: Fault) -> None:
         if fault.run is None:

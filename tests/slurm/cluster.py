@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -187,9 +188,10 @@ class Cluster:
         words = call("scontrol", "show", "job", job).split()
         return int(next(word for word in words if word.startswith("Restarts=")).partition("=")[2])
 
-    def gpus(self, job: str) -> bool:
-        """Whether a job was granted a GPU."""
-        return "gres/gpu" in call("scontrol", "show", "job", job)
+    def has_gpu(self, job: str) -> bool:
+        """Whether a job asked for a GPU; it ran only if it was granted one."""
+        text = call("scontrol", "show", "job", job)
+        return re.search(r"TresPerJob=gres[:/]gpu", text) is not None
 
     def restart_controller(self) -> None:
         """End slurmctld and start it again, from its saved state."""

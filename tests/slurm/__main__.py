@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -71,7 +72,7 @@ def campaign(folder: Path) -> int:
         todo = Campaign(cluster, on_slurm, say)
         try:
             todo.run()
-        except (CampaignError, RuntimeError) as error:
+        except (CampaignError, RuntimeError, OSError, subprocess.SubprocessError) as error:
             print(table(todo.faults, injected=len(todo.faults) + 1))
             return failed(str(error), on_slurm)
     different = differences(plain.tables(), on_slurm.tables())

@@ -1,5 +1,6 @@
 # make            set up .venv from the pins, run the default experiment, write results/laptop/report.html
 # make test       set up .venv, run the tests
+# make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the figures of results/reference from its tables, no training
 # make bench      time this code beside the released code, write results/bench (4 minutes, one core)
 # make lint       formatting, types, workflow
@@ -13,7 +14,7 @@ VENV := .venv
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := report
-.PHONY: report test figures bench lint backbone clean
+.PHONY: report test test-slurm figures bench lint backbone clean
 
 report: $(READY)
 	$(VENV)/bin/snakemake
@@ -21,6 +22,9 @@ report: $(READY)
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest
+
+test-slurm: $(READY)
+	$(VENV)/bin/python -m tests.slurm
 
 figures: $(READY)
 	$(VENV)/bin/snakemake --forceall figures

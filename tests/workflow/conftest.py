@@ -9,7 +9,16 @@ import pytest
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "workflow", "profiles", "config", "analysis", "magellan", "environment.yml")
+PARTS = (
+    "Snakefile",
+    "workflow",
+    "profiles",
+    "slurm",
+    "config",
+    "analysis",
+    "magellan",
+    "environment.yml",
+)
 
 
 # Stands in for config/laptop.yaml, so that no test depends on how long the default experiment is.

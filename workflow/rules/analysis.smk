@@ -1,6 +1,8 @@
 # From combined tables to statistics and figures. {folder} is either the folder of the configured
 # experiment or that of the committed reference results: the same rules serve both. The analysis
 # code is an input, so that editing it redraws what depends on it and trains nothing.
+# Each of these jobs takes seconds: on a cluster they are one job together with `combine`. Nothing
+# is won by trying one again: the same tables give the same error.
 
 
 rule statistics:
@@ -11,9 +13,14 @@ rule statistics:
         statistics_in("{folder}"),
     log:
         "{folder}/logs/statistics.log",
-    localrule: True
+    retries: 0
+    group:
+        "analysis"
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
     params:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
         folder=lambda wildcards: f"{wildcards.folder}/statistics",
@@ -37,9 +44,14 @@ rule numbers:
         ),
     log:
         "{folder}/logs/figures/{goal_space}/numbers.log",
-    localrule: True
+    retries: 0
+    group:
+        "analysis"
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
     params:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
         statistics=lambda wildcards: f"{wildcards.folder}/statistics",
@@ -64,9 +76,14 @@ rule coverage:
         ),
     log:
         "{folder}/logs/figures/coverage.log",
-    localrule: True
+    retries: 0
+    group:
+        "analysis"
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
     params:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
     message:
@@ -88,9 +105,14 @@ rule runs:
         ),
     log:
         "{folder}/logs/figures/runs.log",
-    localrule: True
+    retries: 0
+    group:
+        "analysis"
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
     params:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
     message:
@@ -118,9 +140,14 @@ for figure, spec in FIGURES.items():
             pdf=f"{{folder}}/figures/{{goal_space}}/{figure}.pdf",
         log:
             f"{{folder}}/logs/figures/{{goal_space}}/{figure}.log",
-        localrule: True
+        retries: 0
+        group:
+            "analysis"
         conda:
             "../../environment.yml"
+        resources:
+            mem_mb=1000,
+            runtime=10,
         params:
             figure=figure,
             tables=lambda wildcards: f"{wildcards.folder}/tables",

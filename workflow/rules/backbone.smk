@@ -35,8 +35,8 @@ rule backbone:
         "../../environment.yml"
     threads: 1  # one thread: the same model to the last bit
     resources:
-        mem_mb=4000,
-        runtime=30,
+        mem_mb=growing(4000),
+        runtime=growing(30),
     params:
         folder=subpath(output.model, parent=True),
     message:

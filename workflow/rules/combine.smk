@@ -12,9 +12,14 @@ rule combine:
         tables=expand("{folder}/tables/{table}", folder=FOLDER, table=RUN_FILES[:-1]),
     log:
         f"{FOLDER}/logs/combine.log",
-    localrule: True
+    retries: 0
+    group:
+        "analysis"
     conda:
         "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
     params:
         experiment=json.dumps(
             EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"}), sort_keys=True

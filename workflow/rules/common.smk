@@ -44,12 +44,23 @@ STATISTICS = (
     "practice",
     "cost",
 )
-# Minutes that a cluster grants a run; nobody enforces them on one machine.
+# Minutes that a cluster grants a run at first; nobody enforces them on one machine.
 RUNTIME_MINUTES = {"smoke": 10, "laptop": 120, "paper": 7200}
+LARGEST_GROWTH = 4
 
 # Rules call plain `python`: let it be the one that runs Snakemake, environment activated or not.
 # A conda environment, if asked for, still comes first.
 os.environ.update(PATH=os.pathsep.join((str(Path(sys.executable).parent), os.getenv("PATH", ""))))
+
+
+# In a job of the Slurm executor a run is a step of its own, so that it hears Slurm's signals.
+IN_SLURM_JOB = workflow.remote_exec and "SLURM_JOB_ID" in os.environ
+STEP = "bash workflow/scripts/slurm_step.sh" if IN_SLURM_JOB else ""
+
+
+def growing(amount):
+    """A resource that grows with the attempt, up to `LARGEST_GROWTH` times the amount."""
+    return lambda wildcards, attempt: amount * min(attempt, LARGEST_GROWTH)
 
 
 def stop(error):

@@ -21,8 +21,9 @@ rule train:
         "../../environment.yml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=RUNTIME_MINUTES[EXPERIMENT.preset],
+        mem_mb=growing(2000),
+        runtime=growing(RUNTIME_MINUTES[EXPERIMENT.preset]),
+        gpu=0,
     params:
         folder=subpath(output.manifest, parent=True),
         preset=EXPERIMENT.preset,
@@ -37,7 +38,8 @@ rule train:
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
         "{{ python {params.set_aside:q} {params.folder:q} {params.fingerprint}; "
-        "python -m magellan train --sampler {wildcards.sampler} --goal-space {wildcards.goal_space} "
+        + STEP
+        + " python -m magellan train --sampler {wildcards.sampler} --goal-space {wildcards.goal_space} "
         "--seed {wildcards.seed} --preset {params.preset} {params.overrides:q} "
         + shlex.join(OPERATIONAL_OVERRIDES)
         + " --output {params.folder:q} --resume --threads {threads} --progress lines "

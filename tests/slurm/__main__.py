@@ -1,0 +1,114 @@
+"""`python -m tests.slurm`: the campaign; with `--check`, whether it can run here.
+
+Exit status: 0, 1 if something that must hold does not, 77 if no Slurm can be started here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.slurm.campaign import Campaign, Fault
+from tests.slurm.cluster import Cluster, install, why_not
+from tests.slurm.project import Project
+from tests.slurm.waiting import CampaignError
+
+SKIPPED = 77
+BEGAN = time.monotonic()
+
+
+def main(words: list[str] | None = None) -> int:
+    """Entry point; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.slurm", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether it can run here")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of the campaign")
+    options = parser.parse_args(words)
+    reason = why_not()
+    if reason is not None:
+        print(f"test-slurm cannot run here: {reason}")
+        return SKIPPED
+    if options.check:
+        print("test-slurm can run here")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("test-slurm: ended by SIGTERM"))
+    with temporary_folder(options.keep) as folder:
+        return campaign(folder)
+
+
+@contextlib.contextmanager
+def temporary_folder(keep: bool) -> Iterator[Path]:
+    """A folder that others may read, removed at the end unless it is to be kept."""
+    folder = Path(tempfile.mkdtemp(prefix="magellan-slurm-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        if keep:
+            print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def campaign(folder: Path) -> int:
+    """The grid without faults, then on Slurm with faults, then the comparison."""
+    say("installing Slurm where it is missing")
+    install()
+    say("the grid on this machine, without faults")
+    plain = Project(folder / "plain")
+    if plain.start(*plain.targets()).wait():
+        return failed("the grid without faults failed", plain)
+    (folder / "slurm").mkdir(mode=0o755)
+    with Cluster(folder / "slurm") as cluster:
+        say("the grid on Slurm, with faults")
+        on_slurm = Project(folder / "project")
+        todo = Campaign(cluster, on_slurm, say)
+        try:
+            todo.run()
+        except (CampaignError, RuntimeError, OSError, subprocess.SubprocessError) as error:
+            print(table(todo.faults, injected=len(todo.faults) + 1))
+            return failed(str(error), on_slurm)
+    different = differences(plain.tables(), on_slurm.tables())
+    if different:
+        return failed(f"not the same bytes: {', '.join(different)}", on_slurm)
+    print(table(todo.faults, injected=len(todo.faults)))
+    say(f"{len(plain.tables())} tables are those of the grid without faults, to the last byte")
+    return 0
+
+
+def say(text: str) -> None:
+    """A line with the seconds since the start."""
+    print(f"{time.monotonic() - BEGAN:6.0f} s  {text}", flush=True)
+
+
+def failed(reason: str, project: Project) -> int:
+    """Show why, with the last words of the driver; gives the exit status."""
+    words = project.words.read_text(errors="replace") if project.words.exists() else ""
+    print(words[-6000:], f"\ntest-slurm failed: {reason}", flush=True)
+    return 1
+
+
+def differences(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
+    """Names of tables that are missing on one side or differ in a byte; never empty for none."""
+    if not expected:
+        return ["no tables"]
+    names = sorted(expected.keys() | found.keys())
+    return [name for name in names if expected.get(name) != found.get(name)]
+
+
+def table(survived: list[Fault], injected: int) -> str:
+    """What was done and what held, with the totals."""
+    width = max((len(fault.what) for fault in survived), default=0)
+    rows = [f"  {fault.what:<{width}}  {fault.survived}" for fault in survived]
+    return "\n".join([*rows, f"faults injected: {injected}, survived: {len(survived)}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

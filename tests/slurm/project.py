@@ -1,0 +1,164 @@
+"""A copy of the project in which drivers run, and what their training runs leave."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from magellan.config import load_experiment, read_yaml
+from magellan.training.attempts import Attempts
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = (
+    *("Snakefile", "environment.yml", "workflow", "profiles"),
+    *("slurm", "config", "analysis", "magellan"),
+)
+EXPERIMENT = "campaign.yaml"
+# The smoke grid, with runs long enough to have a middle, and states to go on from.
+OVERRIDES = {
+    "budget": {
+        "episodes": 960,
+        "evaluate_every": 240,
+        "checkpoint_seconds": 1.0,
+        "checkpoint_share": 1.0,
+        "stop_margin_seconds": 50.0,
+    }
+}
+# These tell of minutes and megabytes.
+TELL_OF_TIME = ("statistics/cost.csv",)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Attributes:
+        folder: its folder.
+        comment: what the executor calls its Slurm jobs.
+        log: the rule's log of its present or last job.
+    """
+
+    folder: Path
+    comment: str
+    log: Path
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Rows of attempts.jsonl, oldest first."""
+        return Attempts(self.folder, "").read()
+
+    def live_attempt(self) -> dict[str, Any] | None:
+        """The attempt whose process works now, if it has saved since it began."""
+        rows = self.attempts()
+        if not rows or "ended" in rows[-1] or not alive(rows[-1]["pid"]):
+            return None
+        saved = max((path.name for path in self._checkpoints()), default="")
+        return rows[-1] if saved > (rows[-1]["resumed_from"] or "") else None
+
+    def attempt(self, number: int) -> dict[str, Any] | None:
+        """An attempt that is over; None while its process lives."""
+        row = next(row for row in self.attempts() if row["attempt"] == number)
+        return row if "ended" in row or not alive(row["pid"]) else None
+
+    def words(self) -> str:
+        """What the rule's log says; empty without one."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def _checkpoints(self) -> list[Path]:
+        return list((self.folder / "checkpoints").glob("*.safetensors"))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in "ZX"
+
+
+class Project:
+    """A copy of the checkout with the experiment of the campaign in it.
+
+    Args:
+        folder: where it goes; made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for part in PARTS:
+            source = ROOT / part
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, folder / part)
+        smoke = read_yaml(ROOT / "config/smoke.yaml")
+        values = {**smoke, "overrides": OVERRIDES}
+        (folder / EXPERIMENT).write_text(yaml.safe_dump(values))
+        experiment = load_experiment(values)
+        self.results = folder / experiment.results / experiment.experiment
+        grid = itertools.product(experiment.samplers, experiment.goal_spaces, experiment.seeds)
+        self.runs = [self._run(*map(str, names)) for names in grid]
+
+    def _run(self, sampler: str, goal_space: str, seed: str) -> Run:
+        place = f"{sampler}/{goal_space}/seed{seed}"
+        return Run(
+            folder=self.results / "runs" / place,
+            comment=f"rule_train_wildcards_{sampler}_{goal_space}_{seed}",
+            log=self.results / "logs/train" / f"{place}.log",
+        )
+
+    def targets(self) -> list[str]:
+        """Tables and statistics, without figures."""
+        files = ("tables/manifest.json", "statistics/success.csv")
+        return [str((self.results / name).relative_to(self.folder)) for name in files]
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """A driver, as a user starts it; its words go to driver.log in the folder."""
+        environment = {**os.environ, "MAGELLAN_LOCK_PAUSE": "3"}
+        with self.words.open("a") as words:
+            return subprocess.Popen(
+                [sys.executable, "-m", "snakemake", f"--configfile={EXPERIMENT}", *options],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                text=True,
+            )
+
+    @property
+    def words(self) -> Path:
+        """What the drivers said."""
+        return self.folder / "driver.log"
+
+    def ask(self, *options: str) -> tuple[int, str]:
+        """Exit status and words of a driver that ends soon."""
+        begin = self.words.stat().st_size if self.words.exists() else 0
+        status = self.start(*options).wait(timeout=120)
+        return status, self.words.read_bytes()[begin:].decode(errors="replace")
+
+    def tables(self) -> dict[str, bytes]:
+        """Combined tables and statistics by name, except those that tell of time."""
+        paths = [*self.results.glob("tables/*.csv"), *self.results.glob("statistics/*.csv")]
+        names = {path.relative_to(self.results).as_posix(): path for path in paths}
+        return {
+            name: path.read_bytes()
+            for name, path in sorted(names.items())
+            if name not in TELL_OF_TIME
+        }
+
+
+def end(driver: subprocess.Popen[str]) -> None:
+    """End a driver that may still run."""
+    if driver.poll() is None:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()

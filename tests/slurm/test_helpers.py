@@ -1,0 +1,97 @@
+"""What of the campaign needs no Slurm."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.slurm import cluster
+from tests.slurm.__main__ import differences, table
+from tests.slurm.campaign import Fault
+from tests.slurm.project import Run, alive
+from tests.slurm.waiting import CampaignError, wait_until
+
+
+def ended_process():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    return Run(tmp_path, "comment", tmp_path / "log")
+
+
+def write_attempts(run, *rows):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (run.folder / "attempts.jsonl").write_text(text)
+
+
+def test_a_run_is_in_its_middle_once_this_attempt_has_saved(run):
+    assert run.live_attempt() is None
+    write_attempts(run, {"attempt": 1, "pid": os.getpid(), "resumed_from": "00000003.safetensors"})
+    (run.folder / "checkpoints/00000003.safetensors").touch()
+    assert run.live_attempt() is None
+    (run.folder / "checkpoints/00000007.safetensors").touch()
+    assert run.live_attempt()["attempt"] == 1
+    assert run.attempt(1) is None
+
+
+def test_an_attempt_is_over_when_it_says_so_or_its_process_is_gone(run):
+    (run.folder / "checkpoints/00000003.safetensors").touch()
+    start = {"attempt": 1, "pid": os.getpid(), "resumed_from": None}
+    write_attempts(run, start, {"attempt": 1, "ended": "now", "reason": "complete"})
+    assert run.live_attempt() is None
+    assert run.attempt(1)["reason"] == "complete"
+    write_attempts(run, {**start, "pid": ended_process()})
+    assert run.live_attempt() is None
+    assert run.attempt(1)["reason"] == "killed"
+
+
+def test_processes_are_alive_until_they_end():
+    assert alive(os.getpid())
+    assert not alive(ended_process())
+
+
+def test_every_different_byte_and_missing_table_is_named():
+    assert differences({"a": b"1", "b": b"2"}, {"a": b"1", "b": b"2"}) == []
+    assert differences({"a": b"1", "b": b"2"}, {"a": b"3", "c": b"2"}) == ["a", "b", "c"]
+    assert differences({}, {}) == ["no tables"]
+
+
+def test_the_table_counts_what_was_survived():
+    text = table([Fault("scancel", "tried again")], injected=2)
+    assert "scancel  tried again" in text
+    assert text.endswith("faults injected: 2, survived: 1")
+
+
+def test_waiting_ends():
+    answers = iter([0, 0, 5])
+    assert wait_until(lambda: next(answers), "five", pause=0) == 5
+    with pytest.raises(CampaignError, match="0 s in vain: nothing"):
+        wait_until(lambda: None, "nothing", seconds=0, pause=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "in_use"),
+    [
+        (None, False),
+        ("ClusterName=somebody\n", True),
+        (f"{cluster.MARK} {os.getpid()}\n", True),
+        (f"{cluster.MARK} {2**22 + 1}\n", False),
+    ],
+)
+def test_only_what_a_dead_test_left_is_written_over(tmp_path, monkeypatch, text, in_use):
+    path = tmp_path / "slurm.conf"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(cluster, "CONFIG", path)
+    assert cluster._in_use() is in_use
+
+
+def test_without_root_it_says_so(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cluster.why_not() == "it needs root"

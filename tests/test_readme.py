@@ -78,7 +78,8 @@ def test_expert_buckets_master_growing_plants(results):
     assert json.loads((REFERENCE / "tables" / "manifest.json").read_text())["runs"]
 
 
-def test_the_pool_study_is_that_of_its_tables():
+@pytest.mark.parametrize(("marker", "pool"), [("pool", "small"), ("pool quarter", "quarter")])
+def test_the_pool_study_is_that_of_its_tables(marker, pool):
     page = (ROOT / "docs" / "pool.md").read_text(encoding="utf-8")
-    whole, small = (tables.load(REFERENCE / "pool" / name) for name in ("whole", "small"))
-    assert between_markers("pool", page) == comparison.to_markdown(whole, small).strip()
+    whole, sampled = (tables.load(REFERENCE / "pool" / name) for name in ("whole", pool))
+    assert between_markers(marker, page) == comparison.to_markdown(whole, sampled).strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -124,8 +125,15 @@ class Campaign:
         call("sbatch", *urgent, "--wrap", "sleep 1")
         wait_until(lambda: self._cluster.restarts(job.id), f"job {job.id} to be pre-empted")
 
-    def _move_limit(self, job: Job, _: int) -> None:
-        call("scontrol", "update", f"JobId={job.id}", "EndTime=now+1")
+    def _move_limit(self, job: Job, pid: int) -> None:
+        """Slurm looks at limits twice a minute, so the run is paused until it has."""
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            call("scontrol", "update", f"JobId={job.id}", "EndTime=now+1")
+            self._wait_for_state(job, "COMPLETING", "TIMEOUT")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self._wait_for_state(job, "TIMEOUT")
 
     def _kill_run(self, job: Job, pid: int) -> None:

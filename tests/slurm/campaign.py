@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tests.slurm.cluster import Cluster, Job, call
@@ -43,6 +43,18 @@ class Fault:
     survived: str
     run: Run | None = None
     attempt: int = 0
+
+
+@contextlib.contextmanager
+def paused(pid: int) -> Iterator[None]:
+    """A process that stands still, so that a fault finds it in its middle."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 class Campaign:
@@ -91,7 +103,10 @@ class Campaign:
         for _ in range(5):
             run, job, attempt = wait_until(self._in_the_middle, "a run in its middle")
             number = attempt["attempt"]
-            do(job, attempt["pid"])
+            with paused(attempt["pid"]):
+                if run.live_attempt() != attempt:
+                    continue
+                do(job, attempt["pid"])
             over = wait_until(lambda run=run, n=number: run.attempt(n), f"{what} to end {job}")
             if over["reason"] != "complete":
                 self._note(Fault(what, survived, run, number))
@@ -125,16 +140,10 @@ class Campaign:
         call("sbatch", *urgent, "--wrap", "sleep 1")
         wait_until(lambda: self._cluster.restarts(job.id), f"job {job.id} to be pre-empted")
 
-    def _move_limit(self, job: Job, pid: int) -> None:
-        """Slurm looks at limits twice a minute, so the run is paused until it has."""
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            call("scontrol", "update", f"JobId={job.id}", "EndTime=now+1")
-            self._wait_for_state(job, "COMPLETING", "TIMEOUT")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self._wait_for_state(job, "TIMEOUT")
+    def _move_limit(self, job: Job, _: int) -> None:
+        """Slurm looks at limits twice a minute."""
+        call("scontrol", "update", f"JobId={job.id}", "EndTime=now+1")
+        self._wait_for_state(job, "COMPLETING", "TIMEOUT")
 
     def _kill_run(self, job: Job, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

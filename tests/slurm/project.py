@@ -30,7 +30,7 @@ OVERRIDES = {
         "evaluate_every": 240,
         "checkpoint_seconds": 1.0,
         "checkpoint_share": 1.0,
-        "stop_margin_seconds": 50.0,
+        "stop_margin_seconds": 59.0,  # a run with a limit of one minute stops at once
     }
 }
 # These tell of minutes and megabytes.

@@ -14,7 +14,7 @@ class CampaignError(Exception):
 
 
 def wait_until(
-    condition: Callable[[], Found], what: str, seconds: float = 180.0, pause: float = 0.2
+    condition: Callable[[], Found], what: str, seconds: float = 400.0, pause: float = 0.2
 ) -> Found:
     """The first true value of `condition`.
 

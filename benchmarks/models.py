@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted, in_fresh_process
+from benchmarks.products import Timing, measure
 from benchmarks.rows import Row, Skipped
 from benchmarks.shapes import model_folder
-from benchmarks.timing import Timing, measure
 from magellan.competence import Outcomes
 from magellan.config import PRESETS, CompetenceConfig, RunConfig
 from magellan.training.loop import Trainer
@@ -22,6 +22,7 @@ from magellan.training.machine import settle
 TRANSITIONS = 2_000
 GOAL_SPACE, SMALL_SPACE, WHOLE_SPACE = "25k", "2500", "all"
 LOOP, QUIET_LOOP = "whole loop", "whole loop without refresh"
+NO_PART = Timing(0.0, 0, 0.0, 0.0)
 NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
 
 
@@ -155,20 +156,20 @@ def loop_timings(
     bench: ModelBenchmark, parts: dict[str, Timing], shape: str, effort: Effort
 ) -> Iterator[tuple[str, Timing]]:
     """Spans of the loop that hold a refresh each, or else single rounds, plus 1/32 of a refresh."""
-    gflop = sum(parts[name].gflop for name in ("acting", "SAC update", "competence update"))
+    own = [parts[name] for name in ("acting", "SAC update", "competence update")]
+    gflop, alone = sum(part.gflop for part in own), sum(part.alone for part in own)
     every = bench.config.competence.refresh
+    refresh = parts.get("LP refresh", NO_PART)
+    whole = gflop + refresh.gflop / every, alone + refresh.alone / every
     cycles = effort.cycles if shape == "zoo-mini" else 0
     if cycles:
         spans = [round_seconds(bench.trainer, every) for _ in range(cycles)]
-        gflop += parts["LP refresh"].gflop / every
-        yield LOOP, Timing(statistics.median(spans), cycles, gflop)
+        yield LOOP, Timing(statistics.median(spans), cycles, *whole)
         return
     quiet = bench.quiet_round_seconds(effort.rounds)
-    yield QUIET_LOOP, Timing(quiet, effort.rounds, gflop)
-    if "LP refresh" in parts:
-        refresh = parts["LP refresh"]
-        seconds = quiet + refresh.seconds / every
-        yield LOOP, Timing(seconds, effort.rounds, gflop + refresh.gflop / every)
+    yield QUIET_LOOP, Timing(quiet, effort.rounds, gflop, alone)
+    if refresh is not NO_PART:
+        yield LOOP, Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
 
 
 def _seconds_row(name: str, shape: str, timing: Timing, size: str = "") -> Row:
@@ -181,6 +182,7 @@ def _seconds_row(name: str, shape: str, timing: Timing, size: str = "") -> Row:
         size=size,
         seconds=timing.seconds,
         gflop=timing.gflop,
+        alone=timing.alone,
     )
 
 
@@ -195,6 +197,7 @@ def _rate_row(name: str, shape: str, timing: Timing, steps: int, size: str = "")
         size=size,
         seconds=timing.seconds,
         gflop=timing.gflop,
+        alone=timing.alone,
     )
 
 

@@ -21,6 +21,7 @@ class Row:
     unit: ms, s, MB, steps/s or x; what is counted per second is better when larger.
     seconds: wall time of one operation; None where nothing else needs it.
     gflop: floating point operations of its matrix products, in 10^9; None where not counted.
+    alone: seconds that these products take with nothing around them.
     """
 
     row: str
@@ -31,6 +32,7 @@ class Row:
     size: str = ""
     seconds: float | None = None
     gflop: float | None = None
+    alone: float | None = None
 
     @property
     def released(self) -> float | None:
@@ -56,6 +58,12 @@ class Row:
         """Share of the wall time that the products alone would take at `matmul_rate` GFLOP/s."""
         return None if self.rate is None else self.rate / matmul_rate
 
+    def ceiling(self, matmul_rate: float) -> float | None:
+        """The `fraction` that would be reached if nothing but these products took time."""
+        if self.gflop is None or self.alone is None:
+            return None
+        return self.gflop / self.alone / matmul_rate
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -67,15 +75,18 @@ class Skipped:
 
 COLUMNS = (
     *("row", "shape", "size", "value", "unit", "released"),
-    *("ratio", "gflop", "rate", "fraction", "repetitions"),
+    *("ratio", "gflop", "rate", "fraction", "ceiling", "repetitions"),
 )
+SHARES = ("fraction", "ceiling")
 
 
 def records(rows: Iterable[Row], matmul_rate: float) -> list[dict[str, Any]]:
     """Each row as a mapping with the keys `COLUMNS`; None is a figure that does not exist."""
     return [
-        {column: getattr(row, column) for column in COLUMNS if column != "fraction"}
-        | {"fraction": row.fraction(matmul_rate)}
+        {
+            column: getattr(row, column)(matmul_rate) if column in SHARES else getattr(row, column)
+            for column in COLUMNS
+        }
         for row in rows
     ]
 
@@ -94,7 +105,7 @@ def to_csv(rows: Iterable[Row], matmul_rate: float) -> str:
 
 HEADINGS = (
     *("what", "model", "goals", "here", "released", "times better"),
-    *("GFLOP", "GFLOP/s", "floor / time", "n"),
+    *("GFLOP", "GFLOP/s", "floor / time", "at best", "n"),
 )
 
 NOTES = (
@@ -117,14 +128,16 @@ def to_markdown(rows: Sequence[Row], skipped: Sequence[Skipped], matmul_rate: fl
         f"Released: the authors' code with a model of shape `t5`, {WHERE}.",
         *NOTES,
         f"A 512 x 512 float32 product reached {number(matmul_rate)} GFLOP/s in the same run. The "
-        "floor of a row is the time its matrix products would take at that rate.",
+        "floor of a row is the time its matrix products would take at that rate. At best: the "
+        "floor over the time that the same products took one by one, on warm memory and with "
+        "nothing around them; these products in this library come no closer to it.",
         *(f"Not measured: {row.row}: {row.reason}." for row in skipped),
     ]
     return "\n\n".join([table, *notes]) + "\n"
 
 
 def _cells(row: Row, matmul_rate: float) -> tuple[str, ...]:
-    fraction = row.fraction(matmul_rate)
+    shares = (row.fraction(matmul_rate), row.ceiling(matmul_rate))
     return (
         row.row,
         row.shape,
@@ -134,7 +147,7 @@ def _cells(row: Row, matmul_rate: float) -> tuple[str, ...]:
         number(row.ratio),
         number(row.gflop),
         number(row.rate),
-        "" if fraction is None else f"{fraction:.0%}",
+        *("" if share is None else f"{share:.0%}" for share in shares),
         str(row.repetitions),
     )
 

@@ -1,22 +1,12 @@
-"""Stopwatch, counter of floating point operations, and the speed of a plain matrix product."""
+"""Stopwatch, and the speed of a plain matrix product."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Median wall time of one operation in seconds, and the GFLOP of its matrix products."""
-
-    seconds: float
-    repetitions: int
-    gflop: float
 
 
 def median_seconds(
@@ -29,21 +19,6 @@ def median_seconds(
         operation()
         times.append(clock() - start)
     return statistics.median(times)
-
-
-def count_gflop(operation: Callable[[], object]) -> float:
-    """10^9 floating point operations of the matrix products in one call, backward included."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter:
-        operation()
-    return counter.get_total_flops() / 1e9
-
-
-def measure(operation: Callable[[], object], repetitions: int) -> Timing:
-    """Count one call, which warms caches up as well, then time `repetitions` calls."""
-    gflop = count_gflop(operation)
-    return Timing(median_seconds(operation, repetitions), repetitions, gflop)
 
 
 class MatmulRate:

@@ -34,6 +34,16 @@ class Rows:
     filled: Tensor | None
     _known: dict[tuple[str, int], Tensor] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def alone(self) -> bool:
+        """Whether every state has one node."""
+        return self.nodes.shape[1] == 1 and self.filled is None
+
+    @property
+    def states(self) -> Tensor:
+        """The state of each of the n nodes: int64 (n,)."""
+        return self.owners // self.nodes.shape[1]
+
     def lay_out(self, values: Tensor, heads: int) -> Tensor:
         """Values of nodes (n, heads * d) in rows, head by head: (states * heads, length, d)."""
         width = values.shape[1] // heads
@@ -66,6 +76,10 @@ class Rows:
         return (state[:, None] * heads + torch.arange(heads)) * length + column[:, None]
 
 
+Selection = tuple[Rows, tuple[Tensor, Tensor]]
+"""Rows of chosen nodes, and for each of their places its state and its column among the tree's."""
+
+
 @dataclass(frozen=True)
 class Tree:
     """The distinct tokens of a batch of packed states.
@@ -95,6 +109,9 @@ class Tree:
     last_slots: Tensor
     ends: Tensor
     candidates: int
+    _selections: dict[int, tuple[Tensor, Selection]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -111,6 +128,11 @@ class Tree:
         return bias.masked_fill_(~self.visible, float("-inf"))[:, None]
 
     @cached_property
+    def word_rows(self) -> Rows:
+        """`rows` with each node's token in place of the node."""
+        return self.rows.renamed(self.tokens)
+
+    @cached_property
     def read(self) -> tuple[Tensor, Tensor, Tensor]:
         """Nodes whose last hidden state scoring reads, and where in them stand `before` and `last`.
 
@@ -120,13 +142,23 @@ class Tree:
         nodes, index = torch.unique(torch.cat([self.before, self.last]), return_inverse=True)
         return nodes, index[: len(self.before)], index[len(self.before) :]
 
-    def select(self, nodes: Tensor) -> tuple[Rows, tuple[Tensor, Tensor]]:
-        """Rows of some of the nodes, all different.
+    @cached_property
+    def ends_once(self) -> tuple[Tensor, Tensor]:
+        """Nodes in which prompts end, each once, int64 (w,), and which of them each prompt's is."""
+        return torch.unique(self.ends, return_inverse=True)
+
+    def select(self, nodes: Tensor) -> Selection:
+        """Rows of some of the nodes, all different; kept for when the same tensor comes again.
 
         Returns:
             rows numbered by position in `nodes`, and for each of their places its state, int64
             (states, 1), and its column among the tree's, int64 (states, width).
         """
+        if id(nodes) not in self._selections:
+            self._selections[id(nodes)] = nodes, self._select(nodes)
+        return self._selections[id(nodes)][1]
+
+    def _select(self, nodes: Tensor) -> Selection:
         length = self.rows.nodes.shape[1]
         state, column = np.divmod(self.rows.owners[nodes].numpy(), length)
         order = np.lexsort((column, state))

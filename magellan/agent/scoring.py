@@ -92,7 +92,7 @@ def prompt_features(
     else:
         reading = backbone.reading(adapter)
         for piece in prompts.pieces(backbone.start_token, _may_share(backbone)):
-            wanted, index = torch.unique(piece.tree.ends, return_inverse=True)
+            wanted, index = piece.tree.ends_once
             found.append(reading(piece, wanted).index_select(0, index))
             rows.append(piece.states)
     return torch.cat(found).index_select(0, torch.cat(rows).argsort())

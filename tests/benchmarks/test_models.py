@@ -8,8 +8,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from benchmarks import fresh, models
 from benchmarks.effort import FULL, QUICK
+from benchmarks.products import Timing, record
 from benchmarks.shapes import model_folder
-from benchmarks.timing import Timing, count_gflop
 from magellan.config import RunConfig
 from magellan.littlezoo import GoalSpace
 
@@ -71,22 +71,22 @@ def test_single_rounds_are_those_without_refresh(run):
 
 def test_refresh_is_added_to_single_rounds(run):
     parts = {
-        "acting": Timing(0.1, 1, 1.0),
-        "SAC update": Timing(0.5, 1, 10.0),
-        "competence update": Timing(0.2, 1, 5.0),
-        "LP refresh": Timing(16.0, 1, 64.0),
+        "acting": Timing(0.1, 1, 1.0, 0.05),
+        "SAC update": Timing(0.5, 1, 10.0, 0.25),
+        "competence update": Timing(0.2, 1, 5.0, 0.125),
+        "LP refresh": Timing(16.0, 1, 64.0, 8.0),
     }
     timings = dict(models.loop_timings(models.ModelBenchmark(run), parts, "t5", QUICK))
-    assert timings[models.QUIET_LOOP] == Timing(1.0, QUICK.rounds, 16.0)
-    assert timings[models.LOOP] == Timing(1.5, QUICK.rounds, 18.0)
+    assert timings[models.QUIET_LOOP] == Timing(1.0, QUICK.rounds, 16.0, 0.425)
+    assert timings[models.LOOP] == Timing(1.5, QUICK.rounds, 18.0, 0.675)
 
 
 def test_operations_do_what_they_are_named_for():
     bench = models.ModelBenchmark(models.make_trainer("zoo-mini", "400"))
     learned, trainer = bench.learned, bench.trainer
-    assert count_gflop(bench.refresh) > 0
+    assert record(bench.refresh).gflop > 0
     assert learned.updates == bench.config.competence.refresh
-    idle = [count_gflop(lambda: learned.update(models.NOTHING)) for _ in range(31)]
+    idle = [record(lambda: learned.update(models.NOTHING)).gflop for _ in range(31)]
     assert idle == [0.0] * 31, "the model runs at the refresh alone"
     learned.update(models.NOTHING)
     assert np.isnan(learned.last_loss)

@@ -14,12 +14,20 @@ from torch.nn import functional
 
 from magellan.agent.places import Rows
 
+_SMALLEST_SUM, _LARGEST_SUM = 1e-20, 1e30  # far from where float32 ends
 FEW_WORDS = 1024
 """Vocabularies up to this size have their first layer's projections tabulated."""
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, queries: Rows, keys: Rows, heads: int
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    queries: Rows,
+    keys: Rows,
+    heads: int,
+    all_seen: bool = False,
 ) -> Tensor:
     """Softmax attention of nodes, head by head; the queries come scaled.
 
@@ -28,11 +36,12 @@ def attend(
         key, value: float (k, heads * d), in the numbering of `keys`.
         bias: float, broadcast to (states, heads, places of queries, places of keys); -inf hides.
         queries, keys: where the nodes stand.
+        all_seen: that `bias` hides nothing, which allows a quicker softmax.
 
     Returns:
         float (q, heads * d).
     """
-    return _Attention.apply(query, key, value, bias, queries, keys, heads)
+    return _Attention.apply(query, key, value, bias, queries, keys, heads, all_seen)
 
 
 class _Attention(torch.autograd.Function):
@@ -46,18 +55,27 @@ class _Attention(torch.autograd.Function):
         queries: Rows,
         keys: Rows,
         heads: int,
+        all_seen: bool,
     ) -> Tensor:
         asks = queries.lay_out(query, heads)
         has = keys.lay_out(key, heads)
         holds = keys.lay_out(value, heads)
-        scores = torch.bmm(asks, has.transpose(1, 2))
         states, width = queries.nodes.shape
-        scores.view(states, heads, width, -1).add_(bias)
-        weights = torch.softmax(scores, dim=-1)
-        result = queries.pick_up(torch.bmm(weights, holds), heads)
+
+        def scores() -> Tensor:
+            products = torch.bmm(asks, has.transpose(1, 2))
+            products.view(states, heads, width, -1).add_(bias)
+            return products
+
+        weights, total = _exponentials(scores) if all_seen else _softmax(scores)
+        if total is not None and any(ctx.needs_input_grad):
+            weights, total = weights.div_(total), None
+        mixed = torch.bmm(weights, holds)
+        if total is not None:
+            mixed.div_(total)
         ctx.save_for_backward(asks, has, holds, weights)
         ctx.places = queries, keys, heads
-        return result
+        return queries.pick_up(mixed, heads)
 
     @staticmethod
     @once_differentiable
@@ -79,7 +97,25 @@ class _Attention(torch.autograd.Function):
                 query = queries.pick_up(torch.bmm(scores, has), heads)
             if needs_key:
                 key = keys.pick_up(torch.bmm(scores.transpose(1, 2), asks), heads)
-        return query, key, value, None, None, None, None
+        return query, key, value, None, None, None, None, None
+
+
+def _softmax(scores: Callable[[], Tensor]) -> tuple[Tensor, None]:
+    return torch.softmax(scores(), dim=-1), None
+
+
+def _exponentials(scores: Callable[[], Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Exponentials of what `scores` makes and their sums over the last dimension.
+
+    The search for each row's maximum, slow on short rows, is left out, unless a sum shows that
+    digits were lost: then their softmax and None.
+    """
+    weights = scores().exp_()
+    total = weights.sum(dim=-1, keepdim=True)
+    low, high = torch.aminmax(total)
+    if low > _SMALLEST_SUM and high < _LARGEST_SUM:
+        return weights, total
+    return _softmax(scores)
 
 
 def rms_norm(x: Tensor, epsilon: float) -> Tensor:
@@ -106,10 +142,16 @@ class _RMSNorm(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Activation:
-    """An elementwise function, and its backward: (gradient, input) to the input's gradient."""
+    """An elementwise function.
+
+    forward: the function.
+    backward: (gradient, input) to the input's gradient.
+    inside: its name and options inside a product of oneDNN; None where `forward` is as quick.
+    """
 
     forward: Callable[[Tensor], Tensor]
     backward: Callable[[Tensor, Tensor], Tensor]
+    inside: tuple[str, list[float], str] | None = None
 
 
 SILU = Activation(functional.silu, torch.ops.aten.silu_backward)
@@ -117,7 +159,9 @@ SILU = Activation(functional.silu, torch.ops.aten.silu_backward)
 GELU_TANH = Activation(
     partial(functional.gelu, approximate="tanh"),
     partial(torch.ops.aten.gelu_backward, approximate="tanh"),
+    ("gelu", [], "tanh"),
 )
+_HAS_ONEDNN = torch.backends.mkldnn.is_available()
 
 
 def gated(activation: Activation, gate: Tensor, up: Tensor) -> Tensor:
@@ -125,6 +169,19 @@ def gated(activation: Activation, gate: Tensor, up: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return activation.forward(gate).mul_(up)
     return _Gated.apply(activation, gate, up)
+
+
+def gated_linear(activation: Activation, x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    """activation(x G^T) * (x U^T), for weights G and U of shape (d, width).
+
+    Without gradients the function and the multiplication are done inside the products, if oneDNN
+    is there and has the function: the sums are then changed before they leave the registers.
+    """
+    if activation.inside is None or not _HAS_ONEDNN or torch.is_grad_enabled():
+        return gated(activation, functional.linear(x, gate), functional.linear(x, up))
+    product = torch.ops.mkldnn._linear_pointwise
+    opened = product(x, gate, None, *activation.inside)
+    return product(x, opened, up, None, "mul")
 
 
 class _Gated(torch.autograd.Function):
@@ -144,7 +201,9 @@ class _Gated(torch.autograd.Function):
 
 
 def add_linear(x: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """x + inputs W^T, the sum taken inside the product."""
+    """x + inputs W^T, the sum taken inside the product; without gradients in the memory of x."""
+    if not torch.is_grad_enabled():
+        return x.addmm_(inputs, weight.t())
     return torch.addmm(x, inputs, weight.t())
 
 

@@ -160,7 +160,7 @@ class LlamaPass:
         query = self._rotate(asking, turns.index_select(0, wanted))
         rows, places = tree.select(wanted)
         bias = tree.bias[:, 0].expand(len(rows.nodes), -1, -1)[places]
-        if self.groups == 1 and rows.nodes.shape[1] == 1 and rows.filled is None:
+        if self.groups == 1 and rows.alone:
             asks = self._apart(query.index_select(0, rows.nodes[:, 0]))
             mixed = attend_once(asks, key, normed, layer.value, bias, tree.rows)
             mixed = mixed.index_select(0, rows.owners)

@@ -17,7 +17,7 @@ from magellan.agent.passes.layers import (
     add_linear,
     attend,
     attend_once,
-    gated,
+    gated_linear,
     rms_norm,
 )
 from magellan.agent.places import Rows, Tree
@@ -68,6 +68,7 @@ class T5Pass:
         self._model = model
         self._frozen = dict(model.named_parameters())
         self._folded = {name: self._fold(name, weight) for name, weight in self._frozen.items()}
+        self._biases: dict[tuple[str, int], Tensor] = {}
         self._gain: Tensor = model.decoder.final_layer_norm.weight
 
     @staticmethod
@@ -125,7 +126,7 @@ class T5Pass:
         tree, prompts = piece.tree, piece.prompts
         assert prompts is not None
         encoded = self._encode(weights.encoder, prompts)
-        x = self.embeddings[tree.tokens]
+        x = embedding(tree.tokens, self.embeddings)
         rows, bias = tree.rows, self._relative("decoder", tree) + tree.bias
         for number, block in enumerate(weights.decoder):
             if number < len(weights.decoder) - 1:
@@ -142,7 +143,7 @@ class T5Pass:
 
     def _encode(self, blocks: list[_Block], prompts: Tree) -> Tensor:
         """Normed encoder states of the prompts' nodes, without the final gain."""
-        x = self.embeddings[prompts.tokens]
+        x = embedding(prompts.tokens, self.embeddings)
         bias = self._relative("encoder", prompts)
         hidden = _hidden(prompts.rows)
         bias = bias if hidden is None else bias + hidden
@@ -150,7 +151,7 @@ class T5Pass:
             rows, seen = prompts.rows, x
             if number == 0 and self._few_words:
                 # Before the first layer a token knows its word alone: one projection per word.
-                rows, seen = rows.renamed(prompts.tokens), self.embeddings
+                rows, seen = prompts.word_rows, self.embeddings
             normed = rms_norm(seen, self.epsilon)
             x = self._mix(x, block.own, normed, normed, (rows, rows, bias))
             x = self._feed_forward(block, x)
@@ -176,7 +177,7 @@ class T5Pass:
         assert block.cross is not None
         asking = rms_norm(x, self.epsilon)
         hidden = _hidden(prompts.rows)
-        if where[0].nodes.shape[1] == 1 and where[0].filled is None:
+        if where[0].alone:
             asks = self._in_key_space(block.cross, asking.index_select(0, where[0].nodes[:, 0]))
             mixed = attend_once(
                 asks,
@@ -208,37 +209,47 @@ class T5Pass:
     ) -> Tensor:
         """x + attention of the nodes `asking` to the nodes `seen`."""
         queries, keys, bias = where
+        value = linear(seen, weights.value)
+        if keys.alone and not torch.is_grad_enabled():
+            return add_linear(x, value.index_select(0, keys.nodes[queries.states, 0]), weights.out)
         mixed = attend(
             linear(asking, weights.query),
             linear(seen, weights.key),
-            linear(seen, weights.value),
+            value,
             bias,
             queries,
             keys,
             self.heads,
+            all_seen=keys.filled is None and len(bias) == 1,
         )
         return add_linear(x, mixed, weights.out)
 
     def _feed_forward(self, block: _Block, x: Tensor) -> Tensor:
         normed = rms_norm(x, self.epsilon)
-        inner = linear(normed, block.inner[0])
         if len(block.inner) == 2:
-            inner = gated(GELU_TANH, inner, linear(normed, block.inner[1]))
+            inner = gated_linear(GELU_TANH, normed, *block.inner)
         else:
-            inner = torch.relu(inner)
+            inner = torch.relu(linear(normed, block.inner[0]))
         return add_linear(x, inner, block.outer)
 
     def _relative(self, stack: str, tree: Tree) -> Tensor:
         """Relative position bias of a tree's rows: float (states or 1, heads, length, length)."""
-        attention = getattr(self._model, stack).block[0].layer[0].SelfAttention
         positions = tree.positions[tree.rows.nodes]
         length = int(positions.max()) + 1
-        with torch.no_grad():
-            table = attention.compute_bias(length, length)[0].permute(1, 2, 0)
-        if stack == "encoder":
-            return table.permute(2, 0, 1)[None]
+        bias = self._bias(stack, length)
+        if stack == "encoder" or length == 1:
+            return bias[None]
         pairs = positions[:, :, None] * length + positions[:, None, :]
-        return embedding(pairs, table.reshape(length * length, -1)).permute(0, 3, 1, 2)
+        return embedding(pairs, bias.view(self.heads, -1).t()).permute(0, 3, 1, 2)
+
+    def _bias(self, stack: str, length: int) -> Tensor:
+        """Relative position bias of the first `length` positions: (heads, length, length)."""
+        if (stack, length) not in self._biases:
+            attention = getattr(self._model, stack).block[0].layer[0].SelfAttention
+            with torch.no_grad():
+                bias = attention.compute_bias(length, length)[0]
+            self._biases[stack, length] = bias.contiguous()
+        return self._biases[stack, length]
 
 
 def _hidden(rows: Rows) -> Tensor | None:

@@ -1,0 +1,111 @@
+"""Time of an operation, beside the arithmetic and the time of its matrix products."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.timing import median_seconds
+
+REPETITIONS = 5
+"""Of a single product."""
+
+Form = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides of a factor."""
+
+_aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
+_FACTORS: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {
+    _aten.mm.default: lambda a, b: (a, b),
+    _aten.bmm.default: lambda a, b: (a, b),
+    _aten.addmm.default: lambda _, a, b: (a, b),
+    _aten.addmm_.default: lambda _, a, b: (a, b),
+    _aten.baddbmm.default: lambda _, a, b: (a, b),
+}
+if torch.backends.mkldnn.is_available():
+    _FACTORS |= {
+        _mkldnn._linear_pointwise.default: lambda x, weight, *_: (x, weight.t()),
+        _mkldnn._linear_pointwise.binary: lambda x, _other, weight, *_: (x, weight.t()),
+    }
+
+
+class Products(TorchDispatchMode):
+    """Records the products of what runs inside, backward passes included.
+
+    calls: number of products of each pair of factors' forms.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[tuple[Form, Form]] = Counter()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Note a product's factors and do what would have been done."""
+        if function in _FACTORS:
+            left, right = _FACTORS[function](*args)
+            self.calls[_form(left), _form(right)] += 1
+        return function(*args, **(kwargs or {}))
+
+    @property
+    def gflop(self) -> float:
+        """10^9 floating point operations."""
+        return sum(n * _operations(*factors) for factors, n in self.calls.items()) / 1e9
+
+    def seconds(self) -> float:
+        """Wall time of all products, each by itself: nothing added to it, its memory warm.
+
+        Products of the same forms count as one, timed as a median of `REPETITIONS`.
+        """
+        return sum(n * _seconds(*factors) for factors, n in self.calls.items())
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall time of one operation, and what its matrix products say of it.
+
+    seconds: median over `repetitions`.
+    gflop: 10^9 floating point operations of its products, backward included.
+    alone: seconds that the same products take with nothing around them.
+    """
+
+    seconds: float
+    repetitions: int
+    gflop: float
+    alone: float
+
+
+def measure(operation: Callable[[], object], repetitions: int) -> Timing:
+    """Record one call, which warms caches up as well, time `repetitions`, then the products."""
+    products = record(operation)
+    seconds = median_seconds(operation, repetitions)
+    return Timing(seconds, repetitions, products.gflop, products.seconds())
+
+
+def record(operation: Callable[[], object]) -> Products:
+    """The products of one call."""
+    with Products() as products:
+        operation()
+    return products
+
+
+def _form(factor: Tensor) -> Form:
+    return tuple(factor.shape), factor.stride()
+
+
+def _operations(left: Form, right: Form) -> int:
+    *batch, rows, inner = left[0]
+    return 2 * rows * inner * right[0][-1] * (batch[0] if batch else 1)
+
+
+def _seconds(left: Form, right: Form) -> float:
+    a, b = (torch.empty_strided(*form).fill_(0.5) for form in (left, right))
+    out = torch.matmul(a, b)
+    multiply = torch.bmm if a.dim() == 3 else torch.mm
+    return median_seconds(lambda: multiply(a, b, out=out), REPETITIONS)

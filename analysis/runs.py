@@ -55,12 +55,7 @@ def steps_per_second(run: RunManifest) -> float | None:
 
 
 def saving_share(run: RunManifest) -> float | None:
-    """Per cent of the time that went into checkpoints; None where several attempts share it.
-
-    A manifest holds the seconds of saving of the last attempt, but the time of all of them.
-    """
-    if run.get("attempts") != 1:
-        return None
+    """Per cent of the time that went into checkpoints, all attempts together."""
     share = _ratio(run.get("saving_seconds"), run.get("wall_seconds"))
     return None if share is None else 100.0 * share
 

@@ -124,7 +124,7 @@ class Job:
         self._checkpoints, self._stopper = checkpoints, stopper
         self._log, self._attempts = RunLog(output), Attempts(output, config_hash(trainer.config))
         self._begun = self._saved_at = time.monotonic()
-        self._spent = self._saving = self._last_save = 0.0
+        self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._logged_save: float | None = None
         self._logged_rows = len(trainer.record.tables["evaluation"])
 
@@ -166,6 +166,7 @@ class Job:
                 self._log.warn(f"{FIRST_VERSION} of version 0.1.0 is not read; the run starts anew")
             return
         self._spent = float(found.state["seconds"])
+        self._spent_saving = float(found.state.get("saving_seconds", 0.0))
         if found.set_aside is not None:
             self._log.warn(
                 f"the newest checkpoint is damaged: kept as {found.set_aside}, "
@@ -202,7 +203,8 @@ class Job:
         begun = time.monotonic()
         state = self._trainer.state_dict()
         check_weights(self._trainer.updates, {key: state[key] for key in ("agent", "sampler")})
-        path = self._checkpoints.save({"trainer": state, "seconds": self._seconds()})
+        spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
+        path = self._checkpoints.save({"trainer": state, **spent})
         self._saved_at = time.monotonic()
         self._last_save = self._saved_at - begun
         self._saving += self._last_save
@@ -245,7 +247,7 @@ class Job:
             "stop_reasons": [*summary["stop_reasons"], "complete"],
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),
-            "saving_seconds": round(self._saving, 2),
+            "saving_seconds": round(self._spent_saving + self._saving, 2),
             "status": "complete",
         }
         content = (json.dumps(manifest, indent=2) + "\n").encode()

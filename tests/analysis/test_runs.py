@@ -64,12 +64,12 @@ def test_a_run_of_one_attempt():
     }
 
 
-def test_a_restarted_run_says_why_and_claims_no_share_of_saving():
+def test_a_restarted_run_says_why_and_counts_all_its_saving():
     cells = row(RESTARTED)
     assert cells["Restarts"] == "2"
     assert cells["Attempts"] == "3"
     assert cells["Earlier stops"] == "killed; stopped: SIGTERM"
-    assert cells["Saving, % of time"] == "n/a"
+    assert cells["Saving, % of time"] == "0.25"
 
 
 def test_what_an_older_manifest_does_not_say_is_shown_as_such():
@@ -88,7 +88,7 @@ def test_medians_are_over_the_runs_of_a_sampler_and_restarts_are_summed():
     assert (first["Sampler"], first["Runs"], first["Minutes"]) == ("random", "3", "4.0")
     assert first["Restarts"] == "2"
     assert first["Steps/s"] == "250"
-    assert first["Saving, % of time"] == "0.30"  # of the two runs of one attempt: 0.5 and 0.1
+    assert first["Saving, % of time"] == "0.25"  # of 0.50, 0.25 and 0.10
     assert (second["Sampler"], second["Runs"], second["Minutes"]) == ("online", "1", "1.0")
 
 

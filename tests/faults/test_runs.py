@@ -26,7 +26,7 @@ from magellan.errors import (
 )
 from magellan.training import lock
 from magellan.training.attempts import Attempts
-from magellan.training.run import train
+from magellan.training.run import Job, train
 from magellan.training.stopping import (
     END_TIME,
     JOB,
@@ -333,6 +333,21 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
     rows = Attempts(tmp_path, "").read()
     assert [row["reason"] for row in rows] == [*manifest["stop_reasons"][:1], "complete"]
     assert all(row["seconds"] >= 0 and row["peak_memory_mb"] > 0 for row in rows)
+
+
+def test_the_manifest_counts_the_saving_of_all_attempts(tmp_path, monkeypatch):
+    save = Job._save
+
+    def save_after_another(job):
+        job._saving += 100.0
+        return save(job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "_save", save_after_another)
+        patch.setattr(Stopper, "reason", "on SIGTERM")
+        with pytest.raises(StoppedEarly):
+            run(tmp_path)
+    assert 100.0 <= run(tmp_path)["saving_seconds"] < 200.0
 
 
 def test_an_unexpected_error_is_logged_and_raised(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -51,10 +52,24 @@ def temporary_folder(keep: bool) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        end_all_in(folder)
         if keep:
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_all_in(folder: Path) -> None:
+    """SIGKILL to every process that works in a folder.
+
+    Snakemake can hang when SIGTERM comes while it notes a failure: its handler waits for a lock
+    that the interrupted code holds. Where Slurm tracks processes by cgroup it kills these; by
+    parent, as here, it loses them.
+    """
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if cwd.readlink().is_relative_to(folder):
+                os.kill(int(cwd.parent.name), signal.SIGKILL)
 
 
 def campaign(folder: Path) -> int:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
 
 from tests.slurm import cluster
-from tests.slurm.__main__ import differences, table
+from tests.slurm.__main__ import differences, end_all_in, table
 from tests.slurm.campaign import Fault
 from tests.slurm.project import Run, alive
 from tests.slurm.waiting import CampaignError, wait_until
@@ -95,3 +96,18 @@ def test_only_what_a_dead_test_left_is_written_over(tmp_path, monkeypatch, text,
 def test_without_root_it_says_so(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert cluster.why_not() == "it needs root"
+
+
+def test_processes_that_work_in_a_folder_are_ended(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine of another").mkdir()
+    sleep = ["sleep", "60"]
+    inside = subprocess.Popen(sleep, cwd=tmp_path / "mine")
+    outside = subprocess.Popen(sleep, cwd=tmp_path / "mine of another")
+    try:
+        end_all_in(tmp_path / "mine")
+        assert inside.wait(timeout=30) == -signal.SIGKILL
+        assert outside.poll() is None
+    finally:
+        inside.kill()
+        outside.kill()

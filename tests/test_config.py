@@ -1,5 +1,6 @@
 """Configuration and command line: every bad input is one clear line, before any work."""
 
+import os
 import subprocess
 import sys
 import types
@@ -171,3 +172,17 @@ def test_configuration_and_goals_need_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_large_pages_are_asked_for_before_torch_is_there():
+    code = """
+import os, sys, types
+def main():
+    return "torch" in sys.modules or os.environ["THP_MEM_ALLOC_ENABLE"] != "1"
+sys.modules["magellan.cli"] = types.SimpleNamespace(main=main)
+from magellan.__main__ import run
+sys.exit(run())
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert done.returncode == 0

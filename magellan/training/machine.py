@@ -17,6 +17,7 @@ def settle(threads: int) -> None:
     Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
     that was never written; this code is tested without. glibc gives large blocks back to the system
     at every free and takes them, zeroed page by page, at every allocation: it is told to keep them.
+    Large pages are asked for before the library is loaded, in `magellan/__main__.py`.
     """
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)

@@ -161,7 +161,10 @@ GELU_TANH = Activation(
     partial(torch.ops.aten.gelu_backward, approximate="tanh"),
     ("gelu", [], "tanh"),
 )
-_HAS_ONEDNN = torch.backends.mkldnn.is_available()
+# No public interface: other versions of PyTorch may lack it.
+_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(
+    torch.ops.mkldnn, "_linear_pointwise"
+)
 
 
 def gated(activation: Activation, gate: Tensor, up: Tensor) -> Tensor:

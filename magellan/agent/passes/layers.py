@@ -41,6 +41,8 @@ def attend(
     Returns:
         float (q, heads * d).
     """
+    if not torch.is_grad_enabled():
+        return _attended(query, key, value, bias, queries, keys, heads, all_seen)[0]
     return _Attention.apply(query, key, value, bias, queries, keys, heads, all_seen)
 
 
@@ -57,25 +59,12 @@ class _Attention(torch.autograd.Function):
         heads: int,
         all_seen: bool,
     ) -> Tensor:
-        asks = queries.lay_out(query, heads)
-        has = keys.lay_out(key, heads)
-        holds = keys.lay_out(value, heads)
-        states, width = queries.nodes.shape
-
-        def scores() -> Tensor:
-            products = torch.bmm(asks, has.transpose(1, 2))
-            products.view(states, heads, width, -1).add_(bias)
-            return products
-
-        weights, total = _exponentials(scores) if all_seen else _softmax(scores)
-        if total is not None and any(ctx.needs_input_grad):
-            weights, total = weights.div_(total), None
-        mixed = torch.bmm(weights, holds)
-        if total is not None:
-            mixed.div_(total)
-        ctx.save_for_backward(asks, has, holds, weights)
+        mixed, kept = _attended(
+            query, key, value, bias, queries, keys, heads, all_seen, backward=True
+        )
+        ctx.save_for_backward(*kept)
         ctx.places = queries, keys, heads
-        return queries.pick_up(mixed, heads)
+        return mixed
 
     @staticmethod
     @once_differentiable
@@ -100,6 +89,41 @@ class _Attention(torch.autograd.Function):
         return query, key, value, None, None, None, None, None
 
 
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor,
+    queries: Rows,
+    keys: Rows,
+    heads: int,
+    all_seen: bool,
+    backward: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """What `attend` gives, and queries, keys, values and weights as laid out.
+
+    For a backward the weights are divided by their sums (a lone place weighs exactly 1), otherwise
+    only the result is.
+    """
+    asks = queries.lay_out(query, heads)
+    has = keys.lay_out(key, heads)
+    holds = keys.lay_out(value, heads)
+    states, width = queries.nodes.shape
+
+    def scores() -> Tensor:
+        products = torch.bmm(asks, has.transpose(1, 2))
+        products.view(states, heads, width, -1).add_(bias)
+        return products
+
+    weights, total = _exponentials(scores) if all_seen else _softmax(scores)
+    if total is not None and backward:
+        weights, total = weights.div_(total), None
+    mixed = torch.bmm(weights, holds)
+    if total is not None:
+        mixed.div_(total)
+    return queries.pick_up(mixed, heads), (asks, has, holds, weights)
+
+
 def _softmax(scores: Callable[[], Tensor]) -> tuple[Tensor, None]:
     return torch.softmax(scores(), dim=-1), None
 
@@ -120,14 +144,20 @@ def _exponentials(scores: Callable[[], Tensor]) -> tuple[Tensor, Tensor | None]:
 
 def rms_norm(x: Tensor, epsilon: float) -> Tensor:
     """x / sqrt(mean(x^2) + epsilon) over the last dimension; the gain is in the next weights."""
+    if not torch.is_grad_enabled():
+        return x * _norm_scale(x, epsilon)
     return _RMSNorm.apply(x, epsilon)
+
+
+def _norm_scale(x: Tensor, epsilon: float) -> Tensor:
+    square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    return square.div_(x.shape[-1]).add_(epsilon).rsqrt_()
 
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
-        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
-        scale = square.div_(x.shape[-1]).add_(epsilon).rsqrt_()
+        scale = _norm_scale(x, epsilon)
         result = x * scale
         ctx.save_for_backward(result, scale)
         return result

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.timing import median_seconds
+from magellan.agent.passes.layers import HAS_ONEDNN
 
 REPETITIONS = 5
 """Of a single product."""
@@ -27,7 +28,7 @@ _FACTORS: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {
     _aten.addmm_.default: lambda _, a, b: (a, b),
     _aten.baddbmm.default: lambda _, a, b: (a, b),
 }
-if torch.backends.mkldnn.is_available():
+if HAS_ONEDNN:
     _FACTORS |= {
         _mkldnn._linear_pointwise.default: lambda x, weight, *_: (x, weight.t()),
         _mkldnn._linear_pointwise.binary: lambda x, _other, weight, *_: (x, weight.t()),

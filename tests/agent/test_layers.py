@@ -16,7 +16,7 @@ def rows():
     return Rows(nodes.view(STATES, LENGTH), nodes, None)
 
 
-def attention(rows, size, all_seen):
+def attention(rows, size, little_hidden):
     """Attention and its gradients, with scores of a few times `size` squared."""
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(STATES * LENGTH, HEADS * WIDTH, generator=generator) for _ in range(3)]
@@ -25,17 +25,19 @@ def attention(rows, size, all_seen):
         for tensor, scale in zip(inputs, (size, size, 1.0), strict=True)
     )
     bias = torch.randn(1, HEADS, LENGTH, LENGTH, generator=generator)
-    mixed = attend(query, key, value, bias, rows, rows, HEADS, all_seen)
+    mixed = attend(query, key, value, bias, rows, rows, HEADS, little_hidden)
     mixed.square().sum().backward()
     with torch.no_grad():
-        alone = attend(query, key, value, bias, rows, rows, HEADS, all_seen)
+        alone = attend(query, key, value, bias, rows, rows, HEADS, little_hidden)
     return mixed.detach(), alone, query.grad, key.grad, value.grad
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 12.0], ids=["near", "usual", "beyond exp"])
 def test_the_quicker_softmax_is_the_softmax(rows, size):
     for quick, plain in zip(
-        attention(rows, size, all_seen=True), attention(rows, size, all_seen=False), strict=True
+        attention(rows, size, little_hidden=True),
+        attention(rows, size, little_hidden=False),
+        strict=True,
     ):
         assert plain.isfinite().all()
         torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-5)
@@ -47,7 +49,7 @@ def test_scores_far_from_zero_lose_no_digits(rows, offset):
     zeros = torch.zeros(STATES * LENGTH, HEADS * WIDTH)
     value = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0))
     bias = torch.full((1, HEADS, LENGTH, LENGTH), offset)
-    mixed = attend(zeros, zeros, value, bias, rows, rows, HEADS, all_seen=True)
+    mixed = attend(zeros, zeros, value, bias, rows, rows, HEADS, little_hidden=True)
     mean = value.view(STATES, LENGTH, -1).mean(dim=1, keepdim=True).expand(-1, LENGTH, -1)
     torch.testing.assert_close(mixed.view(mean.shape), mean, rtol=1e-5, atol=1e-6)
 
@@ -57,7 +59,7 @@ def test_one_place_has_no_gradient_to_its_query_and_key():
     rows = Rows(torch.arange(STATES)[:, None], torch.arange(STATES), None)
     query, key, value = (torch.randn(STATES, HEADS * WIDTH, requires_grad=True) for _ in range(3))
     bias = torch.randn(1, HEADS, 1, 1)
-    attend(query, key, value, bias, rows, rows, HEADS, all_seen=True).square().sum().backward()
+    attend(query, key, value, bias, rows, rows, HEADS, little_hidden=True).square().sum().backward()
     assert not query.grad.any()
     assert not key.grad.any()
     assert value.grad.any()
@@ -67,7 +69,7 @@ def test_one_place_has_no_gradient_to_its_query_and_key():
 @pytest.mark.parametrize("activation", [GELU_TANH, SILU], ids=["gelu", "silu"])
 def test_gates_inside_products_are_gates(monkeypatch, activation, onednn):
     if not onednn:
-        monkeypatch.setattr(layers, "_HAS_ONEDNN", False)
+        monkeypatch.setattr(layers, "HAS_ONEDNN", False)
     x, gate, up = torch.randn(50, 8), torch.randn(12, 8), torch.randn(12, 8)
     expected = activation.forward(x @ gate.t()) * (x @ up.t())
     for gradients in (False, True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,16 @@ FEW_WORDS = 1024
 """Vocabularies up to this size have their first layer's projections tabulated."""
 
 
+class _Layout(NamedTuple):
+    """What `attend` is told besides queries, keys and values."""
+
+    bias: Tensor
+    queries: Rows
+    keys: Rows
+    heads: int
+    little_hidden: bool
+
+
 def attend(
     query: Tensor,
     key: Tensor,
@@ -27,7 +37,7 @@ def attend(
     queries: Rows,
     keys: Rows,
     heads: int,
-    all_seen: bool = False,
+    little_hidden: bool = False,
 ) -> Tensor:
     """Softmax attention of nodes, head by head; the queries come scaled.
 
@@ -36,41 +46,31 @@ def attend(
         key, value: float (k, heads * d), in the numbering of `keys`.
         bias: float, broadcast to (states, heads, places of queries, places of keys); -inf hides.
         queries, keys: where the nodes stand.
-        all_seen: that `bias` hides nothing, which allows a quicker softmax.
+        little_hidden: that a softmax which is quick where `bias` hides little is worth a try; it
+            changes no result.
 
     Returns:
         float (q, heads * d).
     """
+    layout = _Layout(bias, queries, keys, heads, little_hidden)
     if not torch.is_grad_enabled():
-        return _attended(query, key, value, bias, queries, keys, heads, all_seen)[0]
-    return _Attention.apply(query, key, value, bias, queries, keys, heads, all_seen)
+        return _attended(query, key, value, layout)[0]
+    return _Attention.apply(query, key, value, layout)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor,
-        queries: Rows,
-        keys: Rows,
-        heads: int,
-        all_seen: bool,
-    ) -> Tensor:
-        mixed, kept = _attended(
-            query, key, value, bias, queries, keys, heads, all_seen, backward=True
-        )
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: _Layout) -> Tensor:
+        mixed, kept = _attended(query, key, value, layout, backward=True)
         ctx.save_for_backward(*kept)
-        ctx.places = queries, keys, heads
+        ctx.layout = layout
         return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         asks, has, holds, weights = ctx.saved_tensors
-        queries, keys, heads = ctx.places
+        _, queries, keys, heads, _ = ctx.layout
         needs_query, needs_key, needs_value = ctx.needs_input_grad[:3]
         out = queries.lay_out(gradient, heads)
         if queries.filled is not None:
@@ -86,25 +86,18 @@ class _Attention(torch.autograd.Function):
                 query = queries.pick_up(torch.bmm(scores, has), heads)
             if needs_key:
                 key = keys.pick_up(torch.bmm(scores.transpose(1, 2), asks), heads)
-        return query, key, value, None, None, None, None, None
+        return query, key, value, None
 
 
 def _attended(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor,
-    queries: Rows,
-    keys: Rows,
-    heads: int,
-    all_seen: bool,
-    backward: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, layout: _Layout, backward: bool = False
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """What `attend` gives, and queries, keys, values and weights as laid out.
 
     For a backward the weights are divided by their sums (a lone place weighs exactly 1), otherwise
     only the result is.
     """
+    bias, queries, keys, heads, little_hidden = layout
     asks = queries.lay_out(query, heads)
     has = keys.lay_out(key, heads)
     holds = keys.lay_out(value, heads)
@@ -115,7 +108,7 @@ def _attended(
         products.view(states, heads, width, -1).add_(bias)
         return products
 
-    weights, total = _exponentials(scores) if all_seen else _softmax(scores)
+    weights, total = _exponentials(scores) if little_hidden else _softmax(scores)
     if total is not None and backward:
         weights, total = weights.div_(total), None
     mixed = torch.bmm(weights, holds)
@@ -192,9 +185,7 @@ GELU_TANH = Activation(
     ("gelu", [], "tanh"),
 )
 # No public interface: other versions of PyTorch may lack it.
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(
-    torch.ops.mkldnn, "_linear_pointwise"
-)
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def gated(activation: Activation, gate: Tensor, up: Tensor) -> Tensor:
@@ -210,7 +201,7 @@ def gated_linear(activation: Activation, x: Tensor, gate: Tensor, up: Tensor) ->
     Without gradients the function and the multiplication are done inside the products, if oneDNN
     is there and has the function: the sums are then changed before they leave the registers.
     """
-    if activation.inside is None or not _HAS_ONEDNN or torch.is_grad_enabled():
+    if activation.inside is None or not HAS_ONEDNN or torch.is_grad_enabled():
         return gated(activation, functional.linear(x, gate), functional.linear(x, up))
     product = torch.ops.mkldnn._linear_pointwise
     opened = product(x, gate, None, *activation.inside)

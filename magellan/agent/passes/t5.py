@@ -220,7 +220,7 @@ class T5Pass:
             queries,
             keys,
             self.heads,
-            all_seen=keys.filled is None and len(bias) == 1,
+            little_hidden=keys.filled is None and len(bias) == 1,
         )
         return add_linear(x, mixed, weights.out)
 

@@ -117,6 +117,17 @@ def test_selected_nodes_keep_their_state_and_column():
         assert int(rows.filled.sum()) == len(nodes)
 
 
+def test_each_choice_of_nodes_is_selected_by_itself():
+    tree = build_tree(*random_states(3))
+    all_nodes = torch.arange(len(tree))
+    first, second = all_nodes[: len(tree) // 2], all_nodes[len(tree) // 2 :]
+    kept = tree.select(first)
+    for nodes in (second, first.clone(), first):
+        rows, (states, columns) = tree.select(nodes)
+        assert torch.equal(tree.rows.nodes[states, columns].flatten()[rows.owners], nodes)
+    assert tree.select(first) is kept
+
+
 def test_padding_is_no_token():
     tokens, segments = random_states(1)
     wider = (

@@ -1,0 +1,33 @@
+"""Every test computes with one thread, so that its numbers are those of any number of cores.
+
+A test about threads sets them itself; what a test changed is put back after it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+THREADS = 1
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Libraries read these once, when test modules import them; processes that tests start inherit them.
+os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)))
+
+
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`THREADS` threads at the start of each test, in this process and in its children."""
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, str(THREADS))
+    _settle()
+    yield
+    _settle()
+
+
+def _settle() -> None:
+    torch = sys.modules.get("torch")  # tests of the workflow and of configurations do without
+    if torch is not None and torch.get_num_threads() != THREADS:
+        torch.set_num_threads(THREADS)

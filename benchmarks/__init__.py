@@ -1,1 +1,1 @@
-"""How fast this code is, beside what the released code took: `python -m magellan bench`."""
+"""How fast this code is on this machine: `python -m magellan bench`."""

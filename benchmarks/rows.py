@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.released import RELEASED, WHERE
+from benchmarks.released import NO_RATIO, RELEASED, WHERE
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Row:
     row, shape, size: what was measured, with which model, on which goal space; empty where the
         row has none.
     value: the figure, a median over `repetitions`.
-    unit: ms, s, MB, steps/s or x; what is counted per second is better when larger.
+    unit: ms, s, MB, steps/s or x.
     seconds: wall time of one operation; None where nothing else needs it.
     gflop: floating point operations of its matrix products, in 10^9; None where not counted.
     alone: seconds that these products take with nothing around them.
@@ -36,16 +36,8 @@ class Row:
 
     @property
     def released(self) -> float | None:
-        """The released code's figure, in the unit of this row."""
+        """The released code's figure on another machine, in the unit of this row."""
         return RELEASED.get((self.row, self.shape, self.size))
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times better than the released code; below 1 is worse."""
-        if self.released is None:
-            return None
-        more_is_better = self.unit.endswith("/s")
-        return self.value / self.released if more_is_better else self.released / self.value
 
     @property
     def rate(self) -> float | None:
@@ -75,7 +67,7 @@ class Skipped:
 
 COLUMNS = (
     *("row", "shape", "size", "value", "unit", "released"),
-    *("ratio", "gflop", "rate", "fraction", "ceiling", "repetitions"),
+    *("gflop", "rate", "fraction", "ceiling", "repetitions"),
 )
 SHARES = ("fraction", "ceiling")
 
@@ -104,7 +96,7 @@ def to_csv(rows: Iterable[Row], matmul_rate: float) -> str:
 
 
 HEADINGS = (
-    *("what", "model", "goals", "here", "released", "times better"),
+    *("what", "model", "goals", "here", "released, elsewhere"),
     *("GFLOP", "GFLOP/s", "floor / time", "at best", "n"),
 )
 
@@ -125,7 +117,7 @@ def to_markdown(rows: Sequence[Row], skipped: Sequence[Skipped], matmul_rate: fl
     lines = [HEADINGS, ("---",) * 3 + ("---:",) * (len(HEADINGS) - 3), *cells]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = [
-        f"Released: the authors' code with a model of shape `t5`, {WHERE}.",
+        f"Released, elsewhere: the authors' code, {WHERE}; {NO_RATIO}. `t5` is such a model.",
         *NOTES,
         f"A 512 x 512 float32 product reached {number(matmul_rate)} GFLOP/s in the same run. The "
         "floor of a row is the time its matrix products would take at that rate. At best: the "
@@ -144,7 +136,6 @@ def _cells(row: Row, matmul_rate: float) -> tuple[str, ...]:
         row.size,
         f"{number(row.value)} {row.unit}",
         "" if row.released is None else f"{number(row.released)} {row.unit}",
-        number(row.ratio),
         number(row.gflop),
         number(row.rate),
         *("" if share is None else f"{share:.0%}" for share in shares),

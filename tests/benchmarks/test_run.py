@@ -12,13 +12,6 @@ from magellan.cli import main
 from magellan.littlezoo import GoalSpace
 
 
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch):
-    """The command sets these for its libraries."""
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")
-
-
 def test_quick_environment_writes_its_files(tmp_path, capsys):
     folder = tmp_path / "bench"
     assert main(["bench", "--quick", "--only", "environment", "--output", str(folder)]) == 0
@@ -28,7 +21,8 @@ def test_quick_environment_writes_its_files(tmp_path, capsys):
     with (folder / "bench.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["row"], row["unit"]) == ("random play, resets included", "steps/s")
-    assert float(row["ratio"]) == pytest.approx(float(row["value"]) / 1_880, rel=1e-4)
+    assert float(row["value"]) > 0
+    assert float(row["released"]) == 1_880
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["groups"] == ["environment"]
     assert manifest["quick"] is True

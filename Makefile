@@ -2,8 +2,8 @@
 # make test       set up .venv, run the tests
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the figures of results/reference from its tables, no training
-# make bench      time this code beside the released code, write results/bench (3 minutes, one core)
-# make lint       formatting, types, workflow
+# make bench      time this code on this machine, write results/bench (3 minutes, one core)
+# make lint       formatting, names, types, workflow (a minute, most of it types)
 # make backbone   rebuild the embedded language model, in results/backbone
 # make clean      remove caches (never results)
 #

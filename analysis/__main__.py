@@ -12,6 +12,9 @@ from magellan.config import validated
 from magellan.errors import InputError
 from magellan.parsing import parse_json
 
+TABLES_HELP = "folder of combined tables (required)"
+STATISTICS_HELP = "folder of the statistics (required)"
+
 
 def _combine(arguments: argparse.Namespace) -> None:
     experiment = parse_json(arguments.experiment, "--experiment:")
@@ -89,15 +92,18 @@ def _parser() -> ArgumentParser:
 
     combine = commands.add_parser("combine", help="stack the tables of finished runs")
     combine.add_argument("runs", nargs="+", type=file_path, help="folders of runs")
-    combine.add_argument("--experiment", required=True, help="configuration of the grid, as JSON")
     combine.add_argument(
-        "--output", required=True, type=file_path, help="folder of the combined tables"
+        "--experiment", required=True, help="configuration of the grid, as JSON (required)"
+    )
+    combine.add_argument(
+        "--output", required=True, type=file_path, help="folder of the combined tables (required)"
     )
     combine.add_argument(
         "--allow-incomplete",
         type=file_path,
         metavar="RESULTS",
-        help="runs may be missing; the results folder (with runs/, logs/) that says why",
+        help="runs may be missing; the results folder (with runs/, logs/) that says why "
+        "(default: none may)",
     )
     combine.set_defaults(run=_combine)
 
@@ -112,17 +118,23 @@ def _parser() -> ArgumentParser:
 
     figure = commands.add_parser("figure", help="draw one figure as PNG and PDF")
     figure.add_argument("name", help="its name, for instance success_by_category")
-    figure.add_argument("--tables", required=True, type=file_path)
-    figure.add_argument("--statistics", required=True, type=file_path)
-    figure.add_argument("--goal-space", required=True)
-    figure.add_argument("--stem", required=True, type=file_path, help="path without .png and .pdf")
+    figure.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
+    figure.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
+    figure.add_argument("--goal-space", required=True, help="one of the tables (required)")
+    figure.add_argument(
+        "--stem", required=True, type=file_path, help="path without .png and .pdf (required)"
+    )
     figure.set_defaults(run=_figure)
 
     summary = commands.add_parser("summary", help="print the main numbers as Markdown tables")
-    summary.add_argument("--tables", required=True, type=file_path)
-    summary.add_argument("--statistics", required=True, type=file_path)
-    summary.add_argument("--html", type=file_path, help="write a page for one goal space instead")
-    summary.add_argument("--goal-space", help="of the page; the first one if not given")
+    summary.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
+    summary.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
+    summary.add_argument(
+        "--html",
+        type=file_path,
+        help="write a page for one goal space instead (default: print Markdown)",
+    )
+    summary.add_argument("--goal-space", help="of the page (default: the first one)")
     summary.set_defaults(run=_summary)
 
     for name, function, text in (

@@ -24,6 +24,8 @@ from magellan.config import (
 )
 from magellan.errors import InputError, JobError
 
+SEED_HELP = "root seed, 0 or more (default: %(default)s)"
+
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ArgumentParser]
 
@@ -77,65 +79,99 @@ def _add_train(commands: Commands) -> None:
         train.add_argument(
             f"--{name.replace('_', '-')}",
             type=whole_number if isinstance(default, int) else str,
-            help=f"{values}; {default} where --config and --set do not say",
+            help=f"{values} (default: {default}, unless --config or --set says)",
         )
-    train.add_argument("--preset", default="laptop", help=", ".join(PRESETS))
-    train.add_argument("--output", type=file_path, required=True, help="folder of the run")
-    train.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
+    presets = ", ".join(PRESETS)
+    train.add_argument("--preset", default="laptop", help=f"{presets} (default: %(default)s)")
+    train.add_argument(
+        "--output", type=file_path, required=True, help="folder of the run (required)"
+    )
+    train.add_argument(
+        "--resume", action="store_true", help="continue from the last checkpoint (default: no)"
+    )
     train.add_argument(
         "--stop-after",
         type=float,
         metavar="MINUTES",
-        help="time limit: save and stop by itself shortly before (exit status 75)",
+        help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
     )
-    train.add_argument("--progress", choices=("bar", "lines", "none"), default="bar")
     train.add_argument(
-        "--config", type=file_path, help="YAML file with keys of the run configuration"
+        "--progress",
+        choices=("bar", "lines", "none"),
+        default="bar",
+        help="what is shown while it trains (default: %(default)s)",
+    )
+    train.add_argument(
+        "--config",
+        type=file_path,
+        help="YAML file with keys of the run configuration (default: none)",
     )
     train.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="section.key=value",
-        help="override one key, such as agent.learning_rate=1e-3; may be repeated",
+        help="override one key, such as agent.learning_rate=1e-3; may be repeated (default: none)",
     )
     train.set_defaults(command=_train)
 
 
 def _add_play(commands: Commands) -> None:
     play = commands.add_parser("play", help="play a goal in the terminal")
-    play.add_argument("--goal-space", default="2500", help="where the goal is drawn from")
-    play.add_argument("--category", help="grasp, grow_plant, grow_herbivore, grow_carnivore")
-    play.add_argument("--seed", type=whole_number, default=0)
+    play.add_argument(
+        "--goal-space", default="2500", help="where the goal is drawn from (default: %(default)s)"
+    )
+    play.add_argument(
+        "--category",
+        help="grasp, grow_plant, grow_herbivore, grow_carnivore (default: any of them)",
+    )
+    play.add_argument("--seed", type=whole_number, default=0, help=SEED_HELP)
     play.set_defaults(command=_play)
 
 
 def _add_goals(commands: Commands) -> None:
     goals = commands.add_parser("goals", help="counts and examples of a goal space")
-    goals.add_argument("--size", default="25k", help="25k, 100k, 1M, 2500, all, or a mix")
-    goals.add_argument("--seed", type=whole_number, default=0)
-    goals.add_argument("--split", choices=("train", "unseen"), default="train")
+    goals.add_argument(
+        "--size",
+        default="25k",
+        help="25k, 100k, 1M, 2500, all, or a mix 20-4-2-2-1 (default: %(default)s)",
+    )
+    goals.add_argument("--seed", type=whole_number, default=0, help=SEED_HELP)
+    goals.add_argument(
+        "--split",
+        choices=("train", "unseen"),
+        default="train",
+        help="goals of training, or about held-out objects (default: %(default)s)",
+    )
     goals.set_defaults(command=_goals)
 
 
 def _add_backbone(commands: Commands) -> None:
     backbone = commands.add_parser("backbone", help="build the zoo-mini language model")
-    backbone.add_argument("--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M")
-    backbone.add_argument("--output", type=file_path, required=True, help="folder of the model")
+    backbone.add_argument(
+        "--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M (required)"
+    )
+    backbone.add_argument(
+        "--output", type=file_path, required=True, help="folder of the model (required)"
+    )
     backbone.set_defaults(command=_backbone)
 
 
 def _add_bench(commands: Commands) -> None:
-    bench = commands.add_parser("bench", help="speed of this code beside the released code")
-    bench.add_argument("--quick", action="store_true", help="less than a minute, fewer rows")
+    bench = commands.add_parser("bench", help="speed of this code on this machine")
+    bench.add_argument(
+        "--quick", action="store_true", help="less than a minute, fewer rows (default: no)"
+    )
     bench.add_argument(
         "--only",
         action="append",
         metavar="NAME",
         help="one group of rows: environment, goals, samplers, zoo-mini, t5, or all (the loop on "
-        "all 19.5 million goals); may be repeated",
+        "all 19.5 million goals); may be repeated (default: all groups)",
     )
-    bench.add_argument("--output", type=file_path, default="results/bench", help="folder")
+    bench.add_argument(
+        "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
+    )
     bench.set_defaults(command=_bench)
 
 

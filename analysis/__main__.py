@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from analysis import coverage, pages, runs, tables
 from analysis.manifests import GridManifest, read_combined_manifest
@@ -11,6 +12,9 @@ from magellan.arguments import ArgumentParser, file_path
 from magellan.config import validated
 from magellan.errors import InputError
 from magellan.parsing import parse_json
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[ArgumentParser]
 
 TABLES_HELP = "folder of combined tables (required)"
 STATISTICS_HELP = "folder of the statistics (required)"
@@ -116,26 +120,8 @@ def _parser() -> ArgumentParser:
     statistics.add_argument("output", type=file_path, help="folder of the statistics")
     statistics.set_defaults(run=_statistics)
 
-    figure = commands.add_parser("figure", help="draw one figure as PNG and PDF")
-    figure.add_argument("name", help="its name, for instance success_by_category")
-    figure.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
-    figure.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
-    figure.add_argument("--goal-space", required=True, help="one of the tables (required)")
-    figure.add_argument(
-        "--stem", required=True, type=file_path, help="path without .png and .pdf (required)"
-    )
-    figure.set_defaults(run=_figure)
-
-    summary = commands.add_parser("summary", help="print the main numbers as Markdown tables")
-    summary.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
-    summary.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
-    summary.add_argument(
-        "--html",
-        type=file_path,
-        help="write a page for one goal space instead (default: print Markdown)",
-    )
-    summary.add_argument("--goal-space", help="of the page (default: the first one)")
-    summary.set_defaults(run=_summary)
+    _add_figure(commands)
+    _add_summary(commands)
 
     for name, function, text in (
         ("coverage", _coverage, "write a page: which runs of the grid are there"),
@@ -156,6 +142,31 @@ def _parser() -> ArgumentParser:
     adopt.add_argument("target", type=file_path, help="results folder to write tables/ in")
     adopt.set_defaults(run=_adopt)
     return parser
+
+
+def _add_figure(commands: Commands) -> None:
+    figure = commands.add_parser("figure", help="draw one figure as PNG and PDF")
+    figure.add_argument("name", help="its name, for instance success_by_category")
+    figure.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
+    figure.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
+    figure.add_argument("--goal-space", required=True, help="one of the tables (required)")
+    figure.add_argument(
+        "--stem", required=True, type=file_path, help="path without .png and .pdf (required)"
+    )
+    figure.set_defaults(run=_figure)
+
+
+def _add_summary(commands: Commands) -> None:
+    summary = commands.add_parser("summary", help="print the main numbers as Markdown tables")
+    summary.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
+    summary.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
+    summary.add_argument(
+        "--html",
+        type=file_path,
+        help="write a page for one goal space instead (default: print Markdown)",
+    )
+    summary.add_argument("--goal-space", help="of the page (default: the first one)")
+    summary.set_defaults(run=_summary)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from typing import Any
 
@@ -9,6 +10,18 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 160
 _SHORT.maxlong = 40
 _SHORT.maxlevel = 3
+# Controls (C0, DEL, C1), line and paragraph separators, marks that turn text around, and halves of
+# characters, which no terminal and no UTF-8 file takes.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """A text on one line that moves no cursor and hides nothing: each control is shown escaped.
+
+    Anything from a file, from another host or from a library goes through this before a person
+    sees it: an escape sequence could colour, move or rewrite what a terminal shows.
+    """
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):
@@ -18,7 +31,7 @@ class InputError(ValueError):
     label = "error"
 
     def __init__(self, message: str) -> None:
-        super().__init__("\\n".join(message.splitlines()))
+        super().__init__(printable(message.rstrip("\n")))
 
 
 def shown(value: Any) -> str:
@@ -34,6 +47,9 @@ class JobError(RuntimeError):
 
     exit_status = 1
     label = "error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class NotFiniteError(JobError):

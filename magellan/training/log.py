@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from magellan.errors import printable
 from magellan.training.record import cannot_write
 
 NAME = "run.log"
@@ -27,7 +28,8 @@ class RunLog:
 
     def write(self, text: str) -> None:
         """Append one line."""
-        append_line(self._path, f"{utc_now()} +{time.monotonic() - self._begun:.1f}s {text}")
+        seconds = time.monotonic() - self._begun
+        append_line(self._path, f"{utc_now()} +{seconds:.1f}s {printable(text)}")
 
     def warn(self, text: str) -> None:
         """Append a warning, and show it on standard error."""
@@ -56,9 +58,9 @@ def append_line(path: Path, line: str) -> None:
 
 
 def show(text: str) -> None:
-    """Print to standard error; a reader that has gone away must not end a run."""
+    """Print one line to standard error; a reader that has gone away must not end a run."""
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def utc_now() -> str:

@@ -1,0 +1,72 @@
+"""Texts from files, hosts and libraries reach a person on one line, without control characters."""
+
+import json
+import re
+import unicodedata
+
+import pytest
+
+from magellan.cli import main
+from magellan.errors import InputError, JobError, OutOfMemoryError, printable
+from magellan.training import log
+from magellan.training.run import train
+from magellan.training.stopping import Stopper
+from tests.faults.conftest import SPACE, config
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+
+
+def test_controls_are_shown_escaped_and_all_else_is_kept():
+    assert printable(HOSTILE) == SHOWN
+    kept = "Häuser, 猫, 🐈, العربية, a\\nb, ~"
+    assert printable(kept) == kept
+    assert printable(SHOWN) == SHOWN
+
+
+def test_no_character_of_any_plane_moves_the_cursor():
+    text = printable("".join(map(chr, range(0x110000))))
+    assert {unicodedata.category(each) for each in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
+    assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", [InputError, JobError, OutOfMemoryError])
+def test_errors_are_one_line_without_controls(kind):
+    assert str(kind(f"reason: {HOSTILE}")) == f"reason: {SHOWN}"
+
+
+def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys):
+    log.show(HOSTILE)
+    assert capsys.readouterr().err == f"{SHOWN}\n"
+    log.RunLog(tmp_path).warn(HOSTILE)
+    assert capsys.readouterr().err == f"warning: {SHOWN}\n"
+    (line,) = (tmp_path / "run.log").read_bytes().splitlines()
+    assert line.endswith(f" warning: {SHOWN}".encode())
+
+
+def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypatch, capsys):
+    import fcntl
+
+    def held(*_):
+        raise BlockingIOError
+
+    (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
+    monkeypatch.setattr(fcntl, "flock", held)
+    arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--output", str(tmp_path)]
+    assert main(arguments) == 73
+    said = capsys.readouterr().err
+    assert r"in use by process 1 on \x1b[31mred\x1b[0m" in said
+    assert "\x1b" not in said
+
+
+def test_braces_and_percent_signs_in_a_reason_are_only_text(tmp_path, monkeypatch):
+    reason = "on {x} {0} {} %s %(y)d {{z}}"
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopper, "reason", reason)
+        with pytest.raises(JobError, match=re.escape(reason)):
+            train(config(), tmp_path / "{x} %s", resume=False, progress="lines")
+    assert f"ended: stopped: {reason}: saved" in (tmp_path / "{x} %s" / "run.log").read_text()
+    manifest = train(config(), tmp_path / "{x} %s", resume=True, progress="lines")
+    assert manifest["stop_reasons"][0].startswith(f"stopped: {reason}: saved")
+    assert json.loads((tmp_path / "{x} %s" / "manifest.json").read_text()) == manifest

@@ -8,6 +8,8 @@ import platform
 import resource
 import socket
 import time
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from magellan.training.log import append_line, utc_now
 
 NAME = "attempts.jsonl"
 KILLED = "killed"
+# What the manifest says of every attempt.
+LOGGED = ("attempt", "code_version", "versions", "started", "resumed_from", "reason")
+# No number of an attempt, of a process, of seconds or of MiB is larger.
+LARGEST = 10**9
 
 
 class Attempts:
@@ -34,10 +40,10 @@ class Attempts:
         self._begun = time.monotonic()
         self._number = 0
 
-    def begin(self, resumed_from: str | None) -> int:
-        """Note the start of this attempt; gives its number, from 1."""
+    def begin(self, resumed_from: str | None, origin: Mapping[str, Any] | None = None) -> int:
+        """Note the start of this attempt, with code and libraries; gives its number, from 1."""
         self._begun = time.monotonic()
-        self._number = 1 + max((row["attempt"] for row in self.read()), default=0)
+        self._number = _next({row["attempt"] for row in self.read()})
         self._append(
             started=utc_now(),
             host=socket.gethostname(),
@@ -45,6 +51,7 @@ class Attempts:
             pid=os.getpid(),
             config_hash=self._config_hash,
             resumed_from=resumed_from,
+            **(origin or {}),
         )
         return self._number
 
@@ -61,7 +68,10 @@ class Attempts:
         append_line(self._path, json.dumps({"attempt": self._number, **values}))
 
     def read(self) -> list[dict[str, Any]]:
-        """One row per attempt, oldest first: its start, and `reason` `killed` if it has no end."""
+        """One row per attempt, oldest first: its start, and `reason` `killed` if it has no end.
+
+        Lines that are cut short, and values that no trainer writes, are left out; never raises.
+        """
         attempts: dict[int, dict[str, Any]] = {}
         for event in self._events():
             row = attempts.setdefault(event["attempt"], {"reason": KILLED})
@@ -70,31 +80,80 @@ class Attempts:
 
     def _events(self) -> list[dict[str, Any]]:
         try:
+            if not self._path.is_file():
+                return []  # nor anything that has no end
             text = self._path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        events = []
-        for line in text.splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # cut short by a kill or a full disk
-            if isinstance(event, dict) and isinstance(event.get("attempt"), int):
-                events.append(event)
-        return events
+        events = (_event(line) for line in text.splitlines())
+        return [event for event in events if "attempt" in event]
 
-    def summary(self) -> dict[str, Any]:
-        """For the manifest: this run's attempts, how many resumed, why the earlier ones ended."""
+    def summary(self, reason: str = "complete") -> dict[str, Any]:
+        """For the manifest: this run's attempts, how many resumed, why each ended.
+
+        Args:
+            reason: why the present attempt ends.
+        """
         rows = [row for row in self.read() if row.get("config_hash") == self._config_hash]
         earlier = [row for row in rows if row["attempt"] != self._number]
+        ends = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
         peaks = [row["peak_memory_mb"] for row in earlier if "peak_memory_mb" in row]
         return {
-            "started": rows[0]["started"] if rows else None,
+            "started": rows[0].get("started") if rows else None,
             "restarts": sum(row.get("resumed_from") is not None for row in rows),
             "attempts": len(rows),
-            "stop_reasons": [row["reason"] for row in earlier],
+            "stop_reasons": [*(row["reason"] for row in earlier), reason],
+            "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *ends)],
             "peak_memory_mb": max([peak_memory_mb(), *peaks]),
         }
+
+
+def _next(taken: set[int]) -> int:
+    """The number after the largest; the first free one where nobody can count further."""
+    largest = max(taken, default=0)
+    return largest + 1 if largest < LARGEST else next(n for n in count(1) if n not in taken)
+
+
+def _event(line: str) -> dict[str, Any]:
+    """A line of the file without what does not belong there; empty where nothing of it does."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}  # cut short by a kill or a full disk, or not written by a trainer
+    if not isinstance(event, dict):
+        return {}
+    return {key: value for key, value in event.items() if _FITS.get(key, _is_text)(value)}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= LARGEST  # type: ignore[operator]
+
+
+def _is_name(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+# What a value must be, by key; a text where nothing is said.
+_FITS: Mapping[str, Callable[[object], bool]] = {
+    "attempt": _is_whole,
+    "pid": _is_whole,
+    "seconds": _is_amount,
+    "peak_memory_mb": _is_whole,
+    "resumed_from": _is_name,
+    "versions": _are_texts,
+}
 
 
 def peak_memory_mb() -> int:

@@ -240,11 +240,9 @@ class Job:
     def _write_results(self) -> dict[str, Any]:
         """Tables, then the manifest that says they are complete."""
         self._trainer.record.write(self._output)
-        summary = self._attempts.summary()
         manifest = {
             **_description(self._trainer),
-            **summary,
-            "stop_reasons": [*summary["stop_reasons"], "complete"],
+            **self._attempts.summary("complete"),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),
             "saving_seconds": round(self._spent_saving + self._saving, 2),

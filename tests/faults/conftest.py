@@ -2,10 +2,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.config import RunConfig, resolve_run
 from magellan.training.record import COLUMNS
@@ -14,6 +16,9 @@ from magellan.training.stopping import END_TIME, JOB
 from tests.faults.cases import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[2]
+# What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
+HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
+set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 SPACE = "40-20-10-5-5"
 BUDGET = {
     "episodes": 30,

@@ -5,6 +5,7 @@ Only safetensors and JSON are read. Weights in PyTorch's own format are pickles,
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,16 @@ TOKENIZERS = (
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
 )
+# Files that the numbers of a run depend on, beside the weights.
+DIGESTED = (
+    "config.json",
+    WEIGHTS_INDEX,
+    *sorted({name for group in TOKENIZERS for name in group}),
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+_CHUNK = 1 << 20
 # How classes with a language-modelling head, or without any head, are called in `transformers`.
 LANGUAGE_MODEL = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
 
@@ -47,6 +58,32 @@ def check_model_folder(folder: Path, name: str) -> None:
         _check(folder)
     except _Unfit as unfit:
         raise InputError(f"backbone.model: {shown(name)} {unfit}; allowed: {ALLOWED}") from None
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over names, sizes and contents of a model's files, in the order of their names.
+
+    Those count that change numbers: configuration, weights, tokenizer; not a card, nor settings for
+    the generation of text. Equal models have equal digests wherever they lie.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        found = {path for path in folder.glob("*.safetensors") if path.is_file()}
+        found |= {folder / name for name in DIGESTED if (folder / name).is_file()}
+        for path in sorted(found):
+            digest.update(f"{path.name} {path.stat().st_size}\n".encode(errors="surrogateescape"))
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+    except OSError as error:
+        raise InputError(
+            f"backbone.model: {folder} has a file that cannot be read ({error.strerror}: "
+            f"{error.filename}); allowed: {ALLOWED}"
+        ) from None
+    return digest.hexdigest()
 
 
 class _Unfit(Exception):

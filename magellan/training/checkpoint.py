@@ -1,7 +1,7 @@
 """Checkpoints: a tree of arrays, tensors and JSON values in one safetensors file. Never pickle.
 
-A run keeps its last two in `checkpoints/`. Each holds the resolved configuration and a SHA-256 over
-everything in it; one that is damaged gives way to the one before.
+A run keeps its last two in `checkpoints/`. Each holds the resolved configuration, the SHA-256 of
+the backbone and one over everything in it; one that is damaged gives way to the one before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from magellan.config import RunConfig, config_hash, flat_keys
-from magellan.errors import InputError
+from magellan.config import RunConfig, check_backbone, config_hash, flat_keys
+from magellan.errors import InputError, shown
+from magellan.model_files import model_digest
 from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
 
 FOLDER = "checkpoints"
@@ -29,12 +30,19 @@ SUFFIX = ".safetensors"
 KEPT = 2
 # Where version 0.1.0 kept its only checkpoint.
 FIRST_VERSION = "checkpoint.safetensors"
+# Format of the files. A checkpoint of another one is whole, but not for this code.
+VERSION = "3"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
-_CHECKED = ("version", "serial", "config", "config_hash", "state")
+_MALFORMED = (KeyError, ValueError, TypeError, AttributeError)
+_CHECKED = ("version", "serial", "config", "config_hash", "backbone", "state")
 
 
 class DamagedCheckpoint(Exception):
     """A file that cannot be read back as it was written."""
+
+
+class OtherFormat(Exception):
+    """A file that an older or newer version of this code has written."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,13 @@ class Checkpoints:
     Args:
         folder: folder of the run; `checkpoints/` in it is made by the first `save`.
         config: resolved configuration of the run.
+        backbone: `model_digest` of the configured backbone; reckoned where it is not given.
     """
 
-    def __init__(self, folder: Path, config: RunConfig) -> None:
+    def __init__(self, folder: Path, config: RunConfig, backbone: str | None = None) -> None:
         self.folder = folder / FOLDER
         self._config = config
+        self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
 
     def paths(self) -> list[Path]:
         """Files of the checkpoints, oldest first."""
@@ -88,7 +98,7 @@ class Checkpoints:
                 sync_folder(self.folder.parent)
         except OSError as error:
             raise cannot_write(self.folder, error) from error
-        write_atomically(path, encode(state, serial, self._config))
+        write_atomically(path, encode(state, serial, self._config, self._backbone))
         self._remove(before[: 1 - KEPT])
         return path
 
@@ -109,7 +119,8 @@ class Checkpoints:
         A damaged one that is newer is renamed, never removed.
 
         Raises:
-            InputError: all are damaged, or the newest whole one belongs to another configuration.
+            InputError: all are damaged, or the newest whole one belongs to another configuration,
+                another backbone or another format of checkpoints.
             StorageError: the damaged one cannot be renamed.
         """
         damaged: list[tuple[Path, str]] = []
@@ -119,6 +130,12 @@ class Checkpoints:
             except DamagedCheckpoint as error:
                 damaged.append((path, str(error)))
                 continue
+            except OtherFormat as error:
+                raise InputError(
+                    f"--resume: {path} has format version {error}; allowed: {VERSION}; resume with "
+                    f"the code that wrote it, or move {self.folder} away to start over"
+                ) from None
+            self._check_backbone(path, metadata)
             self._check_config(path, metadata)
             aside = [_set_aside(bad) for bad, _ in reversed(damaged)]
             return Found(path.name, state, aside[-1] if aside else None)
@@ -127,11 +144,22 @@ class Checkpoints:
             raise InputError(f"--resume: {listed}; move {self.folder} away to start over")
         return None
 
+    def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
+        if metadata["backbone"] == self._backbone:
+            return
+        there = _stored(metadata).get("backbone.model")
+        raise InputError(
+            f"--resume: {path} belongs to a run with another backbone: backbone.model is "
+            f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
+            f"{shown(there)} with {metadata['backbone'][:12]} there; use another --output, or move "
+            "the checkpoints away to start over"
+        )
+
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["config_hash"] == config_hash(self._config):
             return
         here = flat_keys(self._config.model_dump(mode="json"))
-        there = flat_keys(json.loads(metadata["config"]))
+        there = _stored(metadata)
         keys = [key for key in sorted(here.keys() | there) if here.get(key) != there.get(key)]
         listed = ", ".join(
             f"{key} is {_shown(here, key)} here and {_shown(there, key)} there" for key in keys[:3]
@@ -141,6 +169,14 @@ class Checkpoints:
             f"--resume: {path} belongs to a run with another configuration: {listed}{more}; "
             "use another --output, or move the checkpoints away to start over"
         )
+
+
+def _stored(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Flat keys of the configuration in a checkpoint; none where it is no configuration."""
+    try:
+        return flat_keys(json.loads(metadata["config"]))
+    except (*_MALFORMED, RecursionError):
+        return {}
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
@@ -156,15 +192,16 @@ def _set_aside(path: Path) -> str:
     return aside.name
 
 
-def encode(state: Mapping[str, Any], serial: int, config: RunConfig) -> bytes:
-    """Content of a checkpoint file."""
+def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: str) -> bytes:
+    """Content of a checkpoint file; `backbone` is the SHA-256 of its files."""
     tensors: dict[str, torch.Tensor] = {}
     tree = _without_arrays(state, "", tensors)
     metadata = {
-        "version": "2",
+        "version": VERSION,
         "serial": str(serial),
         "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
         "config_hash": config_hash(config),
+        "backbone": backbone,
         "state": json.dumps(tree),
     }
     metadata["sha256"] = _checksum(metadata, tensors)
@@ -176,21 +213,34 @@ def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
     Raises:
         DamagedCheckpoint: the file is cut short or holds anything else than what was written.
+        OtherFormat: it is of another format version.
     """
     try:
         content = path.read_bytes()
         (length,) = struct.unpack_from("<Q", content)
         metadata = json.loads(content[8 : 8 + length])["__metadata__"]
         tensors = load(content)
-        sound = metadata["sha256"] == _checksum(metadata, tensors)
-        tree = json.loads(metadata["state"]) if sound else None
+        _check_version(metadata, tensors)
+        if metadata["sha256"] != _checksum(metadata, tensors):
+            raise DamagedCheckpoint("its checksum is wrong")
+        return metadata, _with_arrays(json.loads(metadata["state"]), tensors)
     except OSError as error:
         raise DamagedCheckpoint(f"cannot be read: {error.strerror}") from error
-    except (SafetensorError, struct.error, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, struct.error, RecursionError, *_MALFORMED) as error:
         raise DamagedCheckpoint("cut short or no checkpoint") from error
-    if tree is None:
-        raise DamagedCheckpoint("its checksum is wrong")
-    return metadata, _with_arrays(tree, tensors)
+
+
+def _check_version(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Another format, unless all but the number of the version is as this code has written it."""
+    version = metadata["version"]
+    if version == VERSION or not version.isdecimal() or "config_hash" not in metadata:
+        return
+    try:
+        ours = _checksum({**metadata, "version": VERSION}, tensors) == metadata["sha256"]
+    except _MALFORMED:
+        ours = False
+    if not ours:
+        raise OtherFormat(version)
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:

@@ -24,7 +24,7 @@ from magellan.training.machine import settle
 from magellan.training.progress import Progress
 from magellan.training.record import COLUMNS, write_atomically
 from magellan.training.stopping import Stopper, seconds_granted
-from magellan.training.versions import code_version, library_versions
+from magellan.training.versions import Origin
 
 DEVICE = "cpu"
 SECONDS_PER_LOGGED_SAVE = 300.0
@@ -54,10 +54,10 @@ def train(
     """
     stopper = _stopper(config, stop_after)
     config_hash(config)
-    check_backbone(config.backbone.model)
+    origin = Origin.now(config.backbone.model, check_backbone(config.backbone.model))
     lock = FolderLock(output)
     try:
-        checkpoints = Checkpoints(output, config)
+        checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         trainer = _trainer(config)
         found = checkpoints.load() if resume else None
@@ -67,7 +67,7 @@ def train(
         lock.release_without_trace()
         raise
     with held(lock), stopper:
-        return Job(trainer, output, checkpoints, stopper).run(found, progress)
+        return Job(trainer, output, checkpoints, stopper, origin).run(found, progress)
 
 
 def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
@@ -100,11 +100,17 @@ def _trainer(config: RunConfig) -> Trainer:
 def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
     try:
         trainer.load_state_dict(found.state["trainer"])
+        _times(found)
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"--resume: {checkpoints.folder / found.name} does not fit this version of the code "
             f"({type(error).__name__}); move the checkpoints away to start over"
         ) from error
+
+
+def _times(found: Found) -> tuple[float, float]:
+    """Seconds of training and of saving behind a checkpoint."""
+    return float(found.state["seconds"]), float(found.state.get("saving_seconds", 0.0))
 
 
 class Job:
@@ -115,12 +121,18 @@ class Job:
         output: folder of the run.
         checkpoints: where states go.
         stopper: says when to stop.
+        origin: code, libraries and backbone at the beginning of the attempt.
     """
 
     def __init__(
-        self, trainer: Trainer, output: Path, checkpoints: Checkpoints, stopper: Stopper
+        self,
+        trainer: Trainer,
+        output: Path,
+        checkpoints: Checkpoints,
+        stopper: Stopper,
+        origin: Origin,
     ) -> None:
-        self._trainer, self._output = trainer, output
+        self._trainer, self._output, self._origin = trainer, output, origin
         self._checkpoints, self._stopper = checkpoints, stopper
         self._log, self._attempts = RunLog(output), Attempts(output, config_hash(trainer.config))
         self._begun = self._saved_at = time.monotonic()
@@ -150,14 +162,15 @@ class Job:
 
     def _begin(self, found: Found | None) -> None:
         """Note start, configuration, versions and what the run goes on from."""
-        config = self._trainer.config
+        config, origin = self._trainer.config, self._origin
         self._checkpoints.remove_partial()
-        number = self._attempts.begin(found.name if found else None)
+        number = self._attempts.begin(found.name if found else None, origin.as_dict())
         note = self._log.write
         host = f"{socket.gethostname()} ({host_description()})"
         note(f"attempt {number} on {host}, process {os.getpid()}")
-        versions = ", ".join(f"{name} {value}" for name, value in library_versions().items())
-        note(f"magellan-bench {code_version()}, {versions}")
+        versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
+        note(f"magellan-bench {origin.code_version}, {versions}")
+        note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
         note(f"device {DEVICE}, threads {config.threads}")
         note(f"configuration {config_hash(config)}: {config.model_dump_json()}")
         if found is None:
@@ -165,8 +178,7 @@ class Job:
             if (self._output / FIRST_VERSION).exists():
                 self._log.warn(f"{FIRST_VERSION} of version 0.1.0 is not read; the run starts anew")
             return
-        self._spent = float(found.state["seconds"])
-        self._spent_saving = float(found.state.get("saving_seconds", 0.0))
+        self._spent, self._spent_saving = _times(found)
         if found.set_aside is not None:
             self._log.warn(
                 f"the newest checkpoint is damaged: kept as {found.set_aside}, "
@@ -242,6 +254,7 @@ class Job:
         self._trainer.record.write(self._output)
         manifest = {
             **_description(self._trainer),
+            **self._origin.as_dict(),
             **self._attempts.summary("complete"),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),
@@ -294,8 +307,6 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "preset": config.preset,
         "config": config.model_dump(mode="json"),
         "config_hash": config_hash(config),
-        "code_version": code_version(),
-        "versions": library_versions(),
         "threads": config.threads,
         "device": DEVICE,
         "host": host_description(),

@@ -2,29 +2,89 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from magellan import __version__
+from magellan.model_files import model_digest
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
+PACKAGE = Path(__file__).resolve().parents[1]
+GIT_SECONDS = 20.0
+# Set in hooks, for instance: they would name another repository than the one around the package.
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
 
 
-def code_version() -> str:
-    """Package version, with the commit when run from a repository."""
+@dataclass(frozen=True)
+class Origin:
+    """What an attempt rests on; read once, when it begins.
+
+    Attributes:
+        code_version: of this package, see `code_version`.
+        versions: of Python and the libraries.
+        backbone: `model` as the configuration names it, and the `sha256` of its files.
+    """
+
+    code_version: str
+    versions: dict[str, str]
+    backbone: dict[str, str]
+
+    @classmethod
+    def now(cls, model: str, folder: Path) -> Origin:
+        """The present state of code, libraries and a backbone's files in `folder`.
+
+        Raises:
+            InputError: a file of the backbone cannot be read.
+        """
+        backbone = {"model": model, "sha256": model_digest(folder)}
+        return cls(code_version(), library_versions(), backbone)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def code_version(package: Path = PACKAGE) -> str:
+    """Package version; in a clone also the commit, and `.dirty` where the code differs from it.
+
+    Code is what git tracks in the package, and Python files that it does not track. A package that
+    lies in another project's repository, or in none, has its version alone, as it has where git is
+    absent, slow or refuses.
+    """
     try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        top = _git(package, "rev-parse", "--show-toplevel").removesuffix("\n")
+        if not (Path(top) / package.name).samefile(package):
+            return __version__
+        commit = _git(package, "rev-parse", "--short=12", "HEAD").strip()
+        status = _git(package, "status", "--porcelain", "-z", "--untracked-files=all", "--", ".")
+    except (OSError, ValueError, subprocess.SubprocessError):
         return __version__
-    return f"{__version__}+{commit}"
+    changed = any(not line.startswith("??") or line.endswith(".py") for line in _entries(status))
+    return f"{__version__}+{commit}{'.dirty' if changed else ''}"
+
+
+def _git(package: Path, *arguments: str) -> str:
+    """What git prints; of the repository around the package, whatever the environment names."""
+    environment = {key: value for key, value in os.environ.items() if key not in ELSEWHERE}
+    return subprocess.run(
+        ["git", *arguments],
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=GIT_SECONDS,
+        # Jobs that begin together must not wait for each other's lock of the index.
+        env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
+    ).stdout
+
+
+def _entries(status: str) -> list[str]:
+    return [entry for entry in status.split("\0") if entry]
 
 
 def library_versions() -> dict[str, str]:

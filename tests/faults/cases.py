@@ -99,7 +99,17 @@ FAULTS: dict[str, Fault] = {
     "foreign file": Fault(
         "another file in place of the newest checkpoint",
         "noticed, set aside, the one before is used",
-        ("text", "zeros", "json", "other safetensors", "version 0.1.0"),
+        ("text", "zeros", "json", "other safetensors"),
+    ),
+    "other format": Fault(
+        "checkpoint in the format of an older or newer version",
+        "one clear error, nothing touched",
+        ("version 0.1.0", "before", "after", "far future"),
+    ),
+    "other backbone": Fault(
+        "the backbone's files change between attempts",
+        "one clear error that names both, nothing touched",
+        ("weights", "tokenizer"),
     ),
     "damaged run": Fault("a run goes on past a damaged checkpoint", SAME, ("newest of two",)),
     "all damaged": Fault("no checkpoint is whole", "one clear error, nothing touched", (1, 2)),

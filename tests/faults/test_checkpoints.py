@@ -1,15 +1,19 @@
 """Checkpoint files that are damaged, cut short or foreign; saves that end or fail half way."""
 
 import errno
+import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 
+from magellan.config import check_backbone
 from magellan.errors import InputError, StorageError
-from magellan.training.checkpoint import Checkpoints
+from magellan.training import checkpoint
+from magellan.training.checkpoint import VERSION, Checkpoints
 from magellan.training.run import train
 from tests.faults.cases import SAVE_CALLS, cases
 from tests.faults.conftest import config, contents, tables
@@ -128,15 +132,83 @@ FOREIGN = {
     "zeros": bytes(100_000),
     "json": b'{"state": {}}',
     "other safetensors": save({"weight": torch.zeros(3)}, {"format": "pt"}),
-    "version 0.1.0": save(
-        {"a": torch.zeros(3)}, {"state": "{}", "config_hash": "0", "version": "1"}
-    ),
 }
 
 
 @pytest.mark.parametrize("name", cases("foreign file"))
 def test_a_foreign_file_is_noticed(name, saved):
     check_falls_back(saved, FOREIGN[name])
+
+
+OTHER_VERSIONS = {
+    "version 0.1.0": "1",
+    "before": str(int(VERSION) - 1),
+    "after": str(int(VERSION) + 1),
+    "far future": "1000",
+}
+
+
+@pytest.mark.parametrize("case", cases("other format"))
+def test_another_format_is_refused_and_not_called_damaged(case, saved, monkeypatch):
+    version = OTHER_VERSIONS[case]
+    if case == "version 0.1.0":
+        metadata = {"state": "{}", "config_hash": "0", "version": "1"}
+        saved.paths()[-1].write_bytes(save({"a": torch.zeros(3)}, metadata))
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "VERSION", version)
+            patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
+            saved.save(state(4))
+    before = contents(saved.folder)
+    newest = saved.paths()[-1]
+    with pytest.raises(InputError, match=f"^--resume: {newest} has format version {version};"):
+        saved.load()
+    with pytest.raises(InputError, match=rf"allowed: {VERSION}; .* move {saved.folder} away"):
+        train(config(), saved.folder.parent, resume=True, progress="none")
+    assert contents(saved.folder) == before
+
+
+def with_metadata(content: bytes, **changes: str) -> bytes:
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+    return save(load(content), {**metadata, **changes})
+
+
+@pytest.mark.parametrize("version", ["2", "7", "c", ""])
+def test_a_wrong_bit_in_the_version_is_damage(version, saved):
+    check_falls_back(saved, with_metadata(saved.paths()[-1].read_bytes(), version=version))
+
+
+@pytest.mark.parametrize("tree", ["[" * 100_000, '{"a": {"__tensor__": "b"}}', '{"__array__": []}'])
+def test_a_state_made_up_by_somebody_is_damage(tree, saved):
+    content = saved.paths()[-1].read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    metadata = {**json.loads(content[8 : 8 + length])["__metadata__"], "state": tree}
+    metadata["sha256"] = checkpoint._checksum(metadata, load(content))
+    check_falls_back(saved, save(load(content), metadata))
+
+
+@pytest.mark.parametrize("case", cases("other backbone"))
+def test_another_backbone_under_the_same_name_is_refused(case, tmp_path):
+    model, folder = tmp_path / "model", tmp_path / "run"
+    shutil.copytree(check_backbone("zoo-mini"), model)
+    settings = config(backbone={"model": str(model)})
+    first = train(settings, folder, resume=False, progress="none")["backbone"]["sha256"]
+    if case == "weights":
+        weights = load((model / "model.safetensors").read_bytes())
+        weights["model.norm.weight"] *= 2
+        (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
+    else:
+        tokenizer = (model / "tokenizer.json").read_text()
+        swapped = tokenizer.replace('" cow"', '"X"').replace('" lion"', '" cow"')
+        (model / "tokenizer.json").write_text(swapped.replace('"X"', '" lion"'))
+    before = contents(folder)
+    with pytest.raises(InputError) as caught:
+        train(settings, folder, resume=True, progress="none")
+    assert str(caught.value).startswith(f"--resume: {folder}/checkpoints/")
+    assert f"'{model}' with {first[:12]} there" in str(caught.value)
+    assert " here and " in str(caught.value)
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("number", cases("all damaged"))

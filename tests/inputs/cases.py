@@ -671,9 +671,19 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
     "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
     "checkpoint with a broken state": (
-        checkpoint(state="{", config_hash="0"),
+        checkpoint(state="{", config_hash="0", version="3"),
         RESUME,
         (CHECKPOINT, "damaged"),
+    ),
+    "checkpoint of an older format": (
+        checkpoint(state="{}", config_hash="0", version="2"),
+        RESUME,
+        (CHECKPOINT, "format version 2", "allowed: 3"),
+    ),
+    "checkpoint of a newer format": (
+        checkpoint(state="{}", config_hash="0", version="4"),
+        RESUME,
+        (CHECKPOINT, "format version 4", "allowed: 3"),
     ),
     "checkpoint of another configuration": (
         checkpoint_of_another_run,

@@ -1,0 +1,171 @@
+"""What a run says about the code, the libraries and the model behind it."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from magellan import __version__
+from magellan.config import check_backbone
+from magellan.errors import InputError, StoppedEarly
+from magellan.model_files import model_digest
+from magellan.training import versions
+from magellan.training.checkpoint import decode
+from magellan.training.run import train
+from magellan.training.stopping import Stopper
+from magellan.training.versions import code_version
+from tests.faults.conftest import config
+
+
+def git(folder, *arguments):
+    names = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *names, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A repository with a package `magellan` and a file outside it."""
+    (tmp_path / "magellan").mkdir()
+    for name in ("magellan/code.py", "magellan/data.json", "README.md"):
+        (tmp_path / name).write_text("1\n")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+def change(name, text="2\n"):
+    return lambda clone: (clone / name).write_text(text)
+
+
+def staged(clone):
+    (clone / "magellan/code.py").write_text("2\n")
+    git(clone, "add", ".")
+
+
+STATES = {
+    "clean": (lambda clone: None, ""),
+    "code changed": (change("magellan/code.py"), ".dirty"),
+    "data changed": (change("magellan/data.json"), ".dirty"),
+    "code staged": (staged, ".dirty"),
+    "code gone": (lambda clone: (clone / "magellan/code.py").unlink(), ".dirty"),
+    "new code": (change("magellan/more.py"), ".dirty"),
+    "new notes": (change("magellan/notes.txt"), ""),
+    "compiled": (change("magellan/code.pyc"), ""),
+    "changed elsewhere": (change("README.md"), ""),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_tree_that_differs_from_its_commit_is_marked(case, clone, monkeypatch):
+    spoil, mark = STATES[case]
+    spoil(clone)
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a hook
+    version = code_version(clone / "magellan")
+    monkeypatch.delenv("GIT_DIR")
+    assert version == f"{__version__}+{git(clone, 'rev-parse', '--short=12', 'HEAD')}{mark}"
+
+
+def test_a_repository_around_an_installed_package_tells_nothing(clone, monkeypatch):
+    installed = clone / ".venv/lib/python3/site-packages/magellan"
+    shutil.copytree(clone / "magellan", installed)
+    assert code_version(installed) == __version__
+    monkeypatch.setenv("PATH", str(clone / "empty"))  # no git
+    assert code_version(clone / "magellan") == __version__
+
+
+def test_no_repository_and_no_commit_are_no_error(tmp_path):
+    (tmp_path / "magellan").mkdir()
+    assert code_version(tmp_path / "magellan") == __version__
+    git(tmp_path, "init", "-q")
+    assert code_version(tmp_path / "magellan") == __version__
+
+
+def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
+    asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
+    monkeypatch.setattr(versions, "code_version", lambda: next(asked))
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopper, "reason", "on SIGTERM")
+        with pytest.raises(StoppedEarly):
+            train(config(), tmp_path, resume=True, progress="none")
+    manifest = train(config(), tmp_path, resume=True, progress="none")
+    assert next(asked) == "0.1.0+too late"
+    assert manifest["code_version"] == "0.1.0+second.dirty"
+    first, second = manifest["attempt_log"]
+    assert (first["attempt"], first["code_version"]) == (1, "0.1.0+first")
+    assert first["reason"].startswith("stopped: on SIGTERM: saved")
+    assert (first["resumed_from"], first["started"]) == (None, manifest["started"])
+    assert (second["attempt"], second["code_version"]) == (2, "0.1.0+second.dirty")
+    assert second["resumed_from"] == "00000001.safetensors"
+    assert second["reason"] == "complete"
+    assert manifest["stop_reasons"] == [first["reason"], "complete"]
+    assert first["versions"] == second["versions"] == manifest["versions"]
+    assert manifest["versions"]["torch"]
+    lines = (tmp_path / "attempts.jsonl").read_text().splitlines()
+    begun = [json.loads(line) for line in lines if "started" in line]
+    assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second.dirty"]
+    assert "magellan-bench 0.1.0+second.dirty, python" in (tmp_path / "run.log").read_text()
+
+
+def test_manifest_and_checkpoints_name_the_backbone_by_its_content(tmp_path):
+    digest = model_digest(check_backbone("zoo-mini"))
+    manifest = train(config(), tmp_path, resume=False, progress="none")
+    assert manifest["backbone"] == {"model": "zoo-mini", "sha256": digest}
+    metadata, _ = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
+    assert metadata["backbone"] == digest
+
+
+def spoil_end(name):
+    def spoil(folder):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+    return spoil
+
+
+def exchange(folder):
+    """Two files swap their contents: the same bytes in the same order of reading."""
+    first, second = (folder / name for name in ("config.json", "tokenizer_config.json"))
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+
+
+DIGESTS = {
+    "weights": (spoil_end("model.safetensors"), False),
+    "configuration": (spoil_end("config.json"), False),
+    "tokenizer": (spoil_end("tokenizer.json"), False),
+    "settings of the tokenizer": (spoil_end("tokenizer_config.json"), False),
+    "exchanged": (exchange, False),
+    "more weights": (lambda folder: (folder / "b.safetensors").touch(), False),
+    "card": (spoil_end("README.md"), True),
+    "settings of generation": (spoil_end("generation_config.json"), True),
+    "touched": (lambda folder: os.utime(folder / "config.json", (0, 0)), True),
+}
+
+
+@pytest.mark.parametrize("case", DIGESTS)
+def test_a_digest_is_that_of_the_files_that_count(case, tmp_path):
+    spoil, same = DIGESTS[case]
+    source, copy = check_backbone("zoo-mini"), tmp_path / "copy"
+    shutil.copytree(source, copy)
+    assert model_digest(copy) == model_digest(source)
+    spoil(copy)
+    assert (model_digest(copy) == model_digest(source)) == same
+
+
+def test_a_file_that_cannot_be_read_is_one_error(tmp_path, monkeypatch):
+    shutil.copytree(check_backbone("zoo-mini"), tmp_path / "copy")
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(InputError, match=r"^backbone.model: .*Permission denied.*; allowed: "):
+        model_digest(tmp_path / "copy")

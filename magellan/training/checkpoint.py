@@ -6,6 +6,7 @@ the backbone and one over everything in it; one that is damaged gives way to the
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -93,6 +94,8 @@ class Checkpoints:
         serial = 1 + (int(before[-1].stem) if before else 0)
         path = self.folder / f"{serial:08d}{SUFFIX}"
         try:
+            if self.folder.is_symlink():  # put there since the attempt began
+                raise OSError(errno.ELOOP, "it is a symbolic link")
             if not self.folder.is_dir():
                 self.folder.mkdir()
                 sync_folder(self.folder.parent)

@@ -15,6 +15,7 @@ from magellan.errors import InputError, LockedError
 from magellan.training.log import utc_now
 
 NAME = ".lock"
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -32,7 +33,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._made = _make_folders(folder)
-        self._fresh = not self._path.exists()
+        self._fresh = not os.path.lexists(self._path)
         try:
             self._descriptor = _acquire(self._path, folder)
         except InputError:
@@ -90,7 +91,7 @@ def _acquire(path: Path, folder: Path) -> int:
     """Descriptor of the locked file."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, _OPEN, 0o666)
         except OSError as error:
             raise InputError(f"--output: {folder} cannot be written ({error.strerror})") from error
         try:
@@ -106,7 +107,7 @@ def _acquire(path: Path, folder: Path) -> int:
 
 def _is_still(descriptor: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
 

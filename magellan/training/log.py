@@ -13,6 +13,7 @@ from magellan.errors import printable
 from magellan.training.record import cannot_write
 
 NAME = "run.log"
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RunLog:
@@ -41,10 +42,10 @@ def append_line(path: Path, line: str) -> None:
     """Append a line to a file; one that was cut short by a kill does not swallow it.
 
     Raises:
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written, or is a symbolic link.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, _APPEND, 0o666)
         try:
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

@@ -18,6 +18,7 @@ from magellan.littlezoo import CATEGORIES
 
 # Ending of a file that is still being written.
 PARTIAL = ".part"
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "evaluation": ("update", "step", "episode", "split", "category", "n", "success"),
@@ -138,7 +139,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(partial, _WRITE, 0o666)
         try:
             rest = memoryview(content)
             while rest:

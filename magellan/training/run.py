@@ -17,6 +17,7 @@ from magellan.errors import InputError, JobError, OutOfMemoryError, StoppedEarly
 from magellan.training.attempts import Attempts, host_description, peak_memory_mb
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
+from magellan.training.folder import MANIFEST, check_folder
 from magellan.training.lock import FolderLock, held
 from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
@@ -55,6 +56,7 @@ def train(
     stopper = _stopper(config, stop_after)
     config_hash(config)
     origin = Origin.now(config.backbone.model, check_backbone(config.backbone.model))
+    check_folder(output)
     lock = FolderLock(output)
     try:
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
@@ -83,7 +85,7 @@ def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
 
 def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
     """Only `resume` may go on in a folder that holds a run."""
-    present = [name for name in ("manifest.json", FIRST_VERSION) if (output / name).exists()]
+    present = [name for name in (MANIFEST, FIRST_VERSION) if (output / name).exists()]
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
     if present and not resume:
         raise InputError(
@@ -262,7 +264,7 @@ class Job:
             "status": "complete",
         }
         content = (json.dumps(manifest, indent=2) + "\n").encode()
-        write_atomically(self._output / "manifest.json", content)
+        write_atomically(self._output / MANIFEST, content)
         return manifest
 
     def _out_of_memory(self) -> OutOfMemoryError:

@@ -45,6 +45,13 @@ def _moments() -> tuple[tuple[str, int, int], ...]:
 SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
 ERRNOS = ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO")
 CUTS = (0, 1, 7, 8, 1000, -100_000, -1)
+TABLES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv")
+LINKS = (
+    *(".lock", "run.log", "attempts.jsonl", "checkpoint.safetensors"),
+    *(name + end for name in ("manifest.json", *TABLES) for end in ("", ".part")),
+    *("checkpoints", "checkpoints/00000001.safetensors", "checkpoints/00000002.safetensors"),
+    *("checkpoints/00000003.safetensors.part", "checkpoints/00000001.safetensors.damaged"),
+)
 
 FAULTS: dict[str, Fault] = {
     "kill": Fault("SIGKILL at a random moment of a run", SAME, _moments()),
@@ -100,6 +107,11 @@ FAULTS: dict[str, Fault] = {
         "another file in place of the newest checkpoint",
         "noticed, set aside, the one before is used",
         ("text", "zeros", "json", "other safetensors"),
+    ),
+    "link": Fault(
+        "a link that leads out of the folder, at any name that a run uses",
+        "one clear error, nothing touched",
+        LINKS,
     ),
     "other format": Fault(
         "checkpoint in the format of an older or newer version",

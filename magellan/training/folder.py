@@ -1,0 +1,71 @@
+"""The folder of a run: no name in it may lead out of it.
+
+A folder that comes from somebody else could hold links at names that the trainer writes, truncates
+or removes. The folder itself may be a link: its user names it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from magellan.errors import InputError
+from magellan.training import attempts, checkpoint, lock, log
+from magellan.training.record import COLUMNS, PARTIAL
+
+MANIFEST = "manifest.json"
+# Written beside their place and renamed.
+_WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
+FILES = (
+    lock.NAME,
+    log.NAME,
+    attempts.NAME,
+    checkpoint.FIRST_VERSION,
+    *_WHOLE,
+    *(f"{name}{PARTIAL}" for name in _WHOLE),
+)
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_folder(folder: Path) -> None:
+    """Look at every name that a run reads or writes, before anything is written.
+
+    Raises:
+        InputError: one is a link or something else than a file of the run, or cannot be looked at.
+    """
+    try:
+        for path, wanted in _names(folder):
+            kind = _kind(path)
+            if kind not in (None, wanted):
+                raise InputError(
+                    f"--output: {path} is {kind}; allowed at this place in the folder of a run: "
+                    f"{wanted} of its own, or nothing; remove it, or name another folder"
+                )
+    except OSError as error:
+        raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
+
+
+def _names(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Every name with what may be there; checkpoints only once their folder has been looked at."""
+    yield from ((folder / name, "a file") for name in FILES)
+    inner = folder / checkpoint.FOLDER
+    yield inner, "a folder"
+    if inner.is_dir():
+        yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
+
+
+def _kind(path: Path) -> str | None:
+    """What lies at a path, links not followed; None for nothing."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return next((kind for is_one, kind in _KINDS if is_one(mode)), "a device")

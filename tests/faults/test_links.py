@@ -1,0 +1,167 @@
+"""Run folders from somebody else: no link in them leads the trainer to files outside."""
+
+import os
+import shutil
+import socket
+
+import pytest
+
+from magellan.cli import main
+from magellan.errors import InputError, StorageError
+from magellan.training import record
+from magellan.training.attempts import Attempts
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.folder import FILES, check_folder
+from magellan.training.lock import FolderLock
+from magellan.training.log import RunLog
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+from tests.faults.cases import cases
+from tests.faults.conftest import SPACE, config, contents, tables
+
+TRAIN = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run folder with two checkpoints, and beside it files that belong to somebody."""
+    Checkpoints(tmp_path / "run", config())
+    for folder in ("run", "theirs"):
+        (tmp_path / folder / "checkpoints").mkdir(parents=True)
+        for number in (1, 2):
+            (tmp_path / folder / f"checkpoints/0000000{number}.safetensors").write_bytes(b"x" * 99)
+    (tmp_path / "theirs/file").write_text("precious")
+    return tmp_path
+
+
+def refusal(folder, capsys):
+    assert main([*TRAIN, "--sampler", "random", "--resume", "--output", str(folder)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+@pytest.mark.parametrize("name", cases("link"))
+def test_a_link_in_the_folder_is_refused(name, stopped, capsys):
+    run, place = stopped / "run", stopped / "run" / name
+    target = stopped / "theirs" / ("checkpoints" if name == "checkpoints" else "file")
+    if name == "checkpoints":
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+    before, names = contents(stopped), sorted(path.name for path in run.rglob("*"))
+    line = refusal(run, capsys)
+    assert line.startswith(f"error: --output: {place} is a symbolic link; allowed at this place")
+    assert contents(stopped) == before
+    assert sorted(path.name for path in run.rglob("*")) == names
+    # Nor does a link to nothing make a file somewhere.
+    place.unlink()
+    place.symlink_to(stopped / "theirs/new")
+    theirs = contents(stopped / "theirs")
+    assert "is a symbolic link" in refusal(run, capsys)
+    assert contents(stopped / "theirs") == theirs
+
+
+def test_every_name_that_a_run_leaves_is_looked_at(tmp_path):
+    train(config(), tmp_path, resume=False, progress="none")
+    known = {*FILES, "checkpoints"}
+    assert {path.name for path in tmp_path.iterdir()} <= known
+    looked_at = {name.split("/")[0] for name in cases("link")}
+    assert looked_at == known
+
+
+def test_a_folder_that_is_itself_a_link_is_as_good_as_any(undisturbed, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    train(config(), tmp_path / "run", resume=True, progress="none")
+    assert tables(tmp_path / "disk") == undisturbed["random"]
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "kind"),
+    [
+        ("attempts.jsonl", make_pipe, "a named pipe"),
+        ("checkpoints/00000003.safetensors", make_pipe, "a named pipe"),
+        (".lock", make_socket, "a socket"),
+        ("run.log", os.mkdir, "a folder"),
+        ("checkpoints", lambda path: path.write_bytes(b""), "a file"),
+    ],
+)
+def test_what_is_no_file_is_refused_instead_of_waited_for(
+    name, make, kind, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    run = tmp_path / "run"
+    (run / name).parent.mkdir(parents=True)
+    make(run.relative_to(tmp_path) / name)
+    assert f"--output: {run / name} is {kind}; allowed" in refusal(run, capsys)
+
+
+def write_table(folder):
+    record.write_atomically(folder / "practice.csv", b"new")
+
+
+def write_lock(folder):
+    FolderLock(folder)
+
+
+def write_checkpoint(folder):
+    Checkpoints(folder, config()).save({})
+
+
+# Links that somebody puts there after the look: the write itself does not follow them.
+WRITES = {
+    ".lock": (write_lock, InputError),
+    "run.log": (lambda folder: RunLog(folder).write("x"), StorageError),
+    "attempts.jsonl": (lambda folder: Attempts(folder, "").begin(None), StorageError),
+    "practice.csv.part": (write_table, StorageError),
+    "checkpoints": (write_checkpoint, StorageError),
+    "checkpoints/00000001.safetensors.part": (write_checkpoint, StorageError),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("there", [True, False])
+def test_no_write_follows_a_link(name, there, tmp_path):
+    run, target = tmp_path / "run", tmp_path / "target"
+    (run / name).parent.mkdir(parents=True)
+    (run / name).symlink_to(target)
+    if there and name == "checkpoints":
+        target.mkdir()
+    elif there:
+        target.write_text("precious")
+    before = contents(tmp_path)
+    write, error = WRITES[name]
+    with pytest.raises(error, match=r"cannot be written \(.*symbolic link"):
+        write(run)
+    assert {path: before[path] for path in before if path == "target"} == contents_of(target)
+
+
+def contents_of(target):
+    if target.is_dir():
+        assert list(target.iterdir()) == []
+    return {"target": target.read_bytes()} if target.is_file() else {}
+
+
+def test_a_table_that_became_a_link_is_replaced_and_its_target_kept(tmp_path):
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "practice.csv").symlink_to(tmp_path / "target")
+    write_table(tmp_path)
+    assert (tmp_path / "target").read_text() == "precious"
+    assert (tmp_path / "practice.csv").read_bytes() == b"new"
+
+
+def test_absent_folders_and_foreign_names_are_no_matter(tmp_path):
+    check_folder(tmp_path / "nowhere")
+    (tmp_path / "notes").symlink_to(tmp_path / "elsewhere")
+    check_folder(tmp_path)
+    assert len(COLUMNS) == 4

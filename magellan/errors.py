@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import reprlib
 from typing import Any
@@ -81,3 +82,17 @@ class StoppedEarly(JobError):
 
     exit_status = 75
     label = "stopped"
+
+
+_NO_MEMORY = ("allocate memory", "bad_alloc", "out of memory")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error of Python or of a library, or one behind it, says that memory ran out."""
+    if error is None or isinstance(error, InputError | JobError):
+        return False
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    if isinstance(error, Exception) and any(words in str(error) for words in _NO_MEMORY):
+        return True
+    return is_out_of_memory(error.__cause__ or error.__context__)

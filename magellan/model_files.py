@@ -6,6 +6,7 @@ Only safetensors and JSON are read. Weights in PyTorch's own format are pickles,
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,24 @@ DIGESTED = (
     "added_tokens.json",
 )
 _CHUNK = 1 << 20
+# Largest sizes that a config.json may name, by key; no layer, or one of no width, is no model.
+LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
+HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "num_heads")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "intermediate_size", "n_inner", "d_ff", "d_kv")
+LARGEST = {
+    **dict.fromkeys(LAYERS, 1_000),
+    **dict.fromkeys(HEADS, 10_000),
+    **dict.fromkeys(WIDTHS, 1_000_000),
+    "head_dim": 100_000,
+    "vocab_size": 10_000_000,
+}
 # How classes with a language-modelling head, or without any head, are called in `transformers`.
 LANGUAGE_MODEL = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
 
@@ -103,8 +122,19 @@ def _check(folder: Path) -> None:
         raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
     if _is_file(folder / "adapter_config.json"):
         raise _Unfit("has adapter_config.json, adapters of another model; merge them into it first")
+    _check_sizes(config)
     _check_weights(folder)
     _check_tokenizer(folder, config.get("vocab_size"))
+
+
+def _check_sizes(config: dict[str, Any]) -> None:
+    """Sizes are whole numbers within limits; lists, a number per layer, are the library's."""
+    for key, largest in LARGEST.items():
+        size = config.get(key)
+        if size is None or isinstance(size, list | dict):
+            continue
+        if type(size) is not int or not 1 <= size <= largest:
+            raise _Unfit(f"has {key} {shown(size)} in config.json, not one of 1 to {largest:,}")
 
 
 def _is_file(path: Path) -> bool:
@@ -129,6 +159,11 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def _check_weights(folder: Path) -> None:
+    for name in _weight_files(folder):
+        _check_header(folder / name)
+
+
+def _weight_files(folder: Path) -> list[str]:
     if _is_file(folder / WEIGHTS):
         names = {WEIGHTS}
     elif _is_file(folder / WEIGHTS_INDEX):
@@ -140,8 +175,17 @@ def _check_weights(folder: Path) -> None:
         pickled = sorted(path.name for pattern in PICKLED for path in folder.glob(pattern))
         also = f", only {pickled[0]}, a pickle, which is never loaded" if pickled else ""
         raise _Unfit(f"has no {WEIGHTS}{also}")
-    for name in sorted(names):
-        _check_header(folder / name)
+    return sorted(names)
+
+
+def number_of_weights(folder: Path) -> int:
+    """How many numbers the weights of a checked folder hold, from the headers of its files."""
+    count = 0
+    for name in _weight_files(folder):
+        with safe_open(folder / name, framework="numpy") as file:
+            names = file.keys()
+            count += sum(math.prod(file.get_slice(each).get_shape()) for each in names)
+    return count
 
 
 def _check_header(path: Path) -> None:

@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,16 +23,21 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
+from magellan.agent import texts
 from magellan.agent.packing import Piece
 from magellan.agent.passes import written_out_pass
 from magellan.config import BackboneConfig, check_backbone
-from magellan.errors import InputError
+from magellan.errors import InputError, is_out_of_memory, shown
+from magellan.model_files import number_of_weights
 
+# How much larger than its weights a model may be before it is not even built.
+SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 
 
@@ -49,10 +55,10 @@ class Backbone:
     def __init__(self, config: BackboneConfig, seed: int = 0) -> None:
         self.config = config
         model, self.tokenizer = load_model(config.model)
-        self.width: int = model.config.hidden_size
+        self.width: int = _width(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
-        with _seeded(seed):
+        with _seeded(seed), _told(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
             for name in ADAPTERS[1:]:
                 self._peft.add_adapter(name, self._lora(model))
@@ -251,14 +257,16 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
     Raises:
         InputError: missing, or not a language model that `transformers` knows; weights that do not
-            fill the model, are not finite, or have no row for a token of the tokenizer.
+            fill the model, are not finite, or have no row for a token of the tokenizer; a tokenizer
+            that cannot tell texts of the world apart.
     """
     folder = check_backbone(name)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         with _without_reports():
-            two_parts = AutoConfig.from_pretrained(folder, **local).is_encoder_decoder
-            family = AutoModelForSeq2SeqLM if two_parts else AutoModelForCausalLM
+            config = AutoConfig.from_pretrained(folder, **local)
+            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+            _check_size(name, folder, config, family)
             model, loading = family.from_pretrained(
                 folder,
                 dtype=torch.float32,
@@ -271,9 +279,12 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
             )
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except Exception as error:  # what a broken folder raises is the library's choice
+        if isinstance(error, InputError) or is_out_of_memory(error):
+            raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise _unusable(name, f"cannot be loaded ({reason[:200]})") from error
     _check_loaded(name, model, tokenizer, loading)
+    _check_tokenizer(name, model, tokenizer)
     model.requires_grad_(False)
     return model.eval(), tokenizer
 
@@ -288,6 +299,44 @@ def _without_reports() -> Iterator[None]:
         yield
     finally:
         transformers_logging.set_verbosity(verbosity)
+
+
+def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) -> None:
+    """A model far larger than its weights would be filled with random numbers before it is told."""
+    with torch.device("meta"):  # shapes without memory
+        wanted = sum(weight.numel() for weight in family.from_config(config).parameters())
+    stored = number_of_weights(folder)
+    if wanted > SIZE_FACTOR * stored + SIZE_MARGIN:
+        raise _unusable(
+            name, f"has weights of {stored:,} numbers, its config.json asks for {wanted:,}"
+        )
+
+
+def _check_tokenizer(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The world's texts can be told apart, and the model reads the longest of them."""
+    try:
+        problem = texts.problem(tokenizer)
+        ids = texts.longest(tokenizer)
+        places = getattr(model.config, "max_position_embeddings", None)
+        if problem is None and isinstance(places, int) and places < len(ids):
+            problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
+        if problem is None and not _reads(model, ids):
+            problem = "gives NaN or infinity for a prompt"
+    except Exception as error:  # what a broken tokenizer raises is the library's choice
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        problem = f"cannot read the world's texts ({reason[:200]})"
+    if problem:
+        raise _unusable(name, problem)
+
+
+@torch.no_grad()
+def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
+    """Whether all logits of a text are finite."""
+    tokens = torch.tensor([ids])
+    more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
 
 
 def _check_loaded(
@@ -313,9 +362,28 @@ def _check_loaded(
 
 def _unusable(name: str, problem: str) -> InputError:
     return InputError(
-        f"backbone.model: {name!r} {problem}; allowed: a language model with weights and tokenizer "
-        "in Hugging Face format"
+        f"backbone.model: {shown(name)} {problem}; allowed: a language model with weights and "
+        "tokenizer in Hugging Face format"
     )
+
+
+def _width(name: str, model: PreTrainedModel) -> int:
+    width = getattr(model.config, "hidden_size", None)
+    if not isinstance(width, int):
+        raise _unusable(name, "has no hidden_size in config.json")
+    return width
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What `peft` cannot adapt is a model that cannot be used."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise _unusable(name, f"takes no adapters ({reason[:200]})") from error
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:

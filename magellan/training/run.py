@@ -10,10 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from magellan.config import RunConfig, check_backbone, config_hash
-from magellan.errors import InputError, JobError, OutOfMemoryError, StoppedEarly
+from magellan.errors import (
+    InputError,
+    JobError,
+    OutOfMemoryError,
+    StoppedEarly,
+    is_out_of_memory,
+)
 from magellan.training.attempts import Attempts, host_description, peak_memory_mb
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
@@ -65,8 +69,13 @@ def train(
         found = checkpoints.load() if resume else None
         if found is not None:
             _restore(trainer, checkpoints, found)
-    except BaseException:
+    except BaseException as error:
         lock.release_without_trace()
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(
+                f"out of memory, before the first update, peak {peak_memory_mb()} MB; nothing was "
+                "changed, the same call may do where there is more memory"
+            ) from error
         raise
     with held(lock), stopper:
         return Job(trainer, output, checkpoints, stopper, origin).run(found, progress)
@@ -290,13 +299,6 @@ class Job:
     def _where(self) -> str:
         trainer = self._trainer
         return f"update {trainer.updates}, episode {trainer.episodes}"
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error of Python or PyTorch says that memory ran out."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "allocate memory" in str(error)
-    )
 
 
 def _description(trainer: Trainer) -> dict[str, Any]:

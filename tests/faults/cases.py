@@ -140,6 +140,11 @@ FAULTS: dict[str, Fault] = {
         INTACT + ", then " + SAME,
         ("killed", "MemoryError", "allocator"),
     ),
+    "memory at the start": Fault(
+        "memory runs out while the model is built",
+        "one clear error, nothing left behind, then " + SAME,
+        ("MemoryError", "allocator", "told by a library", "ENOMEM", "in the trainer"),
+    ),
     "clock": Fault(
         "the wall clock jumps backwards (in a run, between attempts)", SAME, ("run", "attempts")
     ),

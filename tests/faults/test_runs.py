@@ -9,10 +9,12 @@ import re
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from magellan.agent import backbone
 from magellan.agent.sac import SAC
 from magellan.cli import main
 from magellan.competence.learned import LearnedCompetence
@@ -26,6 +28,7 @@ from magellan.errors import (
 )
 from magellan.training import lock
 from magellan.training.attempts import Attempts
+from magellan.training.loop import Trainer
 from magellan.training.run import Job, train
 from magellan.training.stopping import (
     END_TIME,
@@ -159,6 +162,45 @@ def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path, monkeypatch):
                 run(tmp_path)
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
+
+
+def told_by_a_library():
+    try:
+        raise MemoryError
+    except MemoryError as error:
+        raise OSError("Unable to load weights from this file") from error
+
+
+@pytest.mark.parametrize("case", cases("memory at the start"))
+def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, tmp_path):
+    def fail(*_, **__):
+        if case == "told by a library":
+            told_by_a_library()
+        raise {**SHORTAGES, "in the trainer": MemoryError(), "ENOMEM": os_error("ENOMEM")}[case]
+
+    place = (Trainer, "_make_learned") if case == "in the trainer" else (backbone, "AutoTokenizer")
+    for folder in (tmp_path / "new" / "run", tmp_path / "stopped"):
+        if folder.name == "stopped":
+            jobs.start(folder, (signal.SIGKILL, 4, "update", ""))
+        before = contents(tmp_path)
+        with pytest.MonkeyPatch.context() as patch:
+            broken = fail if case == "in the trainer" else SimpleNamespace(from_pretrained=fail)
+            patch.setattr(*place, broken)
+            with pytest.raises(OutOfMemoryError, match=r"^out of memory, before .*\d MB; nothing"):
+                run(folder)
+        assert contents(tmp_path) == before
+        assert not (tmp_path / "new").exists()
+    run(tmp_path / "stopped")
+    assert tables(tmp_path / "stopped") == undisturbed["random"]
+
+
+def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys):
+    arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--progress", "none"]
+    wide = ["--set", "agent.critic_hidden=[1000000000, 1000000000]"]
+    assert main([*arguments, "--output", str(tmp_path / "run"), *wide]) == 71
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"error: out of memory, before the first update, .*\n", said)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Killed(BaseException):

@@ -697,6 +697,8 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+LION_IS_COW = {"type": "Replace", "pattern": {"String": "lion"}, "content": "cow"}
+
 # Seen from the files alone, before the folder of the run is touched.
 BACKBONE_FILES: Mapping[str, tuple[Change, Words]] = {
     "config missing": (removed(CONFIG), ("no config.json", "zoo-mini")),
@@ -724,6 +726,15 @@ BACKBONE_FILES: Mapping[str, tuple[Change, Words]] = {
         content("adapter_config.json", b"{}"),
         ("adapter_config.json", "merge"),
     ),
+    "no layers": (put(CONFIG, "num_hidden_layers", 0), ("num_hidden_layers 0", "1 to 1,000")),
+    "a billion layers": (
+        put(CONFIG, "num_hidden_layers", 10**9),
+        ("num_hidden_layers 1000000000", "1 to 1,000"),
+    ),
+    "no heads": (put(CONFIG, "num_attention_heads", 0), ("num_attention_heads 0", "1 to 10,000")),
+    "width negative": (put(CONFIG, "hidden_size", -64), ("hidden_size -64", "1 to 1,000,000")),
+    "width enormous": (put(CONFIG, "hidden_size", 1e300), ("hidden_size 1e+300", "1,000,000")),
+    "width true": (put(CONFIG, "intermediate_size", True), ("intermediate_size True", "1 to")),
     "weights missing": (removed(WEIGHTS), ("no model.safetensors",)),
     "weights pickled": (
         renamed(WEIGHTS, "pytorch_model.bin"),
@@ -806,6 +817,41 @@ BACKBONE_MODELS: Mapping[str, tuple[Change, Words]] = {
             content("own.py", b"raise SystemExit('this was run')\n"),
         ),
         ("custom code",),
+    ),
+    "far larger than its weights": (
+        put(CONFIG, "intermediate_size", 900_000),
+        ("110,528 numbers", "asks for 345,636,800"),
+    ),
+    "prompts too long": (
+        put(CONFIG, "max_position_embeddings", 8),
+        ("reads 8 tokens at most", "a prompt with an action has 2"),
+    ),
+    "reads prompts as NaN": (
+        put(CONFIG, "rope_parameters.rope_theta", 0),
+        ("NaN or infinity for a prompt",),
+    ),
+    "word unknown": (
+        replaced(TOKENIZER, '" cow"', '" cows"', 9),
+        ("tokenizer that does not know 'cow'",),
+    ),
+    "verb unknown": (
+        replaced(TOKENIZER, '"Go to"', '"Walk to"', 9),
+        ("tokenizer that does not know 'Go to'",),
+    ),
+    "two words alike": (
+        all_of(
+            put(TOKENIZER, "normalizer", LION_IS_COW),
+            replaced(TOKENIZER, '" lion"', '" liger"', 9),
+        ),
+        ("reads 'baby cow' and 'baby lion' alike",),
+    ),
+    "no token for a word": (
+        put(
+            TOKENIZER,
+            "normalizer",
+            {"type": "Replace", "pattern": {"Regex": "^Grasp$"}, "content": ""},
+        ),
+        ("no token for 'Grasp'",),
     ),
     "tokenizer of no kind": (
         content(TOKENIZER, b'{"model": {"type": "None"}, "added_tokens": []}'),

@@ -1,5 +1,7 @@
 """Little-Zoo in the terminal: a person plays a goal."""
 
+import io
+import re
 from typing import TextIO
 
 import numpy as np
@@ -10,6 +12,10 @@ from magellan.littlezoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpace
 from magellan.littlezoo.world import horizon, parse_goal
 
 _HELP = "Type the number of an action or the action itself; q quits."
+_NO_KEYS = "Arrows and other keys without a letter mean nothing here. " + _HELP
+# What a terminal sends for such a key: an escape sequence, or a control character.
+_KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|O.?|.)?|[\x00-\x1f\x7f-\x9f]")
+_LONGEST = 100
 
 
 def choose_goal(goal_space: str, seed: int, category: str | None) -> Goal:
@@ -38,6 +44,8 @@ def play(
         InputError: an unknown goal space or category, or a category of which the goal space has no
             goal.
     """
+    if isinstance(stream_in, io.TextIOWrapper):
+        stream_in.reconfigure(errors="replace")  # what is no text is no action either
     goal = choose_goal(goal_space, seed, category)
     steps = horizon(*parse_goal(goal.text))
     print(f"Goal: {goal.text} ({goal.category}), {steps} steps. {_HELP}", file=stream_out)
@@ -64,17 +72,30 @@ def ask(
     for number, action in enumerate(possible_actions, start=1):
         print(f"  {number}. {action}", file=stream_out)
     while True:
-        print("> ", end="", file=stream_out, flush=True)
-        line = stream_in.readline()
-        if not line or line.strip().lower() in ("q", "quit"):
+        line = _read_line(stream_in, stream_out)
+        typed = _KEY.sub("", line).strip()[:_LONGEST]
+        if not line or typed.lower() in ("q", "quit"):
             return None
+        if not typed and line.strip():
+            print(_NO_KEYS, file=stream_out)
+            continue
         try:
-            action = read_action(line.strip(), possible_actions)
+            action = read_action(typed, possible_actions)
             env.check(action)
         except InputError as error:
             print(error, file=stream_out)
         else:
             return action
+
+
+def _read_line(stream_in: TextIO, stream_out: TextIO) -> str:
+    """The next line; empty at the end of the input."""
+    print("> ", end="", file=stream_out, flush=True)
+    try:
+        return stream_in.readline()
+    except KeyboardInterrupt:
+        print(file=stream_out)  # what is said next begins its own line
+        raise
 
 
 def read_action(line: str, possible_actions: list[str]) -> str:
@@ -83,5 +104,5 @@ def read_action(line: str, possible_actions: list[str]) -> str:
         return line
     number = int(line)
     if not 1 <= number <= len(possible_actions):
-        raise InputError(f"action = {number}: allowed are 1..{len(possible_actions)}")
+        raise InputError(f"action = {line}: allowed are 1..{len(possible_actions)}")
     return possible_actions[number - 1]

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # Slurm's: seconds since the epoch at which the job's time is over; not in every job's environment,
 # while the number of the job is.
 END_TIME, JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
 SQUEUE_SECONDS = 20.0
+LONGEST_TIME = 12  # digits
 
 
 class Stopper:
@@ -109,8 +110,10 @@ def seconds_granted(
         limits.append(60.0 * stop_after)
     end = environment.get(END_TIME)
     if end:
-        if not end.isdecimal():
-            raise InputError(f"{END_TIME}: {end!r} is not allowed; allowed: seconds since 1970")
+        if not (end.isdecimal() and len(end) <= LONGEST_TIME):
+            raise InputError(
+                f"{END_TIME}: {shown(end)} is not allowed; allowed: seconds since 1970"
+            )
         limits.append(int(end) - now())
     elif environment.get(JOB):
         limits.append(_ask_squeue(environment[JOB]))
@@ -129,7 +132,7 @@ def _ask_squeue(job: str) -> float:
 
 def seconds_left(text: str) -> float:
     """Slurm's days-hours:minutes:seconds in seconds; infinite for UNLIMITED and the like."""
-    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text.strip())
+    found = re.fullmatch(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text.strip())
     if found is None:
         return math.inf
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())

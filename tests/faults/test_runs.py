@@ -297,9 +297,11 @@ def test_a_time_limit_that_leaves_no_time_is_one_error(minutes, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_malformed_limit_of_slurm_is_one_error():
-    with pytest.raises(InputError, match=r"SLURM_JOB_END_TIME: 'soon' is not allowed"):
-        seconds_granted(None, {END_TIME: "soon"})
+@pytest.mark.parametrize("end", ["soon", "-5", "1.5", "nan", "inf", "9" * 400, "9" * 5000])
+def test_a_malformed_limit_of_slurm_is_one_error(end):
+    with pytest.raises(InputError, match=rf"SLURM_JOB_END_TIME: '{end[:40]}.*' is not allowed"):
+        seconds_granted(None, {END_TIME: end})
+    assert seconds_left(f"{end}:00") == math.inf
 
 
 @pytest.mark.parametrize("case", cases("limit"))

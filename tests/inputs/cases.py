@@ -361,6 +361,30 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     ),
     "value missing": (["train", "--output", "OUT", "--preset"], ("--preset", "one argument")),
     "ambiguous": (["train", "--output", "OUT", "--se", "1"], ("--se", "--seed, --set")),
+    "time limit not a number": (
+        ["train", "--output", "OUT", "--stop-after", "nan"],
+        ("--stop-after: nan", "allowed: minutes > 0"),
+    ),
+    "time limit infinite": (
+        ["train", "--output", "OUT", "--stop-after", "inf"],
+        ("--stop-after: inf", "allowed: minutes > 0"),
+    ),
+    "time limit negative": (
+        ["train", "--output", "OUT", "--stop-after", "-5"],
+        ("--stop-after: -5", "allowed: minutes > 0"),
+    ),
+    "time limit minus infinity": (
+        ["train", "--output", "OUT", "--stop-after=-inf"],
+        ("--stop-after: -inf", "allowed: minutes > 0"),
+    ),
+    "time limit shorter than the margin": (
+        ["train", "--output", "OUT", "--stop-after", "1"],
+        ("--stop-after: 1 minutes", "budget.stop_margin_seconds (60 s)"),
+    ),
+    "time limit a word": (
+        ["train", "--output", "OUT", "--stop-after", "soon"],
+        ("--stop-after", "'soon'"),
+    ),
     "check nothing": (["check"], ("config", "required")),
     "check a missing file": (["check", "nowhere.yaml"], ("nowhere.yaml", "No such file")),
     "check a folder": (["check", "config"], ("config", "Is a directory")),

@@ -1,6 +1,13 @@
 """Playing in the terminal."""
 
 import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +80,110 @@ def test_same_seed_same_game_and_every_category_can_be_asked_for():
 def test_a_category_that_is_not_there_is_refused(space, category):
     with pytest.raises(InputError, match=category):
         play(space, 0, category, io.StringIO(), io.StringIO())
+
+
+ARROWS = "\x1b[A\x1b[B\x1bOC\x1b[1;5D"
+
+
+def test_keys_without_a_letter_are_one_line_and_no_step():
+    number, _ = solution()
+    reached, shown = played(f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[{number}\n{number}\n1\n")
+    assert reached
+    assert "Goal reached in 2 steps" in shown
+    assert shown.count("mean nothing here. Type the number") == 4
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
+
+
+def test_keys_beside_an_action_are_ignored():
+    number, _ = solution()
+    reached, shown = played(f"{ARROWS}{number}\x1b[D\n\x1b[200~Grasp\x1b[201~\r\n")
+    assert reached
+    assert "\x1b" not in shown
+    assert not played(f"{ARROWS}q\n")[0]
+
+
+def test_a_line_without_end_is_cut():
+    for typed in ("9" * 5000, "Go to " + "x" * 10**6, "\ufffd" * 300):
+        _, shown = played(f"{typed}\nq\n")
+        answer = shown.split("> ")[1].splitlines()[0]
+        assert answer.startswith("action = ")
+        assert len(answer) < 400
+
+
+def test_bytes_that_are_no_text_are_no_action():
+    typed = io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n\xc3\nq\n"), encoding="utf-8")
+    out = io.StringIO()
+    assert not play("2500", 0, "grasp", typed, out)
+    assert out.getvalue().count("allowed are Grasp") == 2
+    assert out.getvalue().endswith("Stopped.\n")
+
+
+@pytest.mark.parametrize("space", ["3-0-0-0-0", "1-0-0-0-0", "0-0-0-0-1"])
+def test_a_space_of_any_goals_can_be_played(space):
+    out = io.StringIO()
+    assert not play(space, 0, None, io.StringIO("q\n"), out)
+    assert ("(impossible)" in out.getvalue()) == space.endswith("0-0-0-0")
+    assert out.getvalue().endswith("Stopped.\n")
+
+
+class Terminal:
+    """`magellan play` in a terminal of its own."""
+
+    def __init__(self):
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "magellan", "play", "--goal-space", "40-20-10-5-5"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=Path(__file__).resolve().parents[2],
+            start_new_session=True,
+            preexec_fn=become_terminal,
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def until(self, text):
+        """Read until a text has been shown since the last call."""
+        seen, end = "", time.monotonic() + 60
+        while text not in seen:
+            assert time.monotonic() < end, seen
+            try:
+                seen += os.read(self._ours, 10_000).decode()
+            except OSError:  # the other side has closed
+                assert text in seen, seen
+        self.shown += seen
+        return seen
+
+    def type(self, keys):
+        os.write(self._ours, keys.encode())
+
+    def close(self):
+        status = self.process.wait(timeout=60)
+        os.close(self._ours)
+        return status
+
+
+def become_terminal():
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "words"),
+    [("q\r", 0, "Stopped."), ("\x04", 0, "Stopped."), ("\x03", 130, "\r\nstopped\r\n")],
+)
+def test_in_a_terminal_arrows_are_answered_and_every_end_is_clean(keys, status, words):
+    terminal = Terminal()
+    terminal.until("\r\n> ")
+    terminal.type("\x1b[A\x1b[D\r")
+    answer = terminal.until("\r\n> ")
+    assert "mean nothing here. Type the number" in answer
+    assert "Step 2" not in answer
+    terminal.type(keys)
+    terminal.until(words)
+    assert terminal.close() == status
+    assert "Traceback" not in terminal.shown
+    assert "\x1b" not in terminal.shown

@@ -153,6 +153,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "peak_memory_mb": _is_whole,
     "resumed_from": _is_name,
     "versions": _are_texts,
+    "backbone": _are_texts,
 }
 
 

@@ -59,10 +59,11 @@ def train(
     """
     stopper = _stopper(config, stop_after)
     config_hash(config)
-    origin = Origin.now(config.backbone.model, check_backbone(config.backbone.model))
+    model = check_backbone(config.backbone.model)
     check_folder(output)
     lock = FolderLock(output)
     try:
+        origin = Origin.now(config.backbone.model, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         trainer = _trainer(config)
@@ -73,8 +74,8 @@ def train(
         lock.release_without_trace()
         if is_out_of_memory(error):
             raise OutOfMemoryError(
-                f"out of memory, before the first update, peak {peak_memory_mb()} MB; nothing was "
-                "changed, the same call may do where there is more memory"
+                f"out of memory while the run was set up, peak {peak_memory_mb()} MB; nothing was "
+                "changed, the same call goes on where there is more memory"
             ) from error
         raise
     with held(lock), stopper:

@@ -186,7 +186,7 @@ def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, 
         with pytest.MonkeyPatch.context() as patch:
             broken = fail if case == "in the trainer" else SimpleNamespace(from_pretrained=fail)
             patch.setattr(*place, broken)
-            with pytest.raises(OutOfMemoryError, match=r"^out of memory, before .*\d MB; nothing"):
+            with pytest.raises(OutOfMemoryError, match=r"^out of memory while .*\d MB; nothing"):
                 run(folder)
         assert contents(tmp_path) == before
         assert not (tmp_path / "new").exists()
@@ -199,7 +199,7 @@ def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys):
     wide = ["--set", "agent.critic_hidden=[1000000000, 1000000000]"]
     assert main([*arguments, "--output", str(tmp_path / "run"), *wide]) == 71
     said = capsys.readouterr().err
-    assert re.fullmatch(r"error: out of memory, before the first update, .*\n", said)
+    assert re.fullmatch(r"error: out of memory while the run was set up, .*\n", said)
     assert list(tmp_path.iterdir()) == []
 
 

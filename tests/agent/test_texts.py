@@ -1,0 +1,98 @@
+"""Which tokenizers can tell the world's texts apart."""
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from magellan.agent import texts
+from magellan.agent.backbone import load_model
+from magellan.competence.prompt_tokens import prompt_parts
+from magellan.littlezoo.goals import GoalSpace
+
+CORPUS = [text for group in texts.groups() for text in group.values()]
+WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+
+
+def trained(model, trainer, before=None, corpus=CORPUS):
+    tokenizer = Tokenizer(model)
+    if before is not None:
+        tokenizer.pre_tokenizer = before
+    tokenizer.train_from_iterator(corpus, trainer)
+    return tokenizer
+
+
+def unigram(before, corpus=CORPUS):
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    return fast(trained(models.Unigram(), trainer, before, corpus), unk_token="<unk>")
+
+
+def pairs(corpus, **settings):
+    trainer = trainers.BpeTrainer(vocab_size=300, show_progress=False, **settings)
+    return trained(models.BPE(unk_token="<unk>"), trainer, pre_tokenizers.Whitespace(), corpus)
+
+
+def in_bytes():
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False)
+    return trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(), ["hello"])
+
+
+def pieces():
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "goal": 1, ":": 2}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def fast(tokenizer, **named):
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+
+
+GOOD = {
+    "zoo-mini": lambda: load_model("zoo-mini")[1],
+    "as T5": lambda: unigram(WORDS),
+    # A line break is no word: that it is unknown makes no two texts alike.
+    "line break unknown": lambda: unigram(
+        pre_tokenizers.Metaspace(), [text.replace("\n", " ") for text in CORPUS]
+    ),
+    "as GPT-2": lambda: fast(in_bytes()),
+    "byte by byte, not a fast one": ByT5Tokenizer,
+    "pairs": lambda: fast(pairs(CORPUS, special_tokens=["<unk>"])),
+}
+BAD = {
+    "other letters": (
+        lambda: fast(pairs(["abcde"], special_tokens=["<unk>"]), unk_token="<unk>"),
+        "does not know 'G'",
+    ),
+    "unknown token not declared": (
+        lambda: fast(pairs(["abcde"], special_tokens=["<unk>"])),
+        "does not know 'G'",
+    ),
+    "other words": (lambda: fast(pieces()), "does not know 'Grasp'"),
+    "drops what it does not know": (
+        lambda: fast(Tokenizer(models.BPE({"a": 0, "b": 1}, []))),
+        "reads 'door' and 'desk' alike",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_tokenizers_that_tell_everything_apart_are_accepted(name):
+    tokenizer = GOOD[name]()
+    assert texts.problem(tokenizer) is None
+    prompts = (GoalSpace.named("40-20-10-5-5", 0).prompt(goal) for goal in range(80))
+    longest = max(len(ids) for ids in tokenizer(list(prompts), add_special_tokens=False).input_ids)
+    assert len(texts.longest(tokenizer)) > longest
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tokenizers_that_make_goals_alike_are_refused(name):
+    make, words = BAD[name]
+    assert texts.problem(make()) == f"has a tokenizer that {words}"
+
+
+def test_every_part_of_a_prompt_is_looked_at():
+    everything = "\n\n".join(CORPUS)
+    assert [part for part in prompt_parts() if part not in everything] == []

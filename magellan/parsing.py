@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         InputError: one line with the file and the reason, when it is absent or malformed.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise InputError(f"{path}: cannot be read (it may have no end); allowed: a file")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: file is missing") from None

@@ -8,6 +8,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.errors import InputError, StorageError
+from magellan.parsing import read_json_object
 from magellan.training import record
 from magellan.training.attempts import Attempts
 from magellan.training.checkpoint import Checkpoints
@@ -104,6 +105,15 @@ def test_what_is_no_file_is_refused_instead_of_waited_for(
     (run / name).parent.mkdir(parents=True)
     make(run.relative_to(tmp_path) / name)
     assert f"--output: {run / name} is {kind}; allowed" in refusal(run, capsys)
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_a_manifest_without_end_is_refused_instead_of_read(target, tmp_path):
+    if target == "pipe":
+        os.mkfifo(tmp_path / target)
+    (tmp_path / "manifest.json").symlink_to(target)
+    with pytest.raises(InputError, match=r"manifest.json: cannot be read \(it may have no end\)"):
+        read_json_object(tmp_path / "manifest.json")
 
 
 def write_table(folder):

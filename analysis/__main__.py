@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from analysis import coverage, pages, runs, tables
 from analysis.manifests import GridManifest, read_combined_manifest
+from analysis.restoring import advised
 from magellan.arguments import ArgumentParser, file_path
-from magellan.config import validated
-from magellan.errors import InputError
+from magellan.config import load_experiment
+from magellan.errors import InputError, StorageError, printable
 from magellan.parsing import parse_json
+from magellan.settings import validated
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ArgumentParser]
@@ -23,9 +26,15 @@ STATISTICS_HELP = "folder of the statistics (required)"
 def _combine(arguments: argparse.Namespace) -> None:
     experiment = parse_json(arguments.experiment, "--experiment:")
     validated(GridManifest, experiment, "--experiment: ")
+    try:
+        load_experiment(experiment)
+    except InputError as error:
+        raise InputError(f"--experiment: {error}") from None
     results = tables.combine(arguments.runs, experiment, arguments.allow_incomplete)
     tables.write(results, arguments.output)
     print(f"{len(arguments.runs)} runs combined in {arguments.output}")
+    for note in results.manifest["notes"]:
+        print(f"not alike: {printable(note)}")
     if results.manifest["missing"]:
         print(f"{coverage.sentence(results.manifest)}; missing:")
         print(coverage.describe_missing(results.manifest["missing"], arguments.allow_incomplete))
@@ -35,6 +44,8 @@ def _check(arguments: argparse.Namespace) -> None:
     results = tables.load(arguments.tables)
     runs = len(results.manifest["runs"])
     print(f"{arguments.tables}: {runs} comparable runs")
+    for note in results.manifest.get("notes", ()):
+        print(f"not alike: {printable(note)}")
 
 
 def _statistics(arguments: argparse.Namespace) -> None:
@@ -70,19 +81,30 @@ def _summary(arguments: argparse.Namespace) -> None:
     pages.write(summary.to_html(results, statistics, goal_space), arguments.html)
 
 
+def _manifest(folder: Path) -> dict[str, Any]:
+    with advised(folder):
+        return read_combined_manifest(folder)
+
+
 def _coverage(arguments: argparse.Namespace) -> None:
-    pages.write(coverage.to_html(read_combined_manifest(arguments.tables)), arguments.page)
+    pages.write(coverage.to_html(_manifest(arguments.tables)), arguments.page)
 
 
 def _runs(arguments: argparse.Namespace) -> None:
-    pages.write(runs.to_html(read_combined_manifest(arguments.tables)), arguments.page)
+    pages.write(runs.to_html(_manifest(arguments.tables)), arguments.page)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
     from analysis import comparison
 
-    first, second = (tables.load(folder) for folder in (arguments.first, arguments.second))
-    print(comparison.to_markdown(first, second), end="")
+    if (arguments.second is None) == (arguments.variants is None):
+        raise InputError("compare: allowed: two folders of tables, or one and --variants A B")
+    first = tables.load(arguments.first)
+    if arguments.variants:
+        pairs = comparison.pairs_of_variants(first, arguments.variants)
+    else:
+        pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
+    print(comparison.to_markdown(pairs), end="")
 
 
 def _adopt(arguments: argparse.Namespace) -> None:
@@ -93,7 +115,12 @@ def _adopt(arguments: argparse.Namespace) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_combine, _add_tables, _add_figures, _add_pages, _add_compare):
+        add(commands)
+    return parser
 
+
+def _add_combine(commands: Commands) -> None:
     combine = commands.add_parser("combine", help="stack the tables of finished runs")
     combine.add_argument("runs", nargs="+", type=file_path, help="folders of runs")
     combine.add_argument(
@@ -111,6 +138,8 @@ def _parser() -> ArgumentParser:
     )
     combine.set_defaults(run=_combine)
 
+
+def _add_tables(commands: Commands) -> None:
     check = commands.add_parser("check", help="check that the runs in a tables folder compare")
     check.add_argument("tables", type=file_path, help="folder of combined tables")
     check.set_defaults(run=_check)
@@ -120,9 +149,18 @@ def _parser() -> ArgumentParser:
     statistics.add_argument("output", type=file_path, help="folder of the statistics")
     statistics.set_defaults(run=_statistics)
 
+    adopt = commands.add_parser("adopt", help="make an experiment's tables the reference")
+    adopt.add_argument("source", type=file_path, help="results folder with tables/ (required)")
+    adopt.add_argument("target", type=file_path, help="results folder to write in (required)")
+    adopt.set_defaults(run=_adopt)
+
+
+def _add_figures(commands: Commands) -> None:
     _add_figure(commands)
     _add_summary(commands)
 
+
+def _add_pages(commands: Commands) -> None:
     for name, function, text in (
         ("coverage", _coverage, "write a page: which runs of the grid are there"),
         ("runs", _runs, "write a page: time, memory and restarts of each run"),
@@ -132,16 +170,31 @@ def _parser() -> ArgumentParser:
         command.add_argument("page", type=file_path, help="HTML file to write")
         command.set_defaults(run=function)
 
-    compare = commands.add_parser("compare", help="two experiments with the same runs, by seed")
+
+def _add_compare(commands: Commands) -> None:
+    compare = commands.add_parser(
+        "compare", help="two experiments with the same runs, or two variants of one, by seed"
+    )
     compare.add_argument("first", type=file_path, help="folder of combined tables")
-    compare.add_argument("second", type=file_path, help="another, of the same samplers and seeds")
+    compare.add_argument(
+        "second", nargs="?", type=file_path, help="another, of the same samplers and seeds"
+    )
+    compare.add_argument(
+        "--variants",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two variants of the first folder (default: none)",
+    )
     compare.set_defaults(run=_compare)
 
-    adopt = commands.add_parser("adopt", help="make an experiment's tables the reference")
-    adopt.add_argument("source", type=file_path, help="results folder with tables/")
-    adopt.add_argument("target", type=file_path, help="results folder to write tables/ in")
-    adopt.set_defaults(run=_adopt)
-    return parser
+
+OUTPUTS = ("output", "page", "html", "stem", "target")
+
+
+def _output(arguments: argparse.Namespace | None) -> str:
+    """What a command writes to, for an error that does not say it."""
+    places = [getattr(arguments, name, None) for name in OUTPUTS]
+    return str(next((place for place in places if place is not None), "standard output"))
 
 
 def _add_figure(commands: Commands) -> None:
@@ -171,16 +224,19 @@ def _add_summary(commands: Commands) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
+    arguments = None
     try:
         arguments = _parser().parse_args(argv)
         arguments.run(arguments)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stdout.flush()
+    except (InputError, StorageError) as error:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()
     except OSError as error:
-        print(f"error: {error.filename}: cannot be written ({error.strerror})", file=sys.stderr)
+        place, reason = error.filename or _output(arguments), error.strerror or error
+        print(f"error: {place}: cannot be written ({reason})", file=sys.stderr)
         return 2
     return 0
 

@@ -1,19 +1,21 @@
-"""Two experiments that should differ in one setting only: do their runs learn alike?
+"""Runs that should differ in one setting only: do they learn alike?
 
-Runs are paired by seed. The difference of a category is the mean over seeds; its interval is the
-percentile bootstrap over seeds of that mean.
+Two experiments, or two variants of one. Runs are paired by sampler, goal space and seed. The
+difference of a category is the mean over seeds; its interval is the percentile bootstrap over seeds
+of that mean.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from analysis.coverage import run_name
+from analysis.grid import Algorithm, run_name, variant_names
+from analysis.results import SPLITS, Results
 from analysis.statistics import Matrix
 from analysis.summaries import evaluated_categories, evaluation_points, score_matrices
-from analysis.tables import SPLITS, Results
 from magellan.errors import InputError
 
 CONFIDENCE = 0.95
@@ -21,6 +23,23 @@ RESAMPLES = 9_999
 SEED = 0
 
 Interval = tuple[float, float]
+
+
+class Side(NamedTuple):
+    """Runs to compare: an algorithm of some tables, and what it is called."""
+
+    name: str
+    results: Results
+    algorithm: Algorithm
+
+
+class Pair(NamedTuple):
+    """Two sides whose runs have the same goal space and seeds."""
+
+    title: str
+    goal_space: str
+    first: Side
+    second: Side
 
 
 def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
@@ -43,8 +62,11 @@ def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
     return mean, (float(found.low), float(found.high))
 
 
+# --- which runs make a pair -------------------------------------------------------------------
+
+
 def check_comparable(first: Results, second: Results) -> None:
-    """InputError unless both have the same samplers, goal spaces, seeds and evaluations."""
+    """InputError unless both have the same algorithms, goal spaces, seeds and evaluations."""
     for key in ("samplers", "goal_spaces", "seeds"):
         mine, other = (list(results.experiment[key]) for results in (first, second))
         if mine != other and not (key == "seeds" and set(mine) == set(other)):
@@ -65,43 +87,105 @@ def check_comparable(first: Results, second: Results) -> None:
                 )
 
 
-def _by_seed(results: Results, sampler: str, goal_space: str, split: str) -> Matrix:
-    """Mean success over training, (seeds in increasing order, categories)."""
-    area = score_matrices(results, sampler, goal_space, split)["area"]
-    return area[np.argsort(results.seeds_of(sampler, goal_space))]
-
-
-def to_markdown(first: Results, second: Results) -> str:
-    """One table per sampler and goal space: a row per split and category.
-
-    Mean success over training is the area under the learning curve divided by its length, as in
-    `analysis.statistics.area_under_curve`.
+def pairs_of_experiments(first: Results, second: Results) -> list[Pair]:
+    """Every algorithm and goal space of two experiments.
 
     Raises:
         InputError: the experiments have not the same runs, or were not evaluated alike.
     """
     check_comparable(first, second)
     names = [str(results.experiment["experiment"]) for results in (first, second)]
-    parts = []
-    for sampler, goal_space in itertools.product(first.samplers, first.goal_spaces):
-        if sampler not in first.samplers_in(goal_space):
-            continue
-        lines = [
-            f"**Mean success over training, sampler {sampler}, goal space {goal_space}: "
-            f"{names[0]} and {names[1]}, paired by seed**",
-            "",
-            f"| split | category | {names[0]} | {names[1]} | difference | "
-            f"{CONFIDENCE:.0%} interval | n |",
-            "|---|---|---|---|---|---|---|",
+    pairs = []
+    for algorithm in first.algorithms:
+        sides = [
+            Side(name, results, algorithm)
+            for name, results in zip(names, (first, second), strict=True)
         ]
-        for split in SPLITS:
-            ours, theirs = (_by_seed(r, sampler, goal_space, split) for r in (first, second))
-            categories = evaluated_categories(first, goal_space, split)
-            for column, category in enumerate(categories):
-                pair = ours[:, column], theirs[:, column]
-                lines.append(_row(split, category, *pair))
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+        several = len(variant_names(first.experiment)) > 1
+        variant = f", variant {algorithm.variant}" if several else ""
+        title = f"sampler {algorithm.sampler}{variant}"
+        pairs += [Pair(title, space, *sides) for space in _spaces_of(first, algorithm)]
+    return pairs
+
+
+def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
+    """Every sampler and goal space of an experiment that has both variants.
+
+    Raises:
+        InputError: unknown variants, no sampler has both, or one has a seed that the other lacks.
+    """
+    known = variant_names(results.experiment)
+    for name in names:
+        if name not in known:
+            raise InputError(f"--variants: {name!r} is unknown; allowed: {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise InputError(f"--variants: {names[0]!r} stands twice; allowed: two variants")
+    pairs = []
+    for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
+        both = [Algorithm(sampler, name) for name in names]
+        if not set(both) <= set(results.algorithms):
+            continue  # the variants make no difference to this sampler
+        sides = [Side(algorithm.variant, results, algorithm) for algorithm in both]
+        for goal_space in results.goal_spaces:
+            if _check_seeds(results, both, goal_space):
+                pairs.append(Pair(f"sampler {sampler}", goal_space, *sides))
+    if not pairs:
+        raise InputError(f"--variants: no sampler has runs of both {names[0]!r} and {names[1]!r}")
+    return pairs
+
+
+def _check_seeds(results: Results, algorithms: Sequence[Algorithm], goal_space: str) -> bool:
+    """Whether both have runs there; InputError where one has a seed that the other lacks."""
+    runs = [run for run in results.runs if run.goal_space == goal_space]
+    first, second = (
+        {run.seed: run for run in runs if run.algorithm == algorithm} for algorithm in algorithms
+    )
+    for seed in sorted(first.keys() ^ second.keys()):
+        run = first.get(seed) or second[seed]
+        raise InputError(f"compare: {run_name(run)} is there in one of the two only")
+    return bool(first)
+
+
+def _spaces_of(results: Results, algorithm: Algorithm) -> list[str]:
+    return [name for name in results.goal_spaces if algorithm in results.algorithms_in(name)]
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def to_markdown(pairs: Sequence[Pair]) -> str:
+    """One table per pair: a row per split and category.
+
+    Mean success over training is the area under the learning curve divided by its length, as in
+    `analysis.statistics.area_under_curve`.
+    """
+    return "\n\n".join("\n".join(_lines(pair)) for pair in pairs) + "\n"
+
+
+def _lines(pair: Pair) -> list[str]:
+    names = pair.first.name, pair.second.name
+    lines = [
+        f"**Mean success over training, {pair.title}, goal space {pair.goal_space}: "
+        f"{names[0]} and {names[1]}, paired by seed**",
+        "",
+        f"| split | category | {names[0]} | {names[1]} | difference | "
+        f"{CONFIDENCE:.0%} interval | n |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for split in SPLITS:
+        ours, theirs = (
+            _by_seed(side, pair.goal_space, split) for side in (pair.first, pair.second)
+        )
+        categories = evaluated_categories(pair.first.results, pair.goal_space, split)
+        for column, category in enumerate(categories):
+            lines.append(_row(split, category, ours[:, column], theirs[:, column]))
+    return lines
+
+
+def _by_seed(side: Side, goal_space: str, split: str) -> Matrix:
+    """Mean success over training, (seeds in increasing order, categories)."""
+    area = score_matrices(side.results, side.algorithm, goal_space, split)["area"]
+    return area[np.argsort(side.results.seeds_of(side.algorithm, goal_space))]
 
 
 def _row(split: str, category: str, first: Matrix, second: Matrix) -> str:

@@ -7,11 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
 
-from magellan.config import AnalysisConfig, validated, without_duplicates
+from magellan.config import AnalysisConfig
+from magellan.config.schema import VARIANT_PATTERN
+from magellan.errors import InputError, shown
 from magellan.parsing import read_json_object
+from magellan.settings import validated, without_duplicates
 
 MANIFEST = "manifest.json"
-Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None
+SCHEMA_VERSION = 2
+Number = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Amount = Number | None
+
+
+# Names become paths, labels and captions of a report: only what a configuration may hold.
+SamplerName = Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+VariantName = Annotated[StrictStr, Field(pattern=VARIANT_PATTERN)]
+GoalSpaceName = Annotated[
+    StrictStr, Field(pattern=r"^(all|[0-9.]+[kM]?|[0-9]+(-[0-9]+){4})$", max_length=60)
+]
 
 
 class _Declared(BaseModel):
@@ -21,10 +34,13 @@ class _Declared(BaseModel):
 class GridManifest(_Declared):
     """The part of an experiment's configuration that the analysis reads."""
 
-    samplers: Annotated[list[StrictStr], Field(min_length=1)]
-    goal_spaces: Annotated[list[StrictStr], Field(min_length=1)]
+    samplers: Annotated[list[SamplerName], Field(min_length=1)]
+    goal_spaces: Annotated[list[GoalSpaceName], Field(min_length=1)]
     seeds: Annotated[list[StrictInt], Field(min_length=1)]
+    overrides: dict[str, Any] = {}
+    variants: dict[str, dict[str, Any]] = {}
     analysis: AnalysisConfig
+    preset: StrictStr
 
     @field_validator("samplers", "goal_spaces", "seeds")
     @classmethod
@@ -32,15 +48,32 @@ class GridManifest(_Declared):
         return without_duplicates(values)
 
 
+class Backbone(_Declared):
+    """The language model of a run: its name and the digest of its weights."""
+
+    model: StrictStr
+    sha256: StrictStr
+
+
 class RunManifest(_Declared):
     """The part of a run's manifest that the analysis reads."""
 
-    schema_version: Literal[1]
+    schema_version: StrictInt
     status: Literal["complete"]
-    sampler: StrictStr
-    goal_space: StrictStr
+    sampler: SamplerName
+    goal_space: GoalSpaceName
     seed: StrictInt
+    preset: StrictStr
     config: dict[str, Any]
+    identity: StrictStr
+    counted: dict[str, Any]
+    driver: StrictStr | None
+    estimation_episodes: dict[str, Number]
+    modules: dict[str, StrictStr] = {}
+    code_version: StrictStr | None = None
+    versions: dict[str, StrictStr] = {}
+    backbone: Backbone | None = None
+    attempt_log: list[dict[str, Any]] = []
     updates: Amount = None
     steps: Amount = None
     episodes: Amount = None
@@ -51,30 +84,61 @@ class RunManifest(_Declared):
     attempts: Amount = None
     stop_reasons: list[StrictStr] | None = None
 
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _of_this_version(cls, version: Any) -> Any:
+        if isinstance(version, int) and version < SCHEMA_VERSION:
+            raise ValueError(
+                "the run was made by an older version of magellan-bench; allowed: "
+                f"{SCHEMA_VERSION}, so train it anew"
+            )
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"Input should be {SCHEMA_VERSION}")
+        return version
+
+
+class PlannedEntry(_Declared):
+    """A run of the grid."""
+
+    sampler: SamplerName
+    variant: VariantName
+    goal_space: GoalSpaceName
+    seed: StrictInt
+    identity: StrictStr
+
+
+class CombinedRun(RunManifest):
+    """A run in combined tables: its manifest, and the variant that it is in the experiment."""
+
+    variant: VariantName
+
 
 class MissingRun(_Declared):
-    """A declared run that the combined tables lack."""
+    """A planned run that the combined tables lack."""
 
-    sampler: StrictStr
-    goal_space: StrictStr
+    sampler: SamplerName
+    variant: VariantName
+    goal_space: GoalSpaceName
     seed: StrictInt
     reason: StrictStr
     log: StrictStr | None = None
 
 
 class CombinedManifest(_Declared):
-    """The manifest of combined tables; `missing` is absent in those of version 0.1.0."""
+    """The manifest of combined tables."""
 
     experiment: GridManifest
-    runs: Annotated[list[RunManifest], Field(min_length=1)]
-    missing: list[MissingRun] = []
+    plan: Annotated[list[PlannedEntry], Field(min_length=1)]
+    runs: Annotated[list[CombinedRun], Field(min_length=1)]
+    missing: list[MissingRun]
+    notes: list[StrictStr] = []
 
 
 def read_run_manifest(folder: Path) -> dict[str, Any]:
     """Manifest of a finished run.
 
     Raises:
-        InputError: absent, malformed, or the run is not complete.
+        InputError: absent, malformed, of an older version, or the run is not complete.
     """
     manifest = read_json_object(folder / MANIFEST)
     validated(RunManifest, manifest, f"{folder / MANIFEST}: ")
@@ -83,6 +147,12 @@ def read_run_manifest(folder: Path) -> dict[str, Any]:
 
 def read_combined_manifest(folder: Path) -> dict[str, Any]:
     """Manifest of combined tables; InputError when absent or malformed."""
-    manifest = read_json_object(folder / MANIFEST)
-    validated(CombinedManifest, manifest, f"{folder / MANIFEST}: ")
+    path = folder / MANIFEST
+    manifest = read_json_object(path)
+    if {"experiment", "runs"} <= manifest.keys() and "plan" not in manifest:
+        raise InputError(
+            f"{path}: {shown('plan')} is missing: the tables were made by an older version of "
+            "magellan-bench; allowed: tables of this one, so train and combine the runs anew"
+        )
+    validated(CombinedManifest, manifest, f"{path}: ")
     return manifest

@@ -1,7 +1,4 @@
-"""What each run took: time, memory, restarts. From the manifests of the combined tables.
-
-Manifests of version 0.1.0 know nothing of attempts and of the time that saving took: `n/a`.
-"""
+"""What each run took: time, memory, restarts. From the manifests of the combined tables."""
 
 from __future__ import annotations
 
@@ -10,11 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analysis import pages
-from analysis.coverage import run_of, sentence
+from analysis.coverage import has_variants, notes_text, sentence
+from analysis.grid import run_of
+from magellan.errors import printable
 
 UNKNOWN = "n/a"
 COLUMNS = (
     "Sampler",
+    "Variant",
     "Goal space",
     "Seed",
     "Minutes",
@@ -31,6 +31,7 @@ COLUMNS = (
 )
 MEDIAN_COLUMNS = (
     "Sampler",
+    "Variant",
     "Goal space",
     "Runs",
     "Minutes",
@@ -87,10 +88,10 @@ def table(runs: Iterable[RunManifest]) -> pages.Table:
 
 
 def median_table(runs: Iterable[RunManifest]) -> pages.Table:
-    """One row per sampler and goal space: medians over its runs; restarts are summed."""
-    groups: dict[tuple[str, str], list[RunManifest]] = {}
+    """One row per algorithm and goal space: medians over its runs; restarts are summed."""
+    groups: dict[tuple[str, ...], list[RunManifest]] = {}
     for run in runs:
-        groups.setdefault(run_of(run)[:2], []).append(run)
+        groups.setdefault(run_of(run)[:3], []).append(run)
     rows = tuple(
         (
             *where,
@@ -104,7 +105,7 @@ def median_table(runs: Iterable[RunManifest]) -> pages.Table:
         )
         for where, group in groups.items()
     )
-    caption = "Per sampler: medians over runs; restarts of all its runs together"
+    caption = "Per sampler and variant: medians over runs; restarts of all its runs together"
     return pages.Table(caption, MEDIAN_COLUMNS, rows)
 
 
@@ -123,16 +124,26 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return UNKNOWN if value is None else str(value)
+    return UNKNOWN if value is None else printable(str(value))
 
 
 def _earlier_stops(reasons: list[str] | None) -> str:
     if reasons is None:
         return UNKNOWN
-    return "; ".join(reasons[:-1]) or "none"
+    return printable("; ".join(reasons[:-1])) or "none"
 
 
 def to_html(manifest: Mapping[str, Any]) -> str:
     """Time, memory and restarts of all runs as a page for the report."""
-    tables = (median_table(manifest["runs"]), table(manifest["runs"]))
-    return pages.page("Runs", tables, note=f"{sentence(manifest)}.")
+    tables = [median_table(manifest["runs"]), table(manifest["runs"])]
+    if not has_variants(manifest):
+        tables = [_without_variant(each) for each in tables]
+    note = " ".join(filter(None, [f"{sentence(manifest)}.", notes_text(manifest)]))
+    return pages.page("Runs", tables, note=note)
+
+
+def _without_variant(whole: pages.Table) -> pages.Table:
+    """A table without its second column."""
+    rows = tuple((row[0], *row[2:]) for row in whole.rows)
+    caption = whole.caption.replace("sampler and variant", "sampler")
+    return pages.Table(caption, (whole.columns[0], *whole.columns[2:]), rows)

@@ -23,7 +23,7 @@ from magellan.errors import InputError
 Matrix = NDArray[np.float64]
 
 METHOD = "percentile stratified bootstrap over seeds, within category"
-AGGREGATES = ("iqm", "mean", "optimality_gap")
+AGGREGATES = ("iqm", "mean")
 
 
 @dataclass(frozen=True)
@@ -126,20 +126,14 @@ def area_under_curve(curves: Matrix, episodes: Matrix) -> Matrix:
 
 
 def aggregates(scores: Matrix) -> Matrix:
-    """IQM, mean and optimality gap of (runs, tasks): (3,), in the order of `AGGREGATES`.
+    """IQM and mean of (runs, tasks): (2,), in the order of `AGGREGATES`.
 
     The IQM drops the lowest and the highest quarter of all runs x tasks values together; with three
-    values or fewer nothing is dropped and it equals the mean. The gap is to success 1.
+    values or fewer nothing is dropped and it equals the mean.
     """
     from rliable import metrics
 
-    return np.array(
-        [
-            metrics.aggregate_iqm(scores),
-            metrics.aggregate_mean(scores),
-            metrics.aggregate_optimality_gap(scores),
-        ]
-    )
+    return np.array([metrics.aggregate_iqm(scores), metrics.aggregate_mean(scores)])
 
 
 def iqm_curve(curves: Matrix) -> Matrix:

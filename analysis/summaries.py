@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
+from analysis.grid import RUN_COLUMNS, Algorithm
+from analysis.results import SPLITS, Results
 from analysis.statistics import Bootstrap, Matrix
-from analysis.tables import SPLITS, Results
 from magellan.errors import InputError
 from magellan.littlezoo.goals import CATEGORIES
+from magellan.training.record import write_atomically
 
-REFERENCE_SAMPLER = "magellan"
 SCORES = ("final", "area")
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
 
@@ -48,23 +49,24 @@ def evaluation_points(results: Results, goal_space: str) -> Matrix:
     return np.sort(results.table("evaluation", goal_space=goal_space)["episode"].unique())
 
 
-def success_curves(results: Results, sampler: str, goal_space: str, split: str) -> Matrix:
-    """Success of one sampler: (seeds, categories, evaluation points)."""
-    frame = results.table("evaluation", sampler=sampler, goal_space=goal_space, split=split)
+def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
+    """Success of one algorithm: (seeds, categories, evaluation points)."""
+    where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
+    frame = results.table("evaluation", **where)
     cube = frame.set_index(["seed", "category", "episode"])["success"]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
-    seeds = results.seeds_of(sampler, goal_space)
+    seeds = results.seeds_of(algorithm, goal_space)
     index = pd.MultiIndex.from_product([seeds, categories, points])
     values = cube.reindex(index).to_numpy(dtype=np.float64)
     return values.reshape(len(seeds), len(categories), len(points))
 
 
 def score_matrices(
-    results: Results, sampler: str, goal_space: str, split: str
+    results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> dict[str, Matrix]:
-    """Both scores of one sampler, each (seeds, categories): `final` success and `area`."""
-    curves = success_curves(results, sampler, goal_space, split)
+    """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
+    curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
     return {
         "final": statistics.final_success(curves),
@@ -72,10 +74,10 @@ def score_matrices(
     }
 
 
-def _grid(results: Results) -> Iterator[tuple[str, str, str]]:
+def _grid(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
     for goal_space in results.goal_spaces:
-        for split, sampler in itertools.product(SPLITS, results.samplers_in(goal_space)):
-            yield goal_space, split, sampler
+        for split, algorithm in itertools.product(SPLITS, results.algorithms_in(goal_space)):
+            yield goal_space, split, algorithm
 
 
 def _provenance(bootstrap: Bootstrap, runs: int, tasks: int) -> Row:
@@ -92,8 +94,8 @@ def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
-    for goal_space, split, sampler in _grid(results):
-        curves = success_curves(results, sampler, goal_space, split)
+    for goal_space, split, algorithm in _grid(results):
+        curves = success_curves(results, algorithm, goal_space, split)
         mean = statistics.estimate(curves, statistics.mean_over_runs, bootstrap)
         cells = itertools.product(
             evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
@@ -105,7 +107,7 @@ def success(results: Results) -> pd.DataFrame:
                     "goal_space": goal_space,
                     "split": split,
                     "category": category,
-                    "sampler": sampler,
+                    **algorithm._asdict(),
                     "episode": int(episode),
                     "mean": mean.value[at],
                     "low": mean.low[at],
@@ -121,18 +123,18 @@ def success(results: Results) -> pd.DataFrame:
 def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
     rows: list[Row] = []
-    for goal_space, split, sampler in _grid(results):
-        matrices = score_matrices(results, sampler, goal_space, split)
+    for goal_space, split, algorithm in _grid(results):
+        matrices = score_matrices(results, algorithm, goal_space, split)
         categories = evaluated_categories(results, goal_space, split)
         for (column, category), (row, seed) in itertools.product(
-            enumerate(categories), enumerate(results.seeds_of(sampler, goal_space))
+            enumerate(categories), enumerate(results.seeds_of(algorithm, goal_space))
         ):
             rows.append(
                 {
                     "goal_space": goal_space,
                     "split": split,
                     "category": category,
-                    "sampler": sampler,
+                    **algorithm._asdict(),
                     "seed": seed,
                     **{score: matrices[score][row, column] for score in SCORES},
                 }
@@ -141,11 +143,11 @@ def scores(results: Results) -> pd.DataFrame:
 
 
 def aggregates(results: Results) -> pd.DataFrame:
-    """IQM, mean and optimality gap over seeds x categories, for each score."""
+    """IQM and mean over seeds x categories, for each score."""
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
-    for goal_space, split, sampler in _grid(results):
-        for score, matrix in score_matrices(results, sampler, goal_space, split).items():
+    for goal_space, split, algorithm in _grid(results):
+        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
             found = statistics.estimate(matrix, statistics.aggregates, bootstrap)
             for at, statistic in enumerate(statistics.AGGREGATES):
                 rows.append(
@@ -153,7 +155,7 @@ def aggregates(results: Results) -> pd.DataFrame:
                         "goal_space": goal_space,
                         "split": split,
                         "score": score,
-                        "sampler": sampler,
+                        **algorithm._asdict(),
                         "statistic": statistic,
                         "value": found.value[at],
                         "low": found.low[at],
@@ -169,7 +171,9 @@ IMPROVEMENT_COLUMNS = (
     "split",
     "score",
     "sampler",
+    "variant",
     "baseline",
+    "baseline_variant",
     "probability",
     "low",
     "high",
@@ -182,18 +186,20 @@ IMPROVEMENT_COLUMNS = (
 
 
 def improvement(results: Results) -> pd.DataFrame:
-    """Probability that a run of MAGELLAN beats one of each baseline; empty without MAGELLAN.
+    """Probability that a run of the reference beats one of each other algorithm.
 
-    `runs` is the smaller of the two numbers of seeds; with a single seed there is no interval.
+    Empty where the reference has no run. `runs` is the smaller of the two numbers of seeds; with a
+    single seed there is no interval.
     """
-    bootstrap = bootstrap_of(results)
+    bootstrap, reference = bootstrap_of(results), results.reference
     rows: list[Row] = []
     for goal_space, split, baseline in _grid(results):
-        samplers = results.samplers_in(goal_space)
-        if REFERENCE_SAMPLER not in samplers or baseline == REFERENCE_SAMPLER:
+        if reference not in results.algorithms_in(goal_space) or baseline == reference:
             continue
-        ours = score_matrices(results, REFERENCE_SAMPLER, goal_space, split)
-        theirs = score_matrices(results, baseline, goal_space, split)
+        ours, theirs = (
+            score_matrices(results, algorithm, goal_space, split)
+            for algorithm in (reference, baseline)
+        )
         for score in SCORES:
             found = statistics.estimate(
                 [ours[score], theirs[score]], statistics.probability_of_improvement, bootstrap
@@ -203,8 +209,9 @@ def improvement(results: Results) -> pd.DataFrame:
                     "goal_space": goal_space,
                     "split": split,
                     "score": score,
-                    "sampler": REFERENCE_SAMPLER,
-                    "baseline": baseline,
+                    **reference._asdict(),
+                    "baseline": baseline.sampler,
+                    "baseline_variant": baseline.variant,
                     "probability": found.value[0],
                     "low": found.low[0],
                     "high": found.high[0],
@@ -218,12 +225,13 @@ def profiles(results: Results) -> pd.DataFrame:
     """Fraction of seeds x categories above each threshold of success, for each score."""
     bootstrap = bootstrap_of(results)
     frames = []
-    for goal_space, split, sampler in _grid(results):
-        for score, matrix in score_matrices(results, sampler, goal_space, split).items():
+    for goal_space, split, algorithm in _grid(results):
+        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
             found = statistics.estimate(
                 matrix, lambda x: statistics.performance_profile(x, THRESHOLDS), bootstrap
             )
-            where = {"goal_space": goal_space, "split": split, "score": score, "sampler": sampler}
+            where = {"goal_space": goal_space, "split": split, "score": score}
+            where |= algorithm._asdict()
             columns = {
                 "threshold": THRESHOLDS,
                 "fraction": found.value,
@@ -238,10 +246,10 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
     """IQM over seeds x categories at each evaluation point."""
     bootstrap = bootstrap_of(results)
     frames = []
-    for goal_space, split, sampler in _grid(results):
-        curves = success_curves(results, sampler, goal_space, split)
+    for goal_space, split, algorithm in _grid(results):
+        curves = success_curves(results, algorithm, goal_space, split)
         found = statistics.estimate(curves, statistics.iqm_curve, bootstrap)
-        where = {"goal_space": goal_space, "split": split, "sampler": sampler}
+        where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
         columns = {
             "episode": evaluation_points(results, goal_space),
             "iqm": found.value,
@@ -260,12 +268,12 @@ def _frame(where: Row, columns: Mapping[str, Matrix], provenance: Row) -> pd.Dat
 
 
 def predictions(results: Results) -> pd.DataFrame:
-    """Predicted competence beside observed success, for each run, point, split and category.
+    """Predicted competence beside observed success, of the same goals.
 
-    Success on impossible goals is 0 by construction; they are not played. Baselines predict for
-    training goals only.
+    A row for each run, estimator, point, split and category. Success on impossible goals is 0 by
+    construction; they are not played.
     """
-    keys = ["sampler", "goal_space", "seed", "episode", "split", "category"]
+    keys = [*RUN_COLUMNS, "episode", "split", "category"]
     observed = results.tables["evaluation"][[*keys, "n", "success"]]
     merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
     impossible = merged["category"] == "impossible"
@@ -281,7 +289,15 @@ def predictions(results: Results) -> pd.DataFrame:
     return merged
 
 
-CALIBRATION_KEYS = ["goal_space", "split", "category", "sampler", "seed"]
+CALIBRATION_KEYS = [
+    "goal_space",
+    "split",
+    "category",
+    "sampler",
+    "variant",
+    "estimator",
+    "seed",
+]
 
 
 def calibration(results: Results) -> pd.DataFrame:
@@ -299,7 +315,7 @@ def calibration(results: Results) -> pd.DataFrame:
 
 def practice(results: Results) -> pd.DataFrame:
     """What each run practised in all: episodes, share and success in practice per category."""
-    keys = ["goal_space", "sampler", "seed"]
+    keys = ["goal_space", "sampler", "variant", "seed"]
     totals = results.tables["practice"].groupby([*keys, "category"], sort=True)
     frame = totals[["n", "successes"]].sum().reset_index()
     frame["share"] = frame["n"] / frame.groupby(keys)["n"].transform("sum")
@@ -311,6 +327,7 @@ COST_COLUMNS = (
     "updates",
     "steps",
     "episodes",
+    "estimation_episodes",
     "wall_seconds",
     "peak_memory_mb",
     "threads",
@@ -321,9 +338,18 @@ COST_COLUMNS = (
 
 def cost(results: Results) -> pd.DataFrame:
     """What each run took, from its manifest; empty where a manifest does not say."""
-    columns = ["sampler", "goal_space", "seed", *COST_COLUMNS]
-    rows = [{column: run.get(column) for column in columns} for run in results.manifest["runs"]]
+    columns = [*RUN_COLUMNS, *COST_COLUMNS]
+    rows = [
+        {column: run.get(column) for column in columns}
+        | {"estimation_episodes": estimation_episodes(run)}
+        for run in results.manifest["runs"]
+    ]
     return pd.DataFrame(rows, columns=columns)
+
+
+def estimation_episodes(run: Mapping[str, Any]) -> float:
+    """Episodes that the estimator of a run's sampler had played only to estimate."""
+    return run["estimation_episodes"].get(run["driver"], 0)
 
 
 STATISTICS: Mapping[str, Callable[[Results], pd.DataFrame]] = {
@@ -348,7 +374,13 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
     """Write each statistic as CSV, rounded to six digits."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
-        frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+        text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        write_atomically(folder / f"{name}.csv", text.encode())
+
+
+# Columns of names: a variant may be called 1 or NA.
+NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
+NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 
 
 def load(folder: Path) -> dict[str, pd.DataFrame]:
@@ -359,7 +391,7 @@ def load(folder: Path) -> dict[str, pd.DataFrame]:
         if not path.is_file():
             raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
         try:
-            frames[name] = pd.read_csv(path, dtype={"goal_space": str})
+            frames[name] = pd.read_csv(path, converters=NAMES_AS_TEXT)
         except (ValueError, OSError):  # those of pandas are ValueErrors
             raise InputError(
                 f"{path}: not a CSV table; run `python -m analysis statistics` again"

@@ -1,4 +1,4 @@
-"""The main numbers as a table to read: success per sampler and category, with its range."""
+"""The main numbers as tables to read: success per algorithm and category, with its range."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from analysis import pages
-from analysis.coverage import number_text, run_names, run_of, sentence
-from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS, sampler_style
+from analysis.coverage import sentence
+from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS
+from analysis.grid import number_text, run_names, run_of
+from analysis.labels import algorithm_label
+from analysis.results import SPLITS, Results, rows_where
 from analysis.summaries import SCORES
-from analysis.tables import SPLITS, Results
 from magellan.littlezoo.goals import CATEGORIES
+
+ESTIMATING = "Episodes for estimating"
 
 
 def success_table(
@@ -21,21 +25,20 @@ def success_table(
     split: str,
     score: str = "final",
 ) -> pd.DataFrame:
-    """One row per sampler, one column per category: `mean (lowest-highest)` over seeds.
+    """One row per algorithm, one column per category: `mean (lowest-highest)` over seeds.
 
-    Where samplers have different numbers of seeds a column `n` says how many.
+    Where algorithms have different numbers of seeds a column `n` says how many.
     """
-    scores = statistics["scores"]
-    scores = scores[(scores["goal_space"] == goal_space) & (scores["split"] == split)]
+    scores = rows_where(statistics["scores"], goal_space=goal_space, split=split)
     present = set(scores["category"])
     categories = [category for category in CATEGORIES if category in present]
     uneven = len(set(results.seed_counts(goal_space))) > 1
     rows = []
-    for sampler in results.samplers_in(goal_space):
-        mine = scores[scores["sampler"] == sampler].groupby("category")[score]
-        row = {"Sampler": sampler_style(sampler, results.samplers).label}
+    for algorithm in results.algorithms_in(goal_space):
+        mine = rows_where(scores, **algorithm._asdict()).groupby("category")[score]
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
         if uneven:
-            row["n"] = str(len(results.seeds_of(sampler, goal_space)))
+            row["n"] = str(len(results.seeds_of(algorithm, goal_space)))
         for category in categories:
             values = mine.get_group(category)
             row[CATEGORY_LABELS[category]] = _cell(values)
@@ -60,29 +63,33 @@ def heading(results: Results, goal_space: str, split: str, score: str) -> str:
 
 def note(results: Results) -> str:
     """Which runs an incomplete grid lacks; empty for a complete one."""
-    missing = [run_of(entry) for entry in results.manifest.get("missing", ())]
+    missing = [run_of(entry) for entry in results.manifest["missing"]]
     return f"{sentence(results.manifest)}; missing: {run_names(missing)}." if missing else ""
 
 
 def cost_table(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> pd.DataFrame:
-    """What a run took: one row per sampler, means over seeds."""
-    cost = statistics["cost"]
-    cost = cost[cost["goal_space"] == goal_space]
+    """What a run took: one row per algorithm, means over seeds.
+
+    Episodes that were played only to estimate competence are shown where there were any.
+    """
+    cost = rows_where(statistics["cost"], goal_space=goal_space)
     rows = []
-    for sampler in results.samplers_in(goal_space):
-        mine = cost[cost["sampler"] == sampler]
+    for algorithm in results.algorithms_in(goal_space):
+        mine = rows_where(cost, **algorithm._asdict())
         rows.append(
             {
-                "Sampler": sampler_style(sampler, results.samplers).label,
+                "Sampler": algorithm_label(algorithm, results.algorithms),
                 "Episodes": _number(mine["episodes"].mean(), 0),
+                ESTIMATING: _number(mine["estimation_episodes"].mean(), 0),
                 "Updates": _number(mine["updates"].mean(), 0),
                 "Minutes": _number(mine["wall_seconds"].mean() / 60, 1),
                 "Peak memory, MB": _number(mine["peak_memory_mb"].mean(), 0),
             }
         )
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table if (cost["estimation_episodes"] > 0).any() else table.drop(columns=ESTIMATING)
 
 
 def _number(value: float, digits: int) -> str:

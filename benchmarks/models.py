@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from benchmarks.products import Timing, measure
 from benchmarks.rows import Row, Skipped
 from benchmarks.shapes import model_folder
 from magellan.competence import Outcomes
-from magellan.config import PRESETS, CompetenceConfig, RunConfig
+from magellan.competence.learned import LearnedSettings
+from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.config import PRESETS, RunConfig, run_model
 from magellan.training.loop import Trainer
 from magellan.training.machine import settle
 
@@ -37,11 +40,11 @@ def configuration(model: str, goal_space: str) -> RunConfig:
         "threads": 1,
         "backbone": {"model": model},
         "agent": {"actor_warmup_updates": 0},
-        "competence": {"pool": CompetenceConfig().pool},
+        "competence": {"pool": LearnedSettings().pool},
         # A single evaluation at the start, and a small one: it is no part of what is timed.
         "budget": {"evaluation_goals": 1, "evaluate_every": 500_000},
     }
-    return RunConfig.model_validate(values)
+    return run_model().model_validate(values)
 
 
 def steps_per_update(config: RunConfig) -> int:
@@ -83,12 +86,13 @@ class ModelBenchmark:
     def __init__(self, trainer: Trainer) -> None:
         if trainer.learned is None:
             raise ValueError("sampler magellan has a learned competence")
-        self.trainer, self.learned = trainer, trainer.learned
+        self.trainer = trainer
+        self.learned = cast(LearnedCompetence, trainer.learned)
         self.config = trainer.config
 
     def refresh(self) -> None:
         """One evaluation of the goal space: no episode has been seen, so nothing is learnt."""
-        for _ in range(self.config.competence.refresh):
+        for _ in range(self.learned.config.refresh):
             self.learned.update(NOTHING)
 
     def fill(self) -> None:
@@ -114,7 +118,7 @@ class ModelBenchmark:
     @property
     def refreshes_next(self) -> bool:
         """Whether the next update of the competence evaluates the goal space as well."""
-        return (self.learned.updates + 1) % self.config.competence.refresh == 0
+        return (self.learned.updates + 1) % self.learned.config.refresh == 0
 
     def quiet_round_seconds(self, rounds: int) -> float:
         """Median seconds of a round, over those without refresh."""
@@ -158,7 +162,7 @@ def loop_timings(
     """Spans of the loop that hold a refresh each, or else single rounds, plus 1/32 of a refresh."""
     own = [parts[name] for name in ("acting", "SAC update", "competence update")]
     gflop, alone = sum(part.gflop for part in own), sum(part.alone for part in own)
-    every = bench.config.competence.refresh
+    every = bench.learned.config.refresh
     refresh = parts.get("LP refresh", NO_PART)
     whole = gflop + refresh.gflop / every, alone + refresh.alone / every
     cycles = effort.cycles if shape == "zoo-mini" else 0

@@ -15,16 +15,16 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted
 from benchmarks.rows import Row, Skipped
-from magellan.competence import Outcomes
-from magellan.competence.per_goal import PerGoalWindows
+from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.littlezoo import GoalSpace
 from magellan.littlezoo.goals import GoalSet
-from magellan.samplers import GoalSampler, SamplerSettings, make_sampler
+from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
+from magellan.samplers.schedules import ConstantEpsilon
 
 OUTCOMES = 32
 FILLED_AT_MOST = 100_000
 GOALS_PER_FILL = 10_000
-SETTINGS = SamplerSettings(epsilon_start=0.0, epsilon_end=0.0)
+WINDOW = 100
 
 
 def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
@@ -33,16 +33,25 @@ def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalS
     MAGELLAN has windows in the place of the language model here: what its update costs is timed
     with the model, and a draw needs the numbers alone.
     """
-    window = SETTINGS.window
-    learned = PerGoalWindows(len(goals), window) if name == "magellan" else None
-    sampler = make_sampler(name, goals, np.random.default_rng(SEED), SETTINGS, learned)
-    if name == "random":
+    estimator = SAMPLERS[name].estimator
+    windows = "expert_buckets" if estimator == "expert_buckets" else "per_goal"
+    parts = EstimatorParts(goals, lambda stream: np.random.default_rng([SEED, *stream.encode()]))
+    sampler = make_sampler(
+        name,
+        SamplerParts(
+            goals,
+            np.random.default_rng(SEED),
+            ConstantEpsilon(0.0),
+            make_estimator(windows, parts) if estimator else None,
+        ),
+    )
+    if sampler.estimator is None:
         return sampler
     practised = rng.choice(
         len(goals), min(len(goals), FILLED_AT_MOST), replace=False, shuffle=False
     )
     for start in range(0, len(practised), GOALS_PER_FILL):
-        played = np.tile(practised[start : start + GOALS_PER_FILL], window)
+        played = np.tile(practised[start : start + GOALS_PER_FILL], WINDOW)
         sampler.update(Outcomes(played, rng.integers(0, 2, len(played))))
     return sampler
 

@@ -15,7 +15,10 @@ from magellan.config import (
     PRESETS,
     RunConfig,
     check_backbone,
+    check_named,
     experiment_schema,
+    grid,
+    identity,
     load_experiment,
     parse_assignment,
     read_yaml,
@@ -94,6 +97,17 @@ def _add_train(commands: Commands) -> None:
         type=float,
         metavar="MINUTES",
         help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
+    )
+    train.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with samplers or estimators of your own; may be repeated (default: none)",
+    )
+    train.add_argument(
+        "--identity",
+        help="refuse to train unless the run is this one; the workflow says so (default: any run)",
     )
     train.add_argument(
         "--progress",
@@ -180,7 +194,14 @@ def _train(options: argparse.Namespace) -> None:
     named = {name: value for name, value in given.items() if value is not None}
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
+    if options.module:
+        layers.append({"modules": options.module})
     config = resolve_run(options.preset, [*layers, named])
+    if options.identity not in (None, identity(config)):
+        raise InputError(
+            f"--identity: {options.identity!r} is not this run, which is {identity(config)}; did "
+            "the code or a file under modules change since the workflow was started?"
+        )
     check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
     _prepare_libraries(config.threads)
     from magellan.training.run import train
@@ -235,8 +256,9 @@ def _schema(_: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    config = load_experiment(read_yaml(options.config))
-    for sampler in config.samplers:
-        for space in config.goal_spaces:
-            for seed in config.seeds:
-                print(f"{sampler}/{space}/seed{seed}")
+    values = read_yaml(options.config)
+    experiment = load_experiment(values)
+    check_named(values, f"config file: {options.config}")
+    for run in grid(experiment):
+        variant = f"/{run.variant}" if experiment.variants else ""
+        print(f"{run.sampler}{variant}/{run.goal_space}/seed{run.seed}")

@@ -224,3 +224,12 @@ def _largest_id(tokenizer: dict[str, Any]) -> int:
     added = tokenizer.get("added_tokens") or []
     ids += [token.get("id") for token in added if isinstance(token, dict)]
     return max((number for number in ids if isinstance(number, int)), default=-1)
+
+
+def number_of_parameters(folder: Path) -> int:
+    """Numbers in all weights of a checked folder; tied ones that are stored once count once."""
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total

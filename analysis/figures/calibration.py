@@ -1,10 +1,11 @@
-"""Does MAGELLAN know what its agent can do, also on goals that it never trains on?"""
+"""Do the estimators know what the agent can do, also on goals that it never trains on?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,47 +13,49 @@ from matplotlib.lines import Line2D
 
 from analysis import summaries
 from analysis.figures import style
-from analysis.tables import SPLITS, Results
+from analysis.grid import Algorithm
+from analysis.labels import sampler_label, shortened
+from analysis.results import SPLITS, Results, rows_where
 from magellan.littlezoo.goals import CATEGORIES
 
-SAMPLER = "magellan"
-OBSERVED = "#000000"
-PREDICTED = style.SAMPLER_STYLES[SAMPLER].color
+OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
+ROWS = len(SPLITS) + 1
+VARIANT_LETTERS = 22
+Styles = Mapping[str, style.LineStyle]
+
+
+def shown_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
+    """Variants of the reference's sampler that have an estimator."""
+    predicting = results.predicting(goal_space)
+    return tuple(each for each in predicting if each.sampler == results.reference.sampler)
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Columns are categories; rows: training goals, unseen goals, learning progress."""
-    marks = "lines: mean over seeds, thin: the prediction of each seed"
-    subtitle = (
-        f"{style.describe(results, goal_space, SAMPLER)}; "
-        f"{style.seed_lines(results, goal_space, marks, SAMPLER)}"
-    )
+    sampler = results.reference.sampler
+    shown = shown_algorithms(results, goal_space)
+    frame = rows_where(summaries.predictions(results), goal_space=goal_space)
+    frame = rows_where(frame, sampler=sampler)
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
+    each = ", thin: the prediction of each seed" if len(styles) == 1 else ""
+    marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{each}", shown)
     figure, axes = style.page(
-        3,
-        len(CATEGORIES),
-        (10.0, 6.8),
-        "MAGELLAN's predicted competence against observed success",
-        subtitle,
+        (ROWS * len(shown), len(CATEGORIES)),
+        (10.0, 1.4 + 1.8 * ROWS * len(shown)),
+        f"Predicted competence against observed success, {sampler_label(sampler)}",
+        f"{style.describe(results, goal_space, shown)}; {marks}",
+        _handles(styles),
         sharex=True,
-        sharey="row",
     )
-    frame = summaries.predictions(results)
-    frame = frame[(frame["sampler"] == SAMPLER) & (frame["goal_space"] == goal_space)]
+    for place, algorithm in enumerate(shown):
+        rows = axes[ROWS * place : ROWS * (place + 1)]
+        name = shortened(algorithm.variant, VARIANT_LETTERS) if len(shown) > 1 else ""
+        _block(rows, rows_where(frame, **algorithm._asdict()), styles, name)
     for column, category in enumerate(CATEGORIES):
-        chosen = frame[frame["category"] == category]
-        for row, split in enumerate(SPLITS):
-            _competence(axes[row, column], chosen[chosen["split"] == split], split)
-        _learning_progress(axes[2, column], chosen)
         axes[0, column].set_title(style.CATEGORY_LABELS[category])
-        axes[2, column].set_xlabel("training episodes")
-    for row, split in enumerate(SPLITS):
-        axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
-    axes[2, 0].set_ylabel("Estimated learning\nprogress")
+        axes[-1, column].set_xlabel("training episodes")
     style.episode_axis(axes.flat, frame["episode"].max())
-    style.fraction_axis(axes[:2].flat)
-    axes[2, 0].set_ylim(bottom=0)
-    style.legend(figure, _handles())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "
@@ -61,58 +64,77 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     return figure
 
 
-def _competence(ax: Axes, frame: pd.DataFrame, split: str) -> None:
-    for _, run in frame.groupby("seed"):
-        ax.plot(run["episode"], run["competence"], color=PREDICTED, lw=0.7, alpha=0.5)
-    means = frame.groupby("episode")[["competence", "success"]].mean()
-    spacing = style.marker_spacing(len(means))
-    ax.plot(
-        means.index,
-        means["success"],
-        color=OBSERVED,
-        linestyle=(0, (1, 1.3)),
-        marker="o",
-        markersize=3.5,
-        markerfacecolor="white",
-        markevery=spacing,
-        linewidth=1.5,
-        clip_on=False,
-    )
-    ax.plot(
-        means.index,
-        means["competence"],
-        color=PREDICTED,
-        linestyle=DASHES[split],
-        linewidth=1.8,
-    )
+def _block(axes: np.ndarray, frame: pd.DataFrame, styles: Styles, name: str) -> None:
+    """The three rows of one algorithm, (rows, categories)."""
+    for column, category in enumerate(CATEGORIES):
+        chosen = rows_where(frame, category=category)
+        for row, split in enumerate(SPLITS):
+            _competence(axes[row, column], rows_where(chosen, split=split), split, styles)
+        _learning_progress(axes[-1, column], chosen, styles)
+    prefix = f"{name}\n" if name else ""
+    for row, split in enumerate(SPLITS):
+        axes[row, 0].set_ylabel(f"{prefix}{style.SPLIT_LABELS[split]}\nsuccess rate")
+    axes[-1, 0].set_ylabel(f"{prefix}Estimated learning\nprogress")
+    style.fraction_axis(axes[:-1].flat)
+    highest = max(ax.get_ylim()[1] for ax in axes[-1])
+    for ax in axes[-1]:
+        ax.set_ylim(0, highest)
+    for ax in axes[:, 1:].flat:
+        ax.tick_params(labelleft=False)
 
 
-def _learning_progress(ax: Axes, frame: pd.DataFrame) -> None:
-    for split in SPLITS:
-        means = frame[frame["split"] == split].groupby("episode")["learning_progress"].mean()
-        ax.plot(means.index, means, color=PREDICTED, linestyle=DASHES[split], linewidth=1.6)
+def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> None:
+    if len(styles) == 1:
+        for (estimator, _), run in frame.groupby(["estimator", "seed"]):
+            color = styles[estimator].color
+            ax.plot(run["episode"], run["competence"], color=color, lw=0.7, alpha=0.5)
+    observed = frame.groupby("episode")["success"].mean()
+    marks = {"markersize": 3.5, "markerfacecolor": "white", "zorder": 3}
+    _line(ax, observed, OBSERVED, linewidth=1.5, **marks)
+    for estimator, look in _present(frame, styles):
+        means = rows_where(frame, estimator=estimator).groupby("episode")["competence"].mean()
+        marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
+        _line(ax, means, look, linestyle=DASHES[split], linewidth=1.8, **marks)
 
 
-def _handles() -> list[Line2D]:
-    observed = Line2D(
-        [],
-        [],
-        color=OBSERVED,
-        linestyle=(0, (1, 1.3)),
-        marker="o",
-        markersize=4,
-        markerfacecolor="white",
-        label="observed success",
-    )
-    predicted = [
-        Line2D(
-            [],
-            [],
-            color=PREDICTED,
-            linestyle=DASHES[split],
-            linewidth=1.8,
-            label=f"predicted, {style.SPLIT_LABELS[split].lower()}",
-        )
-        for split in SPLITS
-    ]
-    return [observed, *predicted]
+def _learning_progress(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
+    for estimator, look in _present(frame, styles):
+        mine = rows_where(frame, estimator=estimator)
+        for split in SPLITS:
+            means = rows_where(mine, split=split).groupby("episode")["learning_progress"].mean()
+            marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
+            _line(ax, means, look, linestyle=DASHES[split], linewidth=1.6, **marks)
+
+
+def _present(frame: pd.DataFrame, styles: Styles) -> list[tuple[str, style.LineStyle]]:
+    there = set(frame["estimator"])
+    return [(name, look) for name, look in styles.items() if name in there]
+
+
+def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) -> None:
+    options = {
+        "color": look.color,
+        "linestyle": look.dash,
+        "marker": look.marker,
+        "markevery": style.marker_spacing(len(values)),
+        "clip_on": False,
+    }
+    ax.plot(values.index, values, **(options | changes))
+
+
+def _handles(styles: Styles) -> Sequence[Line2D]:
+    """Observed success, then each estimator on both splits."""
+    several = len(styles) > 1
+    handles = [style.line_handle(OBSERVED, markersize=4, markerfacecolor="white")]
+    for look in styles.values():
+        for split in SPLITS:
+            words = f"{look.label}, " if several else "predicted, "
+            handles.append(
+                style.line_handle(
+                    look,
+                    linestyle=DASHES[split],
+                    marker=look.marker if several else "",
+                    label=f"{words}{style.SPLIT_LABELS[split].lower()}",
+                )
+            )
+    return handles

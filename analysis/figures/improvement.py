@@ -1,8 +1,8 @@
-"""How likely is a run of MAGELLAN to beat a run of each baseline?"""
+"""How likely is a run of the reference to beat a run of each other algorithm?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,63 +11,59 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.summaries import REFERENCE_SAMPLER, SCORES
-from analysis.tables import SPLITS, Results
+from analysis.grid import Algorithm
+from analysis.labels import algorithm_label
+from analysis.results import SPLITS, Results, rows_where
+from analysis.summaries import SCORES
 
 MARKERS = {"final": "o", "area": "s"}
 OFFSETS = {"final": -0.14, "area": 0.14}
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per split; a row per baseline, a mark with its interval per score."""
-    baselines = [name for name in results.samplers_in(goal_space) if name != REFERENCE_SAMPLER]
+    """One panel per split; a row per other algorithm, a mark with its interval per score."""
+    reference = algorithm_label(results.reference, results.algorithms)
+    others = [each for each in results.algorithms_in(goal_space) if each != results.reference]
     subtitle = f"{style.describe(results, goal_space)}; averaged over feasible categories"
     figure, axes = style.page(
-        1,
-        len(SPLITS),
-        (9.0, 1.9 + 0.55 * len(baselines)),
-        "Probability that MAGELLAN beats each baseline",
+        (1, len(SPLITS)),
+        (9.0, 1.9 + 0.55 * len(others)),
+        f"Probability that {reference} beats the others",
         subtitle,
+        _handles(),
         sharex=True,
         sharey=True,
     )
-    frame = statistics["improvement"]
-    frame = frame[frame["goal_space"] == goal_space]
+    frame = rows_where(statistics["improvement"], goal_space=goal_space)
     for ax, split in zip(axes[0], SPLITS, strict=True):
-        _panel(ax, results, frame[frame["split"] == split], baselines)
+        _panel(ax, results, rows_where(frame, split=split), others)
         ax.set_title(style.SPLIT_LABELS[split])
-        ax.set_xlabel("P(MAGELLAN > baseline)")
-    axes[0, 0].set_ylim(len(baselines) - 0.5, -0.5)
-    labels = [style.sampler_label(results, goal_space, name) for name in baselines]
-    axes[0, 0].set_yticks(np.arange(len(baselines)), labels, size=9)
-    style.legend(
-        figure,
-        [
-            Line2D(
-                [],
-                [],
-                color=style.GREY,
-                linestyle="none",
-                marker=MARKERS[score],
-                label=style.SCORE_LABELS[score],
-            )
-            for score in SCORES
-        ],
-    )
+        ax.set_xlabel(f"P({reference} > other)")
+    axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
+    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
+    axes[0, 0].set_yticks(np.arange(len(others)), labels, size=9)
     style.footnote(figure, f"Ties count one half. {style.interval_text(results, goal_space)}")
     return figure
 
 
-def _panel(ax: Axes, results: Results, frame: pd.DataFrame, baselines: list[str]) -> None:
+def _handles() -> list[Line2D]:
+    labels = style.SCORE_LABELS
+    looks = [style.LineStyle(labels[score], style.GREY, "-", MARKERS[score]) for score in SCORES]
+    return [style.line_handle(look, line=False) for look in looks]
+
+
+def _panel(ax: Axes, results: Results, frame: pd.DataFrame, others: Sequence[Algorithm]) -> None:
     ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
-    for place, baseline in enumerate(baselines):
-        look = style.sampler_style(baseline, results.samplers)
+    styles = style.algorithm_styles(results.algorithms)
+    for place, other in enumerate(others):
+        color = styles[other].color
+        mine = rows_where(frame, baseline=other.sampler, baseline_variant=other.variant)
         for score in SCORES:
-            found = frame[(frame["baseline"] == baseline) & (frame["score"] == score)].iloc[0]
+            found = rows_where(mine, score=score).iloc[0]
             height = place + OFFSETS[score]
-            style.interval_bar(ax, found["low"], found["high"], height, look.color)
+            style.interval_bar(ax, found["low"], found["high"], height, color)
             mark = MARKERS[score]
-            ax.plot(found["probability"], height, color=look.color, marker=mark, markersize=6)
+            ax.plot(found["probability"], height, color=color, marker=mark, markersize=6)
     ax.set_xlim(-0.03, 1.03)
     ax.set_xticks(np.linspace(0.0, 1.0, 6))
     ax.grid(axis="y", visible=False)

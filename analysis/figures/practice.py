@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,58 +12,68 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.figures import style
-from analysis.tables import Results
+from analysis.grid import Algorithm
+from analysis.results import Results
 from magellan.littlezoo.goals import CATEGORIES
 
 PER_ROW = 4
+TITLE_LETTERS = 26
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per sampler: stacked shares of the five categories in each window."""
-    samplers = results.samplers_in(goal_space)
-    columns = min(PER_ROW, len(samplers))
-    rows = -(-len(samplers) // columns)
+    """One panel per algorithm: stacked shares of the five categories in each window."""
+    algorithms = results.algorithms_in(goal_space)
+    columns = min(PER_ROW, len(algorithms))
+    rows = -(-len(algorithms) // columns)
     subtitle = f"{style.describe(results, goal_space)}; share of episodes, all seeds together"
     figure, axes = style.page(
-        rows,
-        columns,
+        (rows, columns),
         (max(8.0, 2.4 * columns), 1.35 + 2.3 * rows),
         "What each sampler practised",
         subtitle,
+        _handles(),
         sharex=True,
         sharey=True,
     )
-    for ax in axes.flat[len(samplers) :]:
+    for ax in axes.flat[len(algorithms) :]:
         ax.set_visible(False)
-    shown = axes.flat[: len(samplers)]
-    for ax, sampler in zip(shown, samplers, strict=True):
-        ends, shares = window_shares(results, sampler, goal_space)
+    shown = axes.flat[: len(algorithms)]
+    for ax, algorithm in zip(shown, algorithms, strict=True):
+        ends, shares = window_shares(results, algorithm, goal_space)
         _panel(ax, ends, shares)
-        ax.set_title(style.sampler_label(results, goal_space, sampler))
+        ax.set_title(_title(style.seeds_label(results, goal_space, algorithm)))
         ax.set_xlabel("training episodes")
+        ax.xaxis.set_tick_params(labelbottom=True)  # the last row may have empty places
     style.episode_axis(shown, ends[-1])
     for ax in axes[:, 0]:
         ax.set_ylabel("share of episodes")
-    style.legend(
-        figure,
-        [
-            Patch(facecolor=style.CATEGORY_COLORS[name], label=style.CATEGORY_LABELS[name])
-            for name in CATEGORIES
-        ],
-    )
     window = int(ends[0])
     style.footnote(figure, f"Windows of {window:,} episodes; stacked in the order of the legend.")
     return figure
 
 
-def window_shares(results: Results, sampler: str, goal_space: str) -> tuple[np.ndarray, np.ndarray]:
+def _title(label: str) -> str:
+    """A label over as many lines as the width of a panel asks for."""
+    return "\n".join(textwrap.wrap(label, TITLE_LETTERS, break_long_words=True))
+
+
+def _handles() -> list[Patch]:
+    return [
+        Patch(facecolor=style.CATEGORY_COLORS[name], label=style.CATEGORY_LABELS[name])
+        for name in CATEGORIES
+    ]
+
+
+def window_shares(
+    results: Results, algorithm: Algorithm, goal_space: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Shares of the categories in each window, all seeds together.
 
     Returns:
         Window ends in episodes, (windows,), and shares in the order of `CATEGORIES`,
         (categories, windows); NaN in a window without episodes.
     """
-    frame = results.table("practice", sampler=sampler, goal_space=goal_space)
+    frame = results.table("practice", **algorithm._asdict(), goal_space=goal_space)
     counts = frame.pivot_table(index="category", columns="episode", values="n", aggfunc="sum")
     counts = counts.reindex(index=list(CATEGORIES), fill_value=0).fillna(0)
     total = counts.sum(axis=0).to_numpy(dtype=np.float64)

@@ -9,20 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.results import SPLITS, Results, rows_where
 from analysis.summaries import SCORES
-from analysis.tables import SPLITS, Results
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Columns are splits, rows are scores, one line with its band per sampler."""
+    """Columns are splits, rows are scores, one line with its band per algorithm."""
     band = "; band: interval" if max(results.seed_counts(goal_space)) > 1 else ""
     subtitle = f"{style.describe(results, goal_space)}; higher is better{band}"
     figure, axes = style.page(
-        len(SCORES),
-        len(SPLITS),
+        (len(SCORES), len(SPLITS)),
         (8.6, 6.4),
         "Performance profiles",
         subtitle,
+        style.algorithm_handles(results, goal_space),
         sharex=True,
         sharey=True,
     )
@@ -40,15 +40,15 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     style.fraction_axis(axes.flat)
     for ax in axes.flat:
         ax.set_xlim(0, 1)
-    style.legend(figure, style.sampler_handles(results, goal_space))
     style.footnote(figure, style.interval_text(results, goal_space))
     return figure
 
 
 def _panel(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
-    for sampler in results.samplers_in(goal_space):
-        look = style.sampler_style(sampler, results.samplers)
-        line = frame[frame["sampler"] == sampler].sort_values("threshold")
+    styles = style.algorithm_styles(results.algorithms)
+    for algorithm in results.algorithms_in(goal_space):
+        look = styles[algorithm]
+        line = rows_where(frame, **algorithm._asdict()).sort_values("threshold")
         low, high = line["low"], line["high"]
         ax.fill_between(
             line["threshold"], low, high, step="post", color=look.color, alpha=0.13, lw=0

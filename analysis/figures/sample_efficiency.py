@@ -9,14 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.tables import SPLITS, Results
+from analysis.results import SPLITS, Results, rows_where
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per split: IQM over episodes with its interval, one line per sampler."""
+    """One panel per split: IQM over episodes with its interval, one line per algorithm."""
     subtitle = f"{style.describe(results, goal_space)}; IQM over seeds x feasible categories"
     figure, axes = style.page(
-        1, len(SPLITS), (9.0, 4.3), "Sample efficiency", subtitle, sharex=True, sharey=True
+        (1, len(SPLITS)),
+        (9.0, 4.3),
+        "Sample efficiency",
+        subtitle,
+        style.algorithm_handles(results, goal_space),
+        sharex=True,
+        sharey=True,
     )
     frame = statistics["sample_efficiency"]
     frame = frame[frame["goal_space"] == goal_space]
@@ -27,15 +33,15 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     axes[0, 0].set_ylabel("IQM of success rate")
     style.episode_axis(axes.flat, frame["episode"].max())
     style.fraction_axis(axes.flat)
-    style.legend(figure, style.sampler_handles(results, goal_space))
     style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure
 
 
 def _panel(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
-    for sampler in results.samplers_in(goal_space):
-        look = style.sampler_style(sampler, results.samplers)
-        line = frame[frame["sampler"] == sampler].sort_values("episode")
+    styles = style.algorithm_styles(results.algorithms)
+    for algorithm in results.algorithms_in(goal_space):
+        look = styles[algorithm]
+        line = rows_where(frame, **algorithm._asdict()).sort_values("episode")
         ax.fill_between(
             line["episode"], line["low"], line["high"], color=look.color, alpha=0.15, lw=0
         )

@@ -1,13 +1,15 @@
-"""How all figures look: colours, names, page layout and files with the same bytes every time.
+"""How all figures look: colours, page layout and files with the same bytes every time.
 
-Colours are Okabe and Ito's, safe for colour-blind readers; samplers and categories share none of
-them, and a line style and a marker always say the same as the colour.
+Samplers and estimators bring their looks (`magellan.registry.Look`), with Okabe and Ito's colours,
+safe for colour-blind readers. Further variants, and what has no look, take spare ones. A line style
+and a marker always say the same as the colour, so that lines are told apart in grey as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import io
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,25 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.coverage import number_text
-from analysis.tables import Results
+from analysis.grid import Algorithm, number_text
+from analysis.labels import algorithm_label, estimator_label
+from analysis.results import Results
+from magellan.competence import ESTIMATORS
+from magellan.registry import Look
+from magellan.samplers import SAMPLERS
+from magellan.training.record import write_atomically
 
 AxesGrid = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Name and look of a sampler; the same in every figure."""
+    """Name and look of a line; the same in every figure of an experiment."""
 
     label: str
     color: str
@@ -37,16 +45,17 @@ class LineStyle:
     marker: str
 
 
-SAMPLER_STYLES = {
-    "random": LineStyle("Random", "#000000", (0, (1, 1.3)), "D"),
-    "online": LineStyle("Online-ALP", "#009E73", (0, (5, 1.5, 1, 1.5)), "^"),
-    "ek_online": LineStyle("EK-Online-ALP", "#0072B2", (0, (5, 1.5)), "s"),
-    "magellan": LineStyle("MAGELLAN", "#D55E00", "-", "o"),
-}
-SPARE_STYLES = (
-    LineStyle("", "#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
-    LineStyle("", "#E69F00", (0, (8, 2)), "P"),
-    LineStyle("", "#56B4E9", (0, (2, 1)), "X"),
+# None of the built-in samplers and estimators has one of these colours, markers or line styles.
+SPARE_LOOKS = (
+    Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
+    Look("#7A4B1F", (0, (8, 2)), "h"),
+    Look("#8DA300", (0, (4, 1, 1, 1)), "<"),
+    Look("#6A3D9A", (0, (7, 1.5, 2, 1.5)), ">"),
+    Look("#A50026", (0, (3, 2.5)), "*"),
+    Look("#00A6A6", (0, (10, 2, 2, 2, 2, 2)), "p"),
+    Look("#8C8C8C", (0, (1, 3)), "d"),
+    Look("#E78AC3", (0, (6, 3)), "8"),
+    Look("#1B2A6B", (0, (2, 1, 6, 1)), "H"),
 )
 
 CATEGORY_LABELS = {
@@ -91,45 +100,89 @@ MATPLOTLIB_SETTINGS: dict[Any, Any] = {
 }
 
 HEADER_INCHES = 0.90
+LEGEND_ROW_INCHES = 0.19
 FOOTER_INCHES = 0.36
 MARGIN_INCHES = 0.12
 
 
-def sampler_style(sampler: str, samplers: Sequence[str]) -> LineStyle:
-    """Look of a sampler; one that has no own style gets a spare one by its place among those."""
-    if sampler in SAMPLER_STYLES:
-        return SAMPLER_STYLES[sampler]
-    unknown = sorted(set(samplers) - SAMPLER_STYLES.keys())
-    spare = SPARE_STYLES[unknown.index(sampler) % len(SPARE_STYLES)]
-    return LineStyle(sampler, spare.color, spare.dash, spare.marker)
+def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineStyle]:
+    """Looks of all algorithms of an experiment.
+
+    The first variant of a sampler has the sampler's look; the others, and samplers without one,
+    take spare looks in turn.
+    """
+    own: dict[Hashable, Look | None] = {}
+    for algorithm in algorithms:
+        first = all(
+            name.sampler != algorithm.sampler for name in own if isinstance(name, Algorithm)
+        )
+        spec = SAMPLERS.get(algorithm.sampler)
+        own[algorithm] = spec.look if spec is not None and first else None
+    looks = _with_spare_looks(own)
+    return {name: _style(algorithm_label(name, algorithms), looks[name]) for name in algorithms}
+
+
+def estimator_styles(names: Sequence[str]) -> dict[str, LineStyle]:
+    """Looks of estimators; those without one take spare looks in turn."""
+    own: dict[Hashable, Look | None] = {
+        name: ESTIMATORS[name].look if name in ESTIMATORS else None for name in names
+    }
+    looks = _with_spare_looks(own)
+    return {name: _style(estimator_label(name), looks[name]) for name in names}
+
+
+def _with_spare_looks(own: Mapping[Hashable, Look | None]) -> dict[Hashable, Look]:
+    """Looks, with spare ones where there is none; in a second round markers are shifted."""
+    count, used, found = len(SPARE_LOOKS), 0, {}
+    for name, look in own.items():
+        if look is None:
+            at, turn = used % count, used // count
+            marker = SPARE_LOOKS[(at + turn) % count].marker
+            look, used = Look(SPARE_LOOKS[at].color, SPARE_LOOKS[at].dash, marker), used + 1
+        found[name] = look
+    return found
+
+
+def _style(label: str, look: Look) -> LineStyle:
+    return LineStyle(label, look.color, look.dash, look.marker)
 
 
 def page(
-    rows: int, columns: int, size: tuple[float, float], title: str, subtitle: str, **sharing: Any
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    title: str,
+    subtitle: str,
+    handles: Sequence[Artist],
+    **sharing: Any,
 ) -> tuple[Figure, AxesGrid]:
-    """A figure with a header (title, subtitle, room for a legend) above a grid of axes.
+    """A figure with a header (title, subtitle, legend) above a grid of axes.
 
     Args:
-        rows, columns: shape of the grid.
-        size: width and height in inches, header and footer included.
+        shape: rows and columns of the grid.
+        size: width and height in inches, with a legend of one row; it grows with further ones.
         title: the question that the figure answers.
         subtitle: goal space, seeds and what the marks are.
+        handles: entries of the legend.
         sharing: `sharex` and `sharey` of the grid.
 
     Returns:
         The figure and its axes, (rows, columns).
     """
-    figure = Figure(figsize=size)
-    FigureCanvasAgg(figure)
     width, height = size
-    bottom, top = FOOTER_INCHES / height, 1.0 - HEADER_INCHES / height
+    columns = _legend_columns(handles, width)
+    extra = (-(-len(handles) // columns) - 1) * LEGEND_ROW_INCHES
+    height += extra
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    bottom, top = FOOTER_INCHES / height, 1.0 - (HEADER_INCHES + extra) / height
     figure.set_layout_engine(
         "constrained", rect=(0.01, bottom, 0.975, top - bottom), w_pad=0.08, h_pad=0.06
     )
     left = MARGIN_INCHES / width
     figure.text(left, 1 - 0.14 / height, title, size=13, weight="bold", va="top")
     figure.text(left, 1 - 0.41 / height, subtitle, size=9, color=GREY, va="top")
-    axes = figure.subplots(rows, columns, squeeze=False, **sharing)
+    _legend(figure, handles, columns)
+    axes = figure.subplots(*shape, squeeze=False, **sharing)
     return figure, axes
 
 
@@ -139,47 +192,63 @@ def footnote(figure: Figure, text: str) -> None:
     figure.text(MARGIN_INCHES / width, 0.1 / height, text, size=7.5, color=GREY, va="bottom")
 
 
-def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """The legend, in one row between the subtitle and the axes."""
+def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> Legend:
+    """The legend, between the subtitle and the axes."""
     width, height = figure.get_size_inches()
-    figure.legend(
+    return figure.legend(
         handles=handles,
-        ncols=len(handles),
+        ncols=columns,
         loc="upper left",
         bbox_to_anchor=(MARGIN_INCHES / width, 1 - 0.62 / height),
         borderaxespad=0.0,
         borderpad=0.0,
+        labelspacing=0.35,
         columnspacing=1.6,
-        handlelength=2.8,
+        handlelength=3.4,
     )
 
 
-def sampler_handles(results: Results, goal_space: str, lines: bool = True) -> list[Artist]:
-    """Legend entries of a goal space's samplers: line with marker, or marker alone."""
-    samplers = results.samplers_in(goal_space)
-    styles = [sampler_style(sampler, results.samplers) for sampler in samplers]
-    labels = [sampler_label(results, goal_space, sampler) for sampler in samplers]
+def _legend_columns(handles: Sequence[Artist], width: float) -> int:
+    """Most columns of a legend that stays within so many inches."""
+    for columns in range(len(handles), 1, -1):
+        figure = Figure(figsize=(width, 1.0))
+        FigureCanvasAgg(figure)
+        box = _legend(figure, handles, columns).get_window_extent()
+        if box.x1 <= figure.bbox.x1 - MARGIN_INCHES * figure.dpi:
+            return columns
+    return 1
+
+
+def algorithm_handles(results: Results, goal_space: str, lines: bool = True) -> list[Artist]:
+    """Legend entries of a goal space's algorithms: line with marker, or marker alone."""
+    styles = algorithm_styles(results.algorithms)
     return [
-        Line2D(
-            [],
-            [],
-            color=style.color,
-            linestyle=style.dash if lines else "none",
-            marker=style.marker,
-            markersize=4.5 if lines else 6,
-            linewidth=1.8,
-            label=label,
+        line_handle(
+            replace(styles[algorithm], label=seeds_label(results, goal_space, algorithm)), lines
         )
-        for style, label in zip(styles, labels, strict=True)
+        for algorithm in results.algorithms_in(goal_space)
     ]
 
 
-def sampler_label(results: Results, goal_space: str, sampler: str) -> str:
-    """Name of a sampler; with its number of seeds where samplers differ in that."""
-    label = sampler_style(sampler, results.samplers).label
+def line_handle(style: LineStyle, line: bool = True, **changes: Any) -> Line2D:
+    """Legend entry of a line."""
+    values = {
+        "color": style.color,
+        "linestyle": style.dash if line else "none",
+        "marker": style.marker,
+        "markersize": 4.5 if line else 6,
+        "linewidth": 1.8,
+        "label": style.label,
+    }
+    return Line2D([], [], **(values | changes))
+
+
+def seeds_label(results: Results, goal_space: str, algorithm: Algorithm) -> str:
+    """Name of an algorithm; with its number of seeds where algorithms differ in that."""
+    label = algorithm_label(algorithm, results.algorithms)
     if len(set(results.seed_counts(goal_space))) == 1:
         return label
-    return f"{label}, n = {len(results.seeds_of(sampler, goal_space))}"
+    return f"{label}, n = {len(results.seeds_of(algorithm, goal_space))}"
 
 
 def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) -> None:
@@ -189,17 +258,27 @@ def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) ->
     ax.plot([low, high], [place, place], color=color, lw=1.6, solid_capstyle="butt", **ends)
 
 
-def _seed_counts(results: Results, goal_space: str, sampler: str | None) -> tuple[int, ...]:
-    if sampler is None:
+def _seed_counts(
+    results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None
+) -> tuple[int, ...]:
+    if algorithms is None:
         return results.seed_counts(goal_space)
-    return (len(results.seeds_of(sampler, goal_space)),)
+    return tuple(len(results.seeds_of(algorithm, goal_space)) for algorithm in algorithms)
 
 
-def describe(results: Results, goal_space: str, sampler: str | None = None) -> str:
-    """Beginning of every subtitle: goal space and number of seeds, of one sampler if given."""
-    seeds = _seed_counts(results, goal_space, sampler)
+def describe(
+    results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None = None
+) -> str:
+    """Beginning of every subtitle: goal space and number of seeds, of these algorithms if given."""
+    seeds = _seed_counts(results, goal_space, algorithms)
     plural = "s" if max(seeds) != 1 else ""
-    return f"Goal space {goal_space}, n = {number_text(seeds)} seed{plural} per sampler"
+    each = "sampler" if len(variants_shown(results, goal_space)) < 2 else "variant"
+    return f"Goal space {goal_space}, n = {number_text(seeds)} seed{plural} per {each}"
+
+
+def variants_shown(results: Results, goal_space: str) -> set[str]:
+    """Variants that a goal space has runs of."""
+    return {algorithm.variant for algorithm in results.algorithms_in(goal_space)}
 
 
 def interval_text(results: Results, goal_space: str) -> str:
@@ -218,9 +297,14 @@ def interval_text(results: Results, goal_space: str) -> str:
     return f"{text} Crude: few seeds." if min(seeds) < SEEDS_FOR_BAND else text
 
 
-def seed_lines(results: Results, goal_space: str, several: str, sampler: str | None = None) -> str:
+def seed_lines(
+    results: Results,
+    goal_space: str,
+    several: str,
+    algorithms: Sequence[Algorithm] | None = None,
+) -> str:
     """What the lines of a panel are: `several`, or the only seed."""
-    seeds = _seed_counts(results, goal_space, sampler)
+    seeds = _seed_counts(results, goal_space, algorithms)
     return several if max(seeds) > 1 else "line: the only seed"
 
 
@@ -262,7 +346,13 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = (stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf"))
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
-        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
+        _write(figure, paths[0], dpi=150, metadata={"Software": None})
         metadata = {"CreationDate": None, "Producer": None, "Creator": None}
-        figure.savefig(paths[1], metadata=metadata)
+        _write(figure, paths[1], metadata=metadata)
     return paths
+
+
+def _write(figure: Figure, path: Path, **options: Any) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix.removeprefix("."), **options)
+    write_atomically(path, content.getvalue())

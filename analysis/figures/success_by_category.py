@@ -9,22 +9,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.tables import FEASIBLE, SPLITS, Results
+from analysis.results import FEASIBLE, SPLITS, Results, rows_where
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Rows are splits, columns are categories, one line per sampler."""
+    """Rows are splits, columns are categories, one line per algorithm."""
     band = min(results.seed_counts(goal_space)) >= style.SEEDS_FOR_BAND
     marks = "line: mean over seeds, " + ("band: interval of it" if band else "thin: each seed")
     subtitle = (
         f"{style.describe(results, goal_space)}; {style.seed_lines(results, goal_space, marks)}"
     )
     figure, axes = style.page(
-        len(SPLITS),
-        len(FEASIBLE),
+        (len(SPLITS), len(FEASIBLE)),
         (9.6, 5.4),
         "Success per category over training",
         subtitle,
+        style.algorithm_handles(results, goal_space),
         sharex=True,
         sharey=True,
     )
@@ -39,7 +39,6 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[-1, column].set_xlabel("training episodes")
     style.episode_axis(axes.flat, success["episode"].max())
     style.fraction_axis(axes.flat)
-    style.legend(figure, style.sampler_handles(results, goal_space))
     style.footnote(figure, _footnote(results, goal_space, band))
     return figure
 
@@ -49,20 +48,16 @@ def _panel(
 ) -> None:
     goal_space, split, category = cell
     chosen = success[(success["split"] == split) & (success["category"] == category)]
-    for sampler in results.samplers_in(goal_space):
-        look = style.sampler_style(sampler, results.samplers)
-        mean = chosen[chosen["sampler"] == sampler].sort_values("episode")
+    styles = style.algorithm_styles(results.algorithms)
+    for algorithm in results.algorithms_in(goal_space):
+        look = styles[algorithm]
+        mean = rows_where(chosen, **algorithm._asdict()).sort_values("episode")
         if band:
             low, high = mean["low"], mean["high"]
             ax.fill_between(mean["episode"], low, high, color=look.color, alpha=0.18, lw=0)
-        elif len(results.seeds_of(sampler, goal_space)) > 1:
-            runs = results.table(
-                "evaluation",
-                sampler=sampler,
-                goal_space=goal_space,
-                split=split,
-                category=category,
-            )
+        elif len(results.seeds_of(algorithm, goal_space)) > 1:
+            where = {"goal_space": goal_space, "split": split, "category": category}
+            runs = results.table("evaluation", **algorithm._asdict(), **where)
             for _, run in runs.groupby("seed"):
                 ax.plot(run["episode"], run["success"], color=look.color, lw=0.7, alpha=0.45)
         ax.plot(

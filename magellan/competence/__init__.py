@@ -1,7 +1,45 @@
-"""Who estimates p(success | goal), now and some updates ago."""
+"""Competence estimators: who says how likely the agent is to succeed, goal by goal.
+
+To add one, write a file with a registered builder and name it under `modules` of an experiment, or
+import it below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.competence.expert_buckets import ExpertBuckets
-from magellan.competence.per_goal import PerGoalWindows
+from magellan.competence.registry import (
+    ESTIMATORS,
+    EstimatorParts,
+    EstimatorSpec,
+    register_estimator,
+)
 
-__all__ = ["CompetenceEstimator", "ExpertBuckets", "Outcomes", "PerGoalWindows"]
+# Importing an estimator registers it; names are listed in this order.
+from magellan.competence import per_goal, expert_buckets, learned, evaluated  # isort: skip
+
+
+def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
+    """The estimator of this name, with these constants of its own or their defaults.
+
+    Raises:
+        InputError: there is no estimator of that name.
+    """
+    spec = ESTIMATORS.find(name)
+    return spec.build(parts, spec.settings() if settings is None else settings)
+
+
+__all__ = [
+    "ESTIMATORS",
+    "CompetenceEstimator",
+    "EstimatorParts",
+    "EstimatorSpec",
+    "Outcomes",
+    "evaluated",
+    "expert_buckets",
+    "learned",
+    "make_estimator",
+    "per_goal",
+    "register_estimator",
+]

@@ -9,11 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magellan.errors import InputError
+
+if TYPE_CHECKING:
+    from magellan.littlezoo.goals import GoalSet
 
 NOTHING = -1  # `standing_on` of an episode that started on bare ground
 
@@ -61,6 +64,9 @@ class CompetenceEstimator(ABC):
 
     It speaks of *candidates*, the arms that exploitation chooses among: all arms, or fewer of its
     own choice. A candidate is an arm's number, or its place in `candidates()` where there is one.
+
+    An estimator drives a sampler or only watches a run; it cannot tell which. It never changes
+    what it watches.
     """
 
     cost: int = 0
@@ -81,6 +87,32 @@ class CompetenceEstimator(ABC):
     @abstractmethod
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Now and delayed of the candidates `which` (m,): two float64 arrays (m,) in [0, 1]."""
+
+    @abstractmethod
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Now and delayed of any goals, also unseen ones: two float64 arrays (m,) in [0, 1].
+
+        goals: the training goal space itself, or other goals.
+        positions: int64 (m,), of goals in it.
+        """
+
+    def wanted(self, episodes: int) -> np.ndarray | None:
+        """Goals to be played now, after so many training episodes, only to estimate competence.
+
+        Positions in the training goal space, int64 (n,); None: nothing. The outcomes come back
+        through `evaluated` before the next `update`.
+        """
+        return None
+
+    def evaluated(self, outcomes: Outcomes) -> None:  # noqa: B027  # most ask for nothing
+        """Take the outcomes of the episodes that `wanted` asked for, in the order asked for.
+
+        Competence may not change before the next `update`.
+        """
+
+    def losses(self) -> dict[str, float]:
+        """Losses of the last update by name; none where nothing is fitted, or nothing yet."""
+        return {}
 
     def changed(self) -> np.ndarray:
         """Candidates whose competence the last `update` may have changed, int64 (k,).

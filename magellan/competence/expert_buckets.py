@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from pydantic import Field
 
 from magellan.competence.base import NOTHING, Outcomes
-from magellan.competence.windows import OutcomeWindows
-from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE
+from magellan.competence.registry import EstimatorParts, register_estimator
+from magellan.competence.windows import OutcomeWindows, WindowSettings
+from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE, GoalSet
+from magellan.registry import Look
 
 
 class ExpertBuckets(OutcomeWindows):
     """Success rate of each category over its last outcomes (Gaven et al. 2025, EK-Online-ALP).
 
     Arms are the five categories in the order of CATEGORIES. The expert knows which goals are
-    impossible: outcomes on them are not kept, so that category's competence stays 0.
+    impossible: outcomes on them are not kept, so that category's competence stays 0. Of any goal,
+    unseen ones included, it predicts what its category has.
 
-    categories_at: positions of goals (m,) to their categories (m,), as positions in CATEGORIES.
+    goals: the training goal space.
     drop_standing_starts: forget episodes that started on an object, as the released code does:
         its buckets list prompts that stand on nothing, so such an episode is found in none.
     """
 
     def __init__(
-        self,
-        categories_at: Callable[[np.ndarray], np.ndarray],
-        window: int = 100,
-        drop_standing_starts: bool = False,
+        self, goals: GoalSet, window: int = 100, drop_standing_starts: bool = False
     ) -> None:
         super().__init__(len(CATEGORIES), window)
-        self._categories_at = categories_at
+        self._goals = goals
         self._drop_standing_starts = drop_standing_starts
 
     def update(self, outcomes: Outcomes) -> None:
-        categories = self._categories_at(outcomes.goals)
+        categories = self._goals.categories_at(outcomes.goals)
         kept = categories != IMPOSSIBLE
         if self._drop_standing_starts:
             kept &= outcomes.standing_on == NOTHING
         self._append(categories[kept], outcomes.success[kept])
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.competence(goals.categories_at(np.asarray(positions)))
+
+
+class ExpertBucketsSettings(WindowSettings):
+    """The estimator `expert_buckets`, which drives `ek_online`."""
+
+    drop_standing_starts: bool = Field(
+        False, description="Ignore episodes that start on an object (defect B13)."
+    )
+
+
+@register_estimator(
+    "expert_buckets",
+    "Windows per category",
+    ExpertBucketsSettings,
+    look=Look("#0072B2", "-", "s"),
+)
+def build(parts: EstimatorParts, settings: ExpertBucketsSettings) -> ExpertBuckets:
+    """One window per feasible category."""
+    return ExpertBuckets(parts.goals, settings.window, settings.drop_standing_starts)

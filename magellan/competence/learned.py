@@ -1,219 +1,64 @@
-"""MAGELLAN's competence estimator: the language model predicts its own success.
+"""The language model predicts its own success: the estimator of MAGELLAN, and its constants.
 
-Gaven et al. 2025, section 4.
-A head on the hidden state of the goal prompt, with its own LoRA adapter, is trained by binary
-cross-entropy on (initial prompt, success) of recent episodes. A copy from some N updates ago gives
-the delayed competence, so that |now - delayed| is the absolute learning progress.
-
-The paper scores the whole goal space at each refresh. A space with more goals than `pool` is known
-by samples instead: each refresh draws goals anew and scores them with both estimators, which costs
-as much as one estimator on a space of `pool` goals.
+The estimator itself is in `magellan.competence.learned_estimator`, which needs torch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from pydantic import Field, model_validator
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
-from magellan.agent.packing import Codec, PackedBatch, batch, stack
-from magellan.agent.scoring import prompt_features
-from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.competence.prompt_tokens import PromptTokens
-from magellan.config import CompetenceConfig
-from magellan.littlezoo.goals import GoalSet
+from magellan.competence.registry import EstimatorParts, register_estimator
+from magellan.errors import InputError
+from magellan.registry import Look
+from magellan.settings import BatchSize, Count, Section, StepSize, Width
 
-NOW, DELAYED = "competence", "competence_delayed"
+if TYPE_CHECKING:
+    from magellan.competence.learned_estimator import LearnedCompetence
 
 
-class LearnedCompetence(CompetenceEstimator):
-    """Every goal is an arm; the same head also speaks of goals never practised.
+class LearnedSettings(Section):
+    """The estimator `learned`, MAGELLAN's competence head."""
 
-    Args:
-        backbone: language model with the adapters `competence` and `competence_delayed`.
-        codec: turns prompts into tokens.
-        goals: the training goal space; as a whole the candidates, or where the pool is drawn from.
-        config: constants of the head.
-        rng: stream of the batches.
-        pool_rng: stream of the pools.
-        seed: seed of the head's initial values.
-    """
+    learning_rate: StepSize = Field(1e-4, description="Adam step size of head and adapter.")
+    hidden: Width = Field(128, description="Width of the head's hidden layer (tanh).")
+    buffer: Count = Field(5_000, description="Most recent episodes kept.")
+    batch_size: BatchSize = Field(256, description="Episodes per update, drawn by recency rank.")
+    delay: Count = Field(
+        100, description="N: updates between the current and the delayed estimate."
+    )
+    refresh: Count = Field(32, description="Updates between two evaluations of the goal space.")
+    pool: int = Field(
+        25_000,
+        ge=2,
+        le=10**9,
+        description="Predictions per refresh, at most. A goal space with more goals is sampled: "
+        "half as many goals, drawn anew, each predicted now and delayed.",
+    )
+    refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        codec: Codec,
-        goals: GoalSet,
-        config: CompetenceConfig,
-        rng: np.random.Generator,
-        pool_rng: np.random.Generator,
-        seed: int,
-    ) -> None:
-        self.backbone = backbone
-        self.config = config
-        self.updates = 0
-        self.last_loss = float("nan")
-        self._codec = codec
-        self._goals = goals
-        self._rng, self._pool_rng = rng, pool_rng
-        generator = torch.Generator().manual_seed(seed)
-        self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
-        self.delayed_head = frozen_copy(self.head)
-        backbone.blend_adapter(NOW, DELAYED)
-        self.optimizer = adam(
-            [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
-        )
-        self._buffer: deque[tuple[int, int, float]] = deque(maxlen=config.buffer)
-        # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
-        # so the delay grows to the largest multiple of `refresh` not above N.
-        self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
-        self._prompts = PromptTokens(codec)
-        whole = len(goals) <= config.pool
-        self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
-        self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
-        self._now = self._delayed = np.zeros(0)
-        self._refresh()
-
-    def update(self, outcomes: Outcomes) -> None:
-        """Remember the outcomes, take one gradient step, and refresh every `refresh` updates."""
-        self._buffer.extend(
-            zip(
-                outcomes.goals.tolist(),
-                outcomes.standing_on.tolist(),
-                outcomes.success.tolist(),
-                strict=True,
+    @model_validator(mode="after")
+    def _old_enough_snapshots(self) -> LearnedSettings:
+        if self.delay < self.refresh:
+            raise InputError(
+                f"competence.delay: {self.delay} is not allowed: snapshots are taken every "
+                f"competence.refresh = {self.refresh} updates, so learning progress would stay 0; "
+                f"allowed: {self.refresh} or more"
             )
-        )
-        if self._buffer:
-            self.last_loss = self._learn()
-        self.updates += 1
-        self._refreshed = self.updates % self.config.refresh == 0
-        if self._refreshed:
-            self._refresh()
-
-    def _learn(self) -> float:
-        """One step of binary cross-entropy on episodes drawn by recency rank; gives the loss."""
-        episodes = [self._buffer[i] for i in self._recent(self.config.batch_size)]
-        prompts = [self._goals.prompt(goal, standing_on) for goal, standing_on, _ in episodes]
-        states = batch(*stack(self._codec.pack(prompts, [()] * len(prompts))))
-        success = torch.tensor([outcome for _, _, outcome in episodes])
-        logits = value(self.head, prompt_features(self.backbone, NOW, states))
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, success)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        self.backbone.adapter_changed(NOW)
-        return float(loss.detach())
-
-    def _recent(self, size: int) -> np.ndarray:
-        """Positions in the buffer by rank 1..n, newest n, with replacement, (size,)."""
-        cumulative = np.cumsum(np.arange(1, len(self._buffer) + 1, dtype=np.float64))
-        draws = self._rng.random(size) * cumulative[-1]
-        return np.searchsorted(cumulative, draws, side="right")
-
-    def candidates(self) -> np.ndarray | None:
-        """All goals, or the pool: positions int64 (pool // 2,), none before the second snapshot."""
-        return self._pool
-
-    def known(self) -> np.ndarray:
-        """All candidates."""
-        return np.arange(len(self._now))
-
-    def changed(self) -> np.ndarray:
-        """All candidates after a refresh, none in between."""
-        return self.known() if self._refreshed else np.zeros(0, np.int64)
-
-    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Competence of candidates at the last refresh, now and delayed."""
-        return self._now[which], self._delayed[which]
-
-    def predict(
-        self, goals: GoalSet, positions: Sequence[int] | np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Competence now and delayed of any goals, also unseen ones; two float64 (len(positions),).
-
-        The current head is used as it is, the delayed one as of the last refresh.
-        """
-        prompts = self._pack(goals, positions)
-        return self._evaluate(NOW, self.head, prompts), self._evaluate(
-            DELAYED, self.delayed_head, prompts
-        )
-
-    def _pack(self, goals: GoalSet, positions: Sequence[int] | np.ndarray) -> PackedBatch:
-        return batch(*self._prompts.pack(goals, positions))
-
-    @torch.no_grad()
-    def _evaluate(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success of each prompt, float64 (n,)."""
-        features = prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
-        return torch.sigmoid(value(head, features)).numpy().astype(np.float64)
-
-    def _refresh(self) -> None:
-        """Take a snapshot, make the oldest one the delayed copy, and score candidates anew."""
-        self._refreshed = True
-        self._snapshots.append(
-            {"adapter": _copy(self.backbone.adapter(NOW)), "head": _copy(self.head.state_dict())}
-        )
-        self._load_delayed()
-        if self._whole is not None:
-            # What a past refresh said of the whole space is remembered, not computed again.
-            self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._whole)
-            self._recall()
-        elif len(self._snapshots) > 1:  # with one, now and delayed are equal: no goal progresses
-            size = self.config.pool // 2
-            self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
-            self._now, self._delayed = self.predict(self._goals, self._pool)
-
-    def _recall(self) -> None:
-        self._now, self._delayed = self._snapshots[-1]["goals"], self._snapshots[0]["goals"]
-
-    def _load_delayed(self) -> None:
-        self.backbone.load_adapter(DELAYED, self._snapshots[0]["adapter"])
-        self.delayed_head.load_state_dict(self._snapshots[0]["head"])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Head, adapter, optimizer, recent episodes, snapshots, pool and streams."""
-        pool = {"goals": self._pool, "now": self._now, "delayed": self._delayed}
-        return {
-            "updates": self.updates,
-            "last_loss": self.last_loss if self._buffer else None,
-            "rng": self._rng.bit_generator.state,
-            "pool_rng": self._pool_rng.bit_generator.state,
-            "head": self.head.state_dict(),
-            "adapter": _copy(self.backbone.adapter(NOW)),
-            "optimizer": optimizer_state(self.optimizer),
-            "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 3),
-            "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
-            "pool": None if self._pool is None else pool,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
-        self.updates = int(state["updates"])
-        self.last_loss = float("nan") if state["last_loss"] is None else state["last_loss"]
-        self._rng.bit_generator.state = state["rng"]
-        self._pool_rng.bit_generator.state = state["pool_rng"]
-        self.head.load_state_dict(state["head"])
-        self.backbone.load_adapter(NOW, state["adapter"])
-        load_optimizer_state(self.optimizer, state["optimizer"])
-        self._buffer.clear()
-        self._buffer.extend((int(g), int(s), float(o)) for g, s, o in state["buffer"])
-        self._snapshots.clear()
-        self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
-        self._load_delayed()
-        if self._pool is None:
-            self._recall()
-        else:
-            pool = state["pool"]
-            self._pool, self._now, self._delayed = pool["goals"], pool["now"], pool["delayed"]
+        return self
 
 
-def _copy(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.detach().clone() for name, values in parameters.items()}
+@register_estimator(
+    "learned", "Learned", LearnedSettings, section="competence", look=Look("#D55E00", "-", "o")
+)
+def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
+    """Head, adapter and delayed copy on the run's language model."""
+    from magellan.competence.learned_estimator import LearnedCompetence
+
+    assert parts.backbone is not None
+    assert parts.codec is not None
+    streams = parts.stream("competence"), parts.stream("pool")
+    return LearnedCompetence(
+        parts.backbone, parts.codec, parts.goals, settings, *streams, parts.seed
+    )

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from magellan.competence.base import Outcomes
-from magellan.competence.windows import OutcomeWindows
+from magellan.competence.registry import EstimatorParts, register_estimator
+from magellan.competence.windows import OutcomeWindows, WindowSettings
+from magellan.littlezoo.goals import GoalSet
+from magellan.registry import Look
 
 
 class PerGoalWindows(OutcomeWindows):
     """Success rate of each goal over its own last outcomes (Gaven et al. 2025, Online-ALP).
 
-    Arms are the goals.
+    Arms are the goals. Of goals outside the training space it knows nothing: 0, as in the paper.
     """
 
-    def __init__(self, n_goals: int, window: int = 100) -> None:
-        super().__init__(n_goals, window)
+    def __init__(self, goals: GoalSet, window: int = 100) -> None:
+        super().__init__(len(goals), window)
+        self._goals = goals
 
     def update(self, outcomes: Outcomes) -> None:
         self._append(outcomes.goals, outcomes.success)
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if goals is not self._goals:
+            return np.zeros(len(positions)), np.zeros(len(positions))
+        return self.competence(np.asarray(positions))
+
+
+class PerGoalSettings(WindowSettings):
+    """The estimator `per_goal`, which drives `online`."""
+
+
+@register_estimator("per_goal", "Windows per goal", PerGoalSettings, look=Look("#009E73", "-", "^"))
+def build(parts: EstimatorParts, settings: PerGoalSettings) -> PerGoalWindows:
+    """One window per goal of the training space."""
+    return PerGoalWindows(parts.goals, settings.window)

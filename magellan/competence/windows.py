@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from magellan.competence.base import CompetenceEstimator
 from magellan.errors import InputError
+from magellan.settings import Section
+
+
+class WindowSettings(Section):
+    """How long a window is."""
+
+    window: int = Field(100, ge=2, le=10**6, description="Outcomes kept per goal, or per category.")
 
 
 class OutcomeWindows(CompetenceEstimator):

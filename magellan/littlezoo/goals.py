@@ -39,6 +39,7 @@ __all__ = [
     "GoalSpace",
     "Mix",
     "WholeSpace",
+    "canonical_name",
     "categories_of",
     "category_totals",
     "decode",
@@ -83,7 +84,7 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
     sized = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)", name) if known else None
     if sized:
         size = float(sized[1]) * _THOUSANDS[sized[2]]
-        mix = tuple(int(size * share + 0.5) for share in PROPORTIONS)
+        mix = _in_proportion(size)
         if not size.is_integer() or min(mix) == 0:
             raise InputError(
                 f"goal_space = {name!r}: allowed are whole sizes of at least 391 (less has no "
@@ -98,6 +99,32 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
         )
     _check_mix(name, mix, split)
     return mix
+
+
+def canonical_name(name: str) -> str:
+    """The one name of a goal space: 25000, 25.0k and 20000-4000-800-160-32 are 25k.
+
+    Raises:
+        InputError: see `parse_goal_space`.
+    """
+    mix = parse_goal_space(name)
+    if name == WHOLE or mix == tuple(category_totals("train").values()):
+        return WHOLE
+    size = round(mix[IMPOSSIBLE] / PROPORTIONS[IMPOSSIBLE])
+    same = re.fullmatch(r"([0-9.]+)([kM]?)", name)
+    if same:
+        size = round(float(same[1]) * _THOUSANDS[same[2]])
+    if not same and (size == 0 or mix != _in_proportion(size)):
+        return "-".join(map(str, mix))
+    for letter in ("M", "k"):
+        if size % _THOUSANDS[letter] == 0:
+            return f"{size // _THOUSANDS[letter]}{letter}"
+    return str(size)
+
+
+def _in_proportion(size: float) -> Mix:
+    """Counts of a goal space of this size in the paper's proportions, each rounded."""
+    return tuple(int(size * share + 0.5) for share in PROPORTIONS)
 
 
 def _check_mix(name: str, mix: Mix, split: str) -> None:

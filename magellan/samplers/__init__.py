@@ -1,43 +1,45 @@
 """Goal samplers: an estimator, a signal and an exploration schedule, composed in one file each.
 
-To add one, write such a file and list its `build` in SAMPLERS; the contract test then covers it.
+To add one, write such a file and name it under `modules` of an experiment, or import it below; the
+contract test then covers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.errors import InputError
-from magellan.samplers import ek_online, magellan, online, random
-from magellan.samplers.arms import Goals
-from magellan.samplers.base import GoalSampler, SamplerSettings
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
+from magellan.samplers.schedules import ExponentialEpsilon
 
-SAMPLERS: dict[str, Callable[..., GoalSampler]] = {
-    "random": random.build,
-    "online": online.build,
-    "ek_online": ek_online.build,
-    "magellan": magellan.build,
-}
-"""Name to builder(goals, settings, rng, learned=None)."""
+# Importing a sampler registers it; names are listed in this order.
+from magellan.samplers import random, online, ek_online, magellan, ek_eval  # isort: skip
 
 
-def make_sampler(
-    name: str,
-    goals: Goals,
-    rng: np.random.Generator,
-    settings: SamplerSettings | None = None,
-    learned: CompetenceEstimator | None = None,
-) -> GoalSampler:
-    """The sampler called `name` over `goals`; `learned` is the estimator that "magellan" follows.
+def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
+    """The sampler of this name, with these constants of its own or their defaults.
 
-    Raises InputError if there is no sampler of that name.
+    Raises:
+        InputError: there is no sampler of that name, or it needs an estimator and was given none.
     """
-    if name not in SAMPLERS:
-        raise InputError(f"sampler: {name!r} is unknown; allowed are {', '.join(SAMPLERS)}")
-    return SAMPLERS[name](goals, settings or SamplerSettings(), rng, learned=learned)
+    spec = SAMPLERS.find(name)
+    if spec.estimator is not None and parts.estimator is None:
+        raise InputError(f"sampler: {name} needs the estimator {spec.estimator}; none was given")
+    return spec.build(parts, spec.settings() if settings is None else settings)
 
 
-__all__ = ["SAMPLERS", "GoalSampler", "Outcomes", "SamplerSettings", "make_sampler"]
+__all__ = [
+    "SAMPLERS",
+    "ExponentialEpsilon",
+    "GoalSampler",
+    "SamplerParts",
+    "SamplerSpec",
+    "ek_eval",
+    "ek_online",
+    "magellan",
+    "make_sampler",
+    "online",
+    "random",
+    "register_sampler",
+]

@@ -42,8 +42,8 @@ class Arms(ABC):
         """One goal, uniform inside its arm, for each of `arms` (n,): positions (n,) int64."""
 
     @abstractmethod
-    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
-        """Number of goals of each category in each of `arms` (n,): (n, 5) int64."""
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        """Arm of each goal; both int64 (n,)."""
 
     @abstractmethod
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
@@ -62,8 +62,8 @@ class EachGoal(Arms):
     def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return arms
 
-    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
-        return np.eye(len(CATEGORIES), dtype=np.int64)[self._goals.categories_at(arms)]
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        return goals
 
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
         return per_arm
@@ -95,8 +95,8 @@ class EachCategory(Arms):
             drawn[mine] = self._goals.nth(int(category), ranks[mine])
         return drawn
 
-    def goals_by_category(self, arms: np.ndarray) -> np.ndarray:
-        return np.diag(self._goals.sizes)[arms]
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        return self._goals.categories_at(goals).astype(np.int64)
 
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
         per_goal = per_arm / np.maximum(self._goals.sizes, 1)

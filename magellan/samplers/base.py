@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,31 +10,12 @@ import numpy as np
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import WeightedChoice
-from magellan.samplers.schedules import ExponentialEpsilon
 
 Signal = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(now, delayed), float64 (n,) each, to non-negative weights (n,); (0, 0) has weight 0."""
 
 Schedule = Callable[[int], float]
 """Number of sampler updates so far, to epsilon in [0, 1]."""
-
-
-@dataclass(frozen=True)
-class SamplerSettings:
-    """Constants of the samplers; the released code's values, except the last.
-
-    Ranges are checked where a user sets them, in `magellan.config`.
-    """
-
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.2
-    epsilon_decay: float = 320.0  # updates after which the distance to epsilon_end has shrunk by e
-    window: int = 100  # outcomes per window of online (a goal) and ek_online (a category)
-    threshold: float = 0.01  # magellan: smaller learning progress is taken for noise
-    drop_standing_starts: bool = False  # ek_online: as released, ignore the 4.7 % on an object
-
-    def epsilon(self) -> ExponentialEpsilon:
-        return ExponentialEpsilon(self.epsilon_start, self.epsilon_end, self.epsilon_decay)
 
 
 class GoalSampler:
@@ -53,6 +33,7 @@ class GoalSampler:
     rng: owned by the sampler from here on, and part of its state.
     arms: "goals", each goal is an arm, or "categories", each category is one, and the impossible
         one is only explored.
+    explore: "arms", exploration is uniform over them, or "goals", it is uniform over all goals.
     """
 
     def __init__(
@@ -63,7 +44,9 @@ class GoalSampler:
         schedule: Schedule,
         rng: np.random.Generator,
         arms: Literal["goals", "categories"] = "goals",
+        explore: Literal["arms", "goals"] = "arms",
     ) -> None:
+        self._goals, self._explore = goals, explore
         self.estimator = estimator
         self.arms: Arms = EachGoal(goals) if arms == "goals" else EachCategory(goals)
         self._signal = signal
@@ -82,7 +65,7 @@ class GoalSampler:
         exploring = self._rng.random(n) < self.epsilon
         n_exploring = int(exploring.sum())
         arms = np.empty(n, dtype=np.int64)
-        arms[exploring] = self._uniform(self.arms.explored, n_exploring)
+        arms[exploring] = self._explored(n_exploring)
         arms[~exploring] = self._exploit(n - n_exploring)
         return self.arms.draw_goals(arms, self._rng)
 
@@ -90,6 +73,11 @@ class GoalSampler:
         if self._choice.total > 0.0:
             return _pick(self._candidates, self._choice.draw(self._rng, n))
         return self._uniform(self.arms.exploited, n)
+
+    def _explored(self, n: int) -> np.ndarray:
+        if self._explore == "goals":
+            return self.arms.arms_of(self._rng.integers(len(self._goals), size=n))
+        return self._uniform(self.arms.explored, n)
 
     def _uniform(self, arms: np.ndarray | None, n: int) -> np.ndarray:
         size = len(self.arms) if arms is None else len(arms)
@@ -104,6 +92,9 @@ class GoalSampler:
             chosen[_index(self.arms.exploited)] = 1.0
         explored = np.zeros(len(self.arms))
         explored[_index(self.arms.explored)] = 1.0
+        if self._explore == "goals":
+            every = self.arms.arms_of(np.arange(len(self._goals)))
+            explored = np.bincount(every, minlength=len(self.arms)).astype(np.float64)
         per_arm = (1.0 - self.epsilon) * chosen / chosen.sum()
         return self.arms.spread(per_arm + self.epsilon * explored / explored.sum())
 

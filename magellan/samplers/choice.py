@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from magellan.errors import NotFiniteError
+
 LARGEST_BLOCK = 1_024
 
 
@@ -38,9 +40,9 @@ class WeightedChoice:
         return float(self._cumulative[-1]) if self._n else 0.0
 
     def set(self, positions: np.ndarray, weights: np.ndarray) -> None:
-        """Put new weights at `positions`. Raises ValueError if one is negative or not finite."""
+        """Put new weights at `positions`; NotFiniteError if one is negative or not finite."""
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
-            raise ValueError(
+            raise NotFiniteError(
                 "goal weights must be finite and not negative: did the competence diverge?"
             )
         blocks, columns = np.divmod(positions, self._block)

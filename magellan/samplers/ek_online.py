@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Literal
 
-from magellan.competence.base import CompetenceEstimator
-from magellan.competence.expert_buckets import ExpertBuckets
-from magellan.samplers.arms import Goals
-from magellan.samplers.base import GoalSampler, SamplerSettings
+from pydantic import Field
+
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import Section
 
 
-def build(
-    goals: Goals,
-    settings: SamplerSettings,
-    rng: np.random.Generator,
-    learned: CompetenceEstimator | None = None,
-) -> GoalSampler:
+class EkOnlineSettings(Section):
+    """How the sampler `ek_online` explores."""
+
+    explore: Literal["categories", "goals"] = Field(
+        "categories",
+        description="Exploration is uniform over the categories that have goals, as in the paper, "
+        "which drops most impossible goals; or uniform over all goals, as the other samplers' is.",
+    )
+
+
+@register_sampler(
+    "ek_online",
+    "EK-Online-ALP",
+    estimator="expert_buckets",
+    settings=EkOnlineSettings,
+    look=Look("#0072B2", (0, (5, 1.5)), "s"),
+)
+def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
     """One window per feasible category, no threshold on learning progress.
 
     Exploration is uniform over the categories, impossible included, that have goals; exploitation
     chooses among the feasible ones of them, uniformly while all learning progress is 0.
     """
-    estimator = ExpertBuckets(goals.categories_at, settings.window, settings.drop_standing_starts)
     return GoalSampler(
-        goals, estimator, absolute_learning_progress, settings.epsilon(), rng, arms="categories"
+        parts.goals,
+        parts.estimator,
+        absolute_learning_progress,
+        parts.epsilon,
+        parts.rng,
+        arms="categories",
+        explore="goals" if settings.explore == "goals" else "arms",
     )

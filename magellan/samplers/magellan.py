@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
+from pydantic import Field
 
-from magellan.competence.base import CompetenceEstimator
-from magellan.errors import InputError
-from magellan.samplers.arms import Goals
-from magellan.samplers.base import GoalSampler, SamplerSettings
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import Fraction, Section
 
 
-def build(
-    goals: Goals,
-    settings: SamplerSettings,
-    rng: np.random.Generator,
-    learned: CompetenceEstimator | None = None,
-) -> GoalSampler:
-    """The learned estimator, made by the caller as it shares the agent's language model.
+class MagellanSettings(Section):
+    """How the sampler `magellan` weighs the learning progress that its estimator predicts."""
 
-    Raises InputError without a learned estimator.
-    """
-    if learned is None:
-        raise InputError("sampler: magellan needs a learned competence estimator; none was given")
-    signal = partial(absolute_learning_progress, threshold=settings.threshold)
-    return GoalSampler(goals, learned, signal, settings.epsilon(), rng)
+    lp_threshold: Fraction = Field(0.01, description="Learning progress below this counts as 0.")
+
+
+@register_sampler(
+    "magellan",
+    "MAGELLAN",
+    estimator="learned",
+    settings=MagellanSettings,
+    look=Look("#D55E00", "-", "o"),
+)
+def build(parts: SamplerParts, settings: MagellanSettings) -> GoalSampler:
+    """The learned estimator of every goal, and a threshold against its noise."""
+    signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)
+    return GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)

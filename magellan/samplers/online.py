@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from magellan.competence.base import CompetenceEstimator
-from magellan.competence.per_goal import PerGoalWindows
-from magellan.samplers.arms import Goals
-from magellan.samplers.base import GoalSampler, SamplerSettings
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import NoSettings
 
 
-def build(
-    goals: Goals,
-    settings: SamplerSettings,
-    rng: np.random.Generator,
-    learned: CompetenceEstimator | None = None,
-) -> GoalSampler:
+@register_sampler(
+    "online",
+    "Online-ALP",
+    estimator="per_goal",
+    look=Look("#009E73", (0, (5, 1.5, 1, 1.5)), "^"),
+)
+def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """One window per goal, no threshold on learning progress."""
-    estimator = PerGoalWindows(len(goals), settings.window)
-    return GoalSampler(goals, estimator, absolute_learning_progress, settings.epsilon(), rng)
+    return GoalSampler(
+        parts.goals, parts.estimator, absolute_learning_progress, parts.epsilon, parts.rng
+    )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from magellan.competence.base import CompetenceEstimator
-from magellan.samplers.arms import Goals
-from magellan.samplers.base import GoalSampler, SamplerSettings
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import NoSettings
 
 
-def build(
-    goals: Goals,
-    settings: SamplerSettings,
-    rng: np.random.Generator,
-    learned: CompetenceEstimator | None = None,
-) -> GoalSampler:
+@register_sampler("random", "Random", epsilon=False, look=Look("#000000", (0, (1, 1.3)), "D"))
+def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """No estimator, and exploration only."""
-    return GoalSampler(goals, None, absolute_learning_progress, ConstantEpsilon(1.0), rng)
+    return GoalSampler(
+        parts.goals, None, absolute_learning_progress, ConstantEpsilon(1.0), parts.rng
+    )

@@ -28,15 +28,15 @@ class Attempts:
 
     Args:
         folder: folder of the run; the file may also tell of runs with other configurations.
-        config_hash: configuration of this run.
+        identity: configuration of this run.
 
     Raises:
         StorageError: from `begin` and `end`, when the file cannot be written.
     """
 
-    def __init__(self, folder: Path, config_hash: str) -> None:
+    def __init__(self, folder: Path, identity: str) -> None:
         self._path = folder / NAME
-        self._config_hash = config_hash
+        self._identity = identity
         self._begun = time.monotonic()
         self._number = 0
 
@@ -49,7 +49,7 @@ class Attempts:
             host=socket.gethostname(),
             machine=host_description(),
             pid=os.getpid(),
-            config_hash=self._config_hash,
+            identity=self._identity,
             resumed_from=resumed_from,
             **(origin or {}),
         )
@@ -94,7 +94,7 @@ class Attempts:
         Args:
             reason: why the present attempt ends.
         """
-        rows = [row for row in self.read() if row.get("config_hash") == self._config_hash]
+        rows = [row for row in self.read() if row.get("identity") == self._identity]
         earlier = [row for row in rows if row["attempt"] != self._number]
         ends = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
         peaks = [row["peak_memory_mb"] for row in earlier if "peak_memory_mb" in row]

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from magellan.config import RunConfig, check_backbone, config_hash, flat_keys
+from magellan.config import RunConfig, check_backbone, counted, flat_keys, identity
 from magellan.errors import InputError, shown
 from magellan.model_files import model_digest
 from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
@@ -35,7 +35,7 @@ FIRST_VERSION = "checkpoint.safetensors"
 VERSION = "3"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 _MALFORMED = (KeyError, ValueError, TypeError, AttributeError)
-_CHECKED = ("version", "serial", "config", "config_hash", "backbone", "state")
+_CHECKED = ("version", "serial", "config", "counted", "identity", "backbone", "state")
 
 
 class DamagedCheckpoint(Exception):
@@ -159,11 +159,13 @@ class Checkpoints:
         )
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
-        if metadata["config_hash"] == config_hash(self._config):
+        if metadata["identity"] == identity(self._config):
             return
-        here = flat_keys(self._config.model_dump(mode="json"))
-        there = _stored(metadata)
+        here, there = counted(self._config), _stored(metadata, "counted")
         keys = [key for key in sorted(here.keys() | there) if here.get(key) != there.get(key)]
+        # A value that is the default is not counted, and shown all the same.
+        here = flat_keys(self._config.model_dump(mode="json")) | here
+        there = _stored(metadata) | there
         listed = ", ".join(
             f"{key} is {_shown(here, key)} here and {_shown(there, key)} there" for key in keys[:3]
         )
@@ -174,10 +176,10 @@ class Checkpoints:
         )
 
 
-def _stored(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Flat keys of the configuration in a checkpoint; none where it is no configuration."""
+def _stored(metadata: Mapping[str, str], name: str = "config") -> dict[str, Any]:
+    """Flat keys of a configuration in a checkpoint; none where it is no configuration."""
     try:
-        return flat_keys(json.loads(metadata["config"]))
+        return flat_keys(json.loads(metadata[name]))
     except (*_MALFORMED, RecursionError):
         return {}
 
@@ -203,7 +205,8 @@ def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: s
         "version": VERSION,
         "serial": str(serial),
         "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
-        "config_hash": config_hash(config),
+        "counted": json.dumps(counted(config), sort_keys=True),
+        "identity": identity(config),
         "backbone": backbone,
         "state": json.dumps(tree),
     }
@@ -236,7 +239,8 @@ def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
 def _check_version(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Another format, unless all but the number of the version is as this code has written it."""
     version = metadata["version"]
-    if version == VERSION or not version.isdecimal() or "config_hash" not in metadata:
+    written_by_us = not metadata.keys().isdisjoint({"identity", "config_hash"})
+    if version == VERSION or not version.isdecimal() or not written_by_us:
         return
     try:
         ours = _checksum({**metadata, "version": VERSION}, tensors) == metadata["sha256"]

@@ -16,21 +16,34 @@ from magellan.littlezoo import (
     LittleZooVector,
     category_totals,
 )
-from magellan.littlezoo.goals import draw_codes
-from magellan.samplers import GoalSampler
+from magellan.littlezoo.goals import IMPOSSIBLE, draw_codes
 from magellan.training.randomness import choose
+
+TOGETHER = 512
+"""Most episodes played at the same time where an estimator asks for many."""
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Goals of one split: up to n of every category, the same for all samplers and seeds."""
+    """Goals of one split: up to n of every category, the same for all samplers and seeds.
 
-    goals: GoalSpace
+    Attributes:
+        space: the training goal space, or the unseen goals.
+        positions: of the evaluated goals in it, int64 (n,).
+    """
+
+    space: GoalSet
+    positions: np.ndarray
+
+    @property
+    def categories(self) -> np.ndarray:
+        """Category of each goal, as position in CATEGORIES: (n,)."""
+        return self.space.categories_at(self.positions)
 
     @property
     def feasible(self) -> np.ndarray:
-        """Positions of the goals that are played; impossible ones are not, as in the paper."""
-        return np.flatnonzero(self.goals.categories != CATEGORIES.index("impossible"))
+        """Which of the goals are played, int64 (k,); impossible ones are not, as in the paper."""
+        return np.flatnonzero(self.categories != IMPOSSIBLE)
 
 
 def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str, EvaluationSet]:
@@ -44,27 +57,40 @@ def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str
         ranks = rng.choice(size, min(per_category, size), replace=False)
         chosen.append(training.nth(category, ranks))
     mix = tuple(min(per_category, total) for total in category_totals("unseen").values())
+    unseen = GoalSpace(draw_codes(mix, seed, "unseen"), "unseen")
     return {
-        "train": EvaluationSet(GoalSpace(training.codes_at(np.concatenate(chosen)))),
-        "unseen": EvaluationSet(GoalSpace(draw_codes(mix, seed, "unseen"), "unseen")),
+        "train": EvaluationSet(training, np.concatenate(chosen)),
+        "unseen": EvaluationSet(unseen, np.arange(len(unseen))),
     }
 
 
-def play(agent: SAC, codec: Codec, goals: EvaluationSet, seed: int) -> dict[str, tuple[int, float]]:
-    """One episode per feasible goal, actions sampled from the policy.
+def evaluate(agent: SAC, codec: Codec, goals: EvaluationSet, seed: int) -> np.ndarray:
+    """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
 
     Placement and actions are drawn from `seed` alone, so every evaluation of a run, and of every
     run, meets the same draws.
-
-    Returns:
-        category -> (number of episodes, mean success).
     """
-    positions = goals.feasible
-    rng = np.random.default_rng(seed)
+    positions = goals.positions[goals.feasible]
+    return play(agent, codec, goals.space, positions, np.random.default_rng(seed))
+
+
+def play_many(
+    agent: SAC, codec: Codec, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """As `play`, `TOGETHER` episodes at a time: for the thousands that an estimator asks for."""
+    pieces = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
+    played = [play(agent, codec, goals, piece, rng) for piece in pieces]
+    return np.concatenate([np.zeros(0), *played])
+
+
+def play(
+    agent: SAC, codec: Codec, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """One episode per goal at `positions` (n,), n > 0; its success, 0 or 1, float64 (n,)."""
     env = LittleZooVector(len(positions))
     env.reset(
         seed=int(rng.integers(2**31)),
-        options={"goals": [goals.goals.goal(int(position)) for position in positions]},
+        options={"goals": [goals.goal(int(position)) for position in positions]},
     )
     success = np.zeros(len(positions))
     running = np.ones(len(positions), bool)
@@ -77,10 +103,11 @@ def play(agent: SAC, codec: Codec, goals: EvaluationSet, seed: int) -> dict[str,
         _, rewards, terminated, truncated, _ = env.step(actions)
         success[rows] += rewards[rows]
         running &= ~(terminated | truncated)
-    return _by_category(goals.goals.categories[positions], success)
+    return success
 
 
-def _by_category(categories: np.ndarray, success: np.ndarray) -> dict[str, tuple[int, float]]:
+def by_category(categories: np.ndarray, success: np.ndarray) -> dict[str, tuple[int, float]]:
+    """Feasible category -> (number of episodes, mean success); both arguments (n,)."""
     result = {}
     for category in FEASIBLE:
         mine = success[categories == CATEGORIES.index(category)]
@@ -91,7 +118,7 @@ def _by_category(categories: np.ndarray, success: np.ndarray) -> dict[str, tuple
 
 @dataclass(frozen=True)
 class MeanCompetence:
-    """What a sampler makes of `n` goals of a category: means over them."""
+    """What an estimator makes of `n` goals of a category: means over them."""
 
     category: str
     n: int
@@ -115,22 +142,3 @@ def mean_competence(
             values = float(now[mine].mean()), float(delayed[mine].mean()), progress
             means.append(MeanCompetence(category, int(mine.sum()), *values))
     return means
-
-
-def mean_competence_of_space(sampler: GoalSampler, goals: GoalSet) -> list[MeanCompetence]:
-    """Means over all goals of each category that has some, by what the sampler's estimator says.
-
-    Only arms it knows are looked at, for the others' competence is 0; empty without an estimator.
-    """
-    if sampler.estimator is None:
-        return []
-    known = sampler.estimator.known()
-    now, delayed = sampler.estimator.competence(known)
-    sums = sampler.arms.goals_by_category(known).T @ np.column_stack(
-        [now, delayed, np.abs(now - delayed)]
-    )
-    return [
-        MeanCompetence(CATEGORIES[number], int(size), *(sums[number] / size).tolist())
-        for number, size in enumerate(goals.sizes)
-        if size
-    ]

@@ -12,23 +12,22 @@ from magellan.agent.backbone import Backbone
 from magellan.agent.packing import Codec
 from magellan.agent.replay import Replay
 from magellan.agent.sac import SAC
-from magellan.competence.base import Outcomes
-from magellan.competence.learned import LearnedCompetence
+from magellan.competence import CompetenceEstimator, EstimatorParts, Outcomes
 from magellan.config import RunConfig
-from magellan.littlezoo import GoalSpace
-from magellan.samplers import SamplerSettings, make_sampler
+from magellan.littlezoo import CATEGORIES, GoalSpace
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
-    MeanCompetence,
+    by_category,
+    evaluate,
     evaluation_sets,
     mean_competence,
-    mean_competence_of_space,
-    play,
+    play_many,
 )
 from magellan.training.finite import check_losses
-from magellan.training.randomness import streams
+from magellan.training.randomness import stream, streams
 from magellan.training.record import Record
+from magellan.training.watchers import Estimators
 
 
 class Trainer:
@@ -52,28 +51,27 @@ class Trainer:
         self.backbone = Backbone(config.backbone, seeds[0])
         self.codec = Codec(self.backbone.tokenizer)
         self.agent = SAC(self.backbone, config.agent, seeds[1])
-        self.learned = self._make_learned(rngs["competence"], rngs["pool"], seeds[2])
-        self.sampler = make_sampler(
-            config.sampler, self.goals, rngs["sampler"], _settings(config), self.learned
+        self.estimators = Estimators(
+            config,
+            EstimatorParts(
+                self.goals,
+                lambda name: stream(config.seed, name),
+                seeds[2],
+                self.backbone,
+                self.codec,
+            ),
         )
+        self.sampler = self.estimators.driven_sampler(config, self.goals, rngs["sampler"])
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
         self.collector = Collector(
             self.goals, self.sampler, self.agent, self.replay, self.codec, agent, rngs
         )
-        self.record = Record(config.budget.practice_window, config.budget.episodes)
+        budget = config.budget
+        self.record = Record(budget.practice_window, budget.episodes, budget.record_goals)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluation_sets(
-            self.goals, config.budget.evaluation_goals, config.budget.evaluation_seed
-        )
-
-    def _make_learned(
-        self, rng: np.random.Generator, pool_rng: np.random.Generator, seed: int
-    ) -> LearnedCompetence | None:
-        if self.config.sampler != "magellan":
-            return None
-        return LearnedCompetence(
-            self.backbone, self.codec, self.goals, self.config.competence, rng, pool_rng, seed
+            self.goals, budget.evaluation_goals, budget.evaluation_seed
         )
 
     @property
@@ -91,6 +89,7 @@ class Trainer:
         self._evaluate_when_due()
         if self.episodes >= self.config.budget.episodes:
             return
+        self.estimators.ask(self.episodes, self._play)
         self._collect()
         if len(self.replay) >= self.config.agent.batch_size:
             self._learn()
@@ -107,14 +106,18 @@ class Trainer:
                 categories = self.goals.categories_at(outcomes.goals)
                 self.record.practise(categories, outcomes.success)
 
+    def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Success of one episode for each goal, played only to estimate competence."""
+        return play_many(self.agent, self.codec, self.goals, goals, rng)
+
     def _learn(self) -> None:
         losses = self.agent.update(self.replay.sample(self.config.agent.batch_size))
         check_losses(self.updates, losses)
-        self.sampler.update(_joined(self._pending))
+        outcomes = _joined(self._pending)
         self._pending = []
-        competence = self.learned.last_loss if self.learned else float("nan")
-        if self.learned and self.episodes:  # before the first outcome there is no loss
-            check_losses(self.updates, {"competence_loss": competence})
+        self.sampler.update(outcomes)
+        self.estimators.update(outcomes)
+        competence = self.estimators.check(self.updates).get("competence_loss", float("nan"))
         self.record.losses({**losses, "competence_loss": competence})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
@@ -133,13 +136,26 @@ class Trainer:
             self._next_evaluation = budget.episodes + 1 if last else following
 
     def _evaluate(self, split: str, goals: EvaluationSet, episode: int) -> None:
-        seed = self.config.budget.evaluation_seed
+        played = goals.feasible
+        success = evaluate(self.agent, self.codec, goals, self.config.budget.evaluation_seed)
         where = {**self._where(episode), "split": split}
-        for category, (n, success) in play(self.agent, self.codec, goals, seed).items():
-            self.record.add(
-                "evaluation", {**where, "category": category, "n": n, "success": success}
-            )
-        for means in self._competence(split, goals):
+        for category, (n, rate) in by_category(goals.categories[played], success).items():
+            self.record.add("evaluation", {**where, "category": category, "n": n, "success": rate})
+        outcomes = np.zeros(len(goals.positions))
+        outcomes[played] = success
+        for name, estimator in self.estimators.by_name.items():
+            now, delayed = estimator.predict(goals.space, goals.positions)
+            self._record_competence({**where, "estimator": name}, goals, now, delayed)
+            self._record_goals({**where, "estimator": name}, goals, outcomes, now, delayed)
+        if not self.estimators.by_name:
+            nothing = np.full(len(outcomes), np.nan)
+            self._record_goals({**where, "estimator": ""}, goals, outcomes, nothing, nothing)
+
+    def _record_competence(
+        self, where: dict[str, Any], goals: EvaluationSet, now: np.ndarray, delayed: np.ndarray
+    ) -> None:
+        """Means over the evaluated goals of each category; impossible goals are among them."""
+        for means in mean_competence(goals.categories, now, delayed):
             row = {
                 "category": means.category,
                 "n": means.n,
@@ -149,12 +165,33 @@ class Trainer:
             }
             self.record.add("competence", {**where, **row})
 
-    def _competence(self, split: str, goals: EvaluationSet) -> list[MeanCompetence]:
-        """Of the evaluated goals where a prediction can be made for any; else of the goal space."""
-        if self.learned is not None:
-            predicted = self.learned.predict(goals.goals, range(len(goals.goals)))
-            return mean_competence(goals.goals.categories, *predicted)
-        return mean_competence_of_space(self.sampler, self.goals) if split == "train" else []
+    def _record_goals(
+        self,
+        where: dict[str, Any],
+        goals: EvaluationSet,
+        success: np.ndarray,
+        now: np.ndarray,
+        delayed: np.ndarray,
+    ) -> None:
+        """A row for each evaluated goal, where the run keeps them; impossible ones cannot win."""
+        if not self.config.budget.record_goals:
+            return
+        codes = goals.space.codes_at(goals.positions)
+        for row in zip(codes, goals.categories, success, now, delayed, strict=True):
+            code, category, won, here, before = row
+            values = {
+                "goal": int(code),
+                "category": CATEGORIES[category],
+                "success": int(won),
+                "competence": float(here),
+                "delayed_competence": float(before),
+            }
+            self.record.add("goals", {**where, **values})
+
+    @property
+    def learned(self) -> CompetenceEstimator | None:
+        """The learned estimator, if the run has it."""
+        return self.estimators.by_name.get("learned")
 
     def _where(self, episode: int) -> dict[str, int]:
         return {"update": self.updates, "step": self.steps, "episode": episode}
@@ -168,6 +205,7 @@ class Trainer:
             "pending": [vars(outcomes) for outcomes in self._pending],
             "agent": self.agent.state_dict(),
             "sampler": self.sampler.state_dict(),
+            "estimators": self.estimators.state_dict(),
             "replay": self.replay.state_dict(),
             "collector": self.collector.state_dict(),
             "record": self.record.state_dict(),
@@ -180,21 +218,10 @@ class Trainer:
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         self.agent.load_state_dict(state["agent"])
         self.sampler.load_state_dict(state["sampler"])
+        self.estimators.load_state_dict(state["estimators"])
         self.replay.load_state_dict(state["replay"])
         self.collector.load_state_dict(state["collector"])
         self.record.load_state_dict(state["record"])
-
-
-def _settings(config: RunConfig) -> SamplerSettings:
-    samplers = config.samplers
-    return SamplerSettings(
-        epsilon_start=samplers.epsilon_start,
-        epsilon_end=samplers.epsilon_end,
-        epsilon_decay=samplers.epsilon_decay,
-        window=samplers.window,
-        threshold=config.competence.lp_threshold,
-        drop_standing_starts=samplers.drop_standing_starts,
-    )
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

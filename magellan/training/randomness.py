@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-STREAMS = ("world", "policy", "sampler", "replay", "competence", "init", "pool")
+STREAMS = ("world", "policy", "sampler", "replay", "init")
+"""Streams that every run has; estimators ask for more by names of their own."""
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """One of the independent generators of a run.
+
+    It depends on the seed and its own name only, so adding one never changes another.
+    """
+    return np.random.default_rng([seed, *name.encode()])
 
 
 def streams(seed: int) -> dict[str, np.random.Generator]:
-    """Independent generators of a run by name.
-
-    A stream depends on the seed and its own name only, so adding one never changes another.
-    """
-    return {name: np.random.default_rng([seed, *name.encode()]) for name in STREAMS}
+    """The generators of `STREAMS` by name."""
+    return {name: stream(seed, name) for name in STREAMS}
 
 
 def choose(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:

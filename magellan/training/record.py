@@ -26,6 +26,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "update",
         "step",
         "episode",
+        "estimator",
         "split",
         "category",
         "n",
@@ -34,6 +35,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "learning_progress",
     ),
     "practice": ("episode", "category", "n", "successes"),
+    "goals": (
+        "update",
+        "step",
+        "episode",
+        "estimator",
+        "split",
+        "goal",
+        "category",
+        "success",
+        "competence",
+        "delayed_competence",
+    ),
     "training": (
         "update",
         "step",
@@ -49,15 +62,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 class Record:
-    """Rows of the four tables, and the running sums that have not become rows yet.
+    """Rows of the tables, and the running sums that have not become rows yet.
 
     Args:
         practice_window: episodes per row of `practice`.
         episodes: budget; later episodes are not recorded.
+        goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
     """
 
-    def __init__(self, practice_window: int, episodes: int) -> None:
-        self.tables: dict[str, list[list[Any]]] = {name: [] for name in COLUMNS}
+    def __init__(self, practice_window: int, episodes: int, goals: bool = False) -> None:
+        self.tables: dict[str, list[list[Any]]] = {
+            name: [] for name in COLUMNS if goals or name != "goals"
+        }
         self._window = practice_window
         self._budget = episodes
         self._practised = np.zeros((2, len(CATEGORIES)), np.int64)

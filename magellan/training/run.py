@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from magellan.config import RunConfig, check_backbone, config_hash
+from magellan.config import RunConfig, check_backbone, counted, identity
 from magellan.errors import (
     InputError,
     JobError,
@@ -18,6 +18,7 @@ from magellan.errors import (
     StoppedEarly,
     is_out_of_memory,
 )
+from magellan.modules import module_digests
 from magellan.training.attempts import Attempts, host_description, peak_memory_mb
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
@@ -58,7 +59,6 @@ def train(
             checkpoint is whole, and `resume` goes on from there.
     """
     stopper = _stopper(config, stop_after)
-    config_hash(config)
     model = check_backbone(config.backbone.model)
     check_folder(output)
     lock = FolderLock(output)
@@ -146,7 +146,7 @@ class Job:
     ) -> None:
         self._trainer, self._output, self._origin = trainer, output, origin
         self._checkpoints, self._stopper = checkpoints, stopper
-        self._log, self._attempts = RunLog(output), Attempts(output, config_hash(trainer.config))
+        self._log, self._attempts = RunLog(output), Attempts(output, identity(trainer.config))
         self._begun = self._saved_at = time.monotonic()
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._logged_save: float | None = None
@@ -184,7 +184,7 @@ class Job:
         note(f"magellan-bench {origin.code_version}, {versions}")
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
         note(f"device {DEVICE}, threads {config.threads}")
-        note(f"configuration {config_hash(config)}: {config.model_dump_json()}")
+        note(f"configuration {identity(config)}: {config.model_dump_json()}")
         if found is None:
             note("begins at episode 0")
             if (self._output / FIRST_VERSION).exists():
@@ -305,13 +305,17 @@ class Job:
 def _description(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "sampler": config.sampler,
         "goal_space": config.goal_space,
         "seed": config.seed,
         "preset": config.preset,
         "config": config.model_dump(mode="json"),
-        "config_hash": config_hash(config),
+        "identity": identity(config),
+        "counted": counted(config),
+        "estimation_episodes": trainer.estimators.cost(),
+        "driver": trainer.estimators.driver,
+        "modules": module_digests(config.modules),
         "threads": config.threads,
         "device": DEVICE,
         "host": host_description(),

@@ -19,3 +19,17 @@ def results(runs):
 @pytest.fixture(scope="session")
 def statistics(results):
     return summaries.compute(results)
+
+
+@pytest.fixture(scope="session")
+def varied(tmp_path_factory):
+    """Two samplers; two variants, which differ for one of them: (results, run folders)."""
+    root = tmp_path_factory.mktemp("varied")
+    declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
+    folders = synthetic.write_runs(root, declared, episodes=4_000)
+    return tables.combine(folders, declared), folders
+
+
+@pytest.fixture(scope="session")
+def varied_statistics(varied):
+    return summaries.compute(varied[0])

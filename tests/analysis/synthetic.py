@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.tables import SPLITS, TABLES
+from analysis.grid import run_of
+from analysis.results import SPLITS, TABLES
+from magellan.config import counted, estimators_of, grid, load_experiment
 from magellan.littlezoo.goals import CATEGORIES
+from magellan.samplers import SAMPLERS as REGISTERED
 
 FEASIBLE = CATEGORIES[1:]
 SAMPLERS = ("random", "online", "ek_online", "magellan")
@@ -23,11 +26,13 @@ HALF = {
     "grow_carnivore": (60_000, 50_000, 22_000, 17_000),
 }
 SPEED = {"random": 0, "online": 1, "ek_online": 2, "magellan": 3}
+VARIANTS = {"whole": {}, "small": {"competence": {"buffer": 100}}}
+"""Two variants that differ for `magellan` only."""
 
 
-def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **analysis) -> dict:
-    settings = {"bootstrap_repetitions": 200, "confidence": 0.95, "bootstrap_seed": 0}
-    return {
+def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **changes) -> dict:
+    """Configuration of a grid; keys of `analysis` may be given by themselves."""
+    values = {
         "experiment": "synthetic",
         "results": "results",
         "preset": "smoke",
@@ -35,84 +40,128 @@ def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **ana
         "goal_spaces": list(goal_spaces),
         "seeds": list(seeds),
         "overrides": {},
-        "analysis": settings | analysis,
+        "analysis": {"bootstrap_repetitions": 200, "confidence": 0.95, "bootstrap_seed": 0},
+    }
+    for key, value in changes.items():
+        if key in ("bootstrap_repetitions", "confidence", "bootstrap_seed", "reference"):
+            values["analysis"][key] = value
+        else:
+            values[key] = value
+    return values
+
+
+def plan(declared: dict) -> list:
+    """Planned runs of an experiment."""
+    return grid(load_experiment(declared))
+
+
+def planned(declared: dict, *run):
+    """The planned run of this sampler, variant, goal space and seed."""
+    return next(each for each in plan(declared) if run_of(each.declared()) == run)
+
+
+class Learner:
+    """How the agent of a run gets better: a logistic curve per category."""
+
+    def __init__(self, run) -> None:
+        place = SPEED.get(run.sampler, 1)
+        # Another variant learns later, and with other noise.
+        late = 0 if run.variant in ("default", "whole") else 1 + len(run.variant)
+        self.rng = np.random.default_rng([run.seed, place, late])
+        self.shift = (1.0 + 0.15 * self.rng.standard_normal()) * (1.4 if late else 1.0)
+        self.half = {category: speeds[place] for category, speeds in HALF.items()}
+
+    def chance(self, episode: float, category: str, split: str) -> float:
+        half = self.half[category] * self.shift * (1.15 if split == "unseen" else 1.0)
+        return 0.02 + 0.95 / (1.0 + np.exp(-4.0 * (episode - half) / half))
+
+
+def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
+    """Rows of all tables of a run."""
+    learner = Learner(run)
+    points = range(0, episodes + 1, every)
+    evaluation = []
+    for point, split, category in itertools.product(points, SPLITS, FEASIBLE):
+        success = learner.rng.binomial(goals, learner.chance(point, category, split)) / goals
+        row = (point // 10, point // 10 * 32, point, split, category, goals, f"{success:.6g}")
+        evaluation.append(row)
+    competence = []
+    names = estimators_of(run.config)
+    for (at, name), point, split, category in itertools.product(
+        enumerate(names), points, SPLITS, CATEGORIES
+    ):
+        now, delayed = 0.02, 0.015
+        if category != "impossible":
+            now = learner.chance(max(0, point - 500 * (at + 1)), category, split)
+            delayed = learner.chance(max(0, point - 1_500 * (at + 1)), category, split)
+        where = (point // 10, point // 10 * 32, point, name, split, category, goals)
+        competence.append((*where, now, delayed, abs(now - delayed)))
+    updates = episodes // 10
+    record_every = run.config.budget.record_every
+    training = [
+        (update, update * 32, update * 10, 0.1, None, 1.2, 0.02, None, 0.5)
+        for update in range(record_every, updates + 1, record_every)
+    ]
+    return {
+        "evaluation": evaluation,
+        "competence": competence,
+        "practice": practice_of(run, learner, episodes, every // 2),
+        "training": training,
     }
 
 
-def write_run(
-    folder: Path, sampler: str, goal_space: str, seed: int, episodes=16_000, every=1_000, goals=64
-) -> Path:
-    """One run's tables and manifest; success follows a logistic curve per category, plus noise."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng([seed, SPEED[sampler]])
-    points = range(0, episodes + 1, every)
-    shift = 1.0 + 0.15 * rng.standard_normal()
-
-    def chance(episode: float, category: str, split: str) -> float:
-        half = HALF[category][SPEED[sampler]] * shift * (1.15 if split == "unseen" else 1.0)
-        return 0.02 + 0.95 / (1.0 + np.exp(-4.0 * (episode - half) / half))
-
-    evaluation, competence = [], []
-    for point, split, category in itertools.product(points, SPLITS, FEASIBLE):
-        update = point // 10
-        success = rng.binomial(goals, chance(point, category, split)) / goals
-        evaluation.append((update, update * 32, point, split, category, goals, success))
-    splits = {"random": (), "online": ("train",), "ek_online": ("train",), "magellan": SPLITS}
-    for point, split, category in itertools.product(points, splits[sampler], CATEGORIES):
-        update = point // 10
-        now, delayed = 0.02, 0.015
-        if category != "impossible":
-            now = chance(max(0, point - 500), category, split)
-            delayed = chance(max(0, point - 1_500), category, split)
-        row = (update, update * 32, point, split, category, goals, now, delayed, abs(now - delayed))
-        competence.append(row)
-    practice = []
-    for end in range(every // 2, episodes + 1, every // 2):
+def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
+    """Rows of the table of practised goals."""
+    rows = []
+    for end in range(window, episodes + 1, window):
         weights = np.array([1_000, 400, 200, 100, 50], dtype=float)
-        if sampler in ("ek_online", "magellan"):
+        if run.sampler in ("ek_online", "magellan"):
             progress = [0.0]
             for category in FEASIBLE:
-                progress.append(
-                    chance(end, category, "train") - chance(end - 1_000, category, "train")
-                )
+                before = learner.chance(end - 1_000, category, "train")
+                progress.append(learner.chance(end, category, "train") - before)
             weights = 0.25 * weights / weights.sum() + np.array(progress) * 3
-        counts = rng.multinomial(every // 2, weights / weights.sum())
-        rates = [0.0, *(chance(end, category, "train") for category in FEASIBLE)]
+        counts = learner.rng.multinomial(window, weights / weights.sum())
+        rates = [0.0, *(learner.chance(end, category, "train") for category in FEASIBLE)]
         for category, count, rate in zip(CATEGORIES, counts, rates, strict=True):
-            practice.append((end, category, count, rng.binomial(count, rate)))
-    training = [
-        (update, update * 32, update * 10, 0.1, None, 1.2, 0.02, None, 0.5)
-        for update in range(0, episodes // 10, 200)
-    ]
-    tables = (evaluation, competence, practice, training)
-    for (name, spec), rows in zip(TABLES.items(), tables, strict=True):
-        pd.DataFrame(rows, columns=spec.columns).to_csv(folder / f"{name}.csv", index=False)
-    manifest = {
-        "schema_version": 1,
-        "sampler": sampler,
-        "goal_space": goal_space,
-        "seed": seed,
-        "preset": "smoke",
-        "config": {
-            "sampler": sampler,
-            "goal_space": goal_space,
-            "seed": seed,
-            "budget": {"episodes": episodes},
-        },
-        "wall_seconds": 100.0 + seed,
+            rows.append((end, category, count, learner.rng.binomial(count, rate)))
+    return rows
+
+
+def manifest_of(run, episodes: int) -> dict:
+    """What a finished run says of itself."""
+    estimators = estimators_of(run.config)
+    costs = {"evaluated_goals": 300, "evaluated_buckets": 200}
+    return {
+        "schema_version": 2,
+        "sampler": run.sampler,
+        "goal_space": run.goal_space,
+        "seed": run.seed,
+        "preset": run.config.preset,
+        "config": run.config.model_dump(mode="json"),
+        "identity": run.identity,
+        "counted": counted(run.config),
+        "driver": REGISTERED[run.sampler].estimator,
+        "estimation_episodes": {name: costs.get(name, 0) for name in estimators},
+        "modules": {},
+        "code_version": "0.1.0+0123456789ab",
+        "versions": {"python": "3.12.1", "torch": "2.9.0"},
+        "updates": episodes // 10,
+        "wall_seconds": 100.0 + run.seed,
         "episodes": episodes,
         "status": "complete",
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def write_run(folder: Path, run, episodes=16_000, every=1_000, goals=64) -> Path:
+    """Tables and manifest of a planned run (`magellan.config.PlannedRun`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables_of(run, episodes, every, goals).items():
+        pd.DataFrame(rows, columns=TABLES[name].columns).to_csv(folder / f"{name}.csv", index=False)
+    (folder / "manifest.json").write_text(json.dumps(manifest_of(run, episodes)))
     return folder
 
 
-def write_runs(root: Path, declared: dict, **settings) -> list[Path]:
-    """All runs that an experiment declares, below `root`."""
-    grid = itertools.product(declared["samplers"], declared["goal_spaces"], declared["seeds"])
-    return [
-        write_run(
-            root / sampler / goal_space / f"seed{seed}", sampler, goal_space, seed, **settings
-        )
-        for sampler, goal_space, seed in grid
-    ]
+def write_runs(results: Path, declared: dict, **settings) -> list[Path]:
+    """All runs that an experiment declares, where they lie in a results folder."""
+    return [write_run(results / run.path, run, **settings) for run in plan(declared)]

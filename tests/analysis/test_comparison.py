@@ -7,7 +7,7 @@ import pytest
 
 from analysis import comparison, tables
 from analysis.__main__ import main
-from analysis.tables import Results
+from analysis.results import Results, rows_where
 from magellan.errors import InputError
 from tests.analysis import synthetic
 
@@ -31,6 +31,10 @@ def shifted(results: Results, by: dict[int, float], name: str = "other") -> Resu
     return Results(frames, manifest)
 
 
+def experiments_table(first: Results, second: Results) -> str:
+    return comparison.to_markdown(comparison.pairs_of_experiments(first, second))
+
+
 def cells(text: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -40,7 +44,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_equal_runs_do_not_differ(first):
-    rows = cells(comparison.to_markdown(first, first))
+    rows = cells(experiments_table(first, first))
     assert len(rows) == 2 * 4
     for row in rows:
         assert row[2] == row[3]
@@ -51,18 +55,18 @@ def test_differences_are_paired_by_seed_and_second_minus_first(first):
     """Second: half the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
     half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
     second = shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
-    row = cells(comparison.to_markdown(half, second))[0]
+    row = cells(experiments_table(half, second))[0]
     assert row[:2] == ["train", "grasp"]
     assert row[4] == "+0.300"
-    assert row[5] == "+0.100 to +0.600"  # three seeds: (1/27 > 2.5 %) the extremes themselves
-    assert cells(comparison.to_markdown(second, half))[0][4] == "-0.300"
+    assert row[5] == "-0.357 to +0.957"  # three seeds: Student t, .3 -+ 4.303 * .265 / sqrt(3)
+    assert cells(experiments_table(second, half))[0][4] == "-0.300"
 
 
 def test_pairing_takes_the_seeds_own_spread_out(first):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     more = shifted(first, dict.fromkeys(SEEDS, 0.25))
-    assert {tuple(row[4:6]) for row in cells(comparison.to_markdown(half, more))} == {
+    assert {tuple(row[4:6]) for row in cells(experiments_table(half, more))} == {
         ("+0.250", "+0.250 to +0.250")
     }
 
@@ -85,18 +89,69 @@ def test_other_runs_are_refused(first, key):
     manifest = copy.deepcopy(dict(first.manifest))
     manifest["experiment"][key] = [*manifest["experiment"][key], 9]
     with pytest.raises(InputError, match=f"compare: {key} are .* must be the same"):
-        comparison.to_markdown(first, Results(first.tables, manifest))
+        experiments_table(first, Results(first.tables, manifest))
 
 
 def test_other_evaluation_points_are_refused(first):
     frames = dict(first.tables)
     frames["evaluation"] = frames["evaluation"][frames["evaluation"]["episode"] < 4_000]
     with pytest.raises(InputError, match="evaluated at other episodes"):
-        comparison.to_markdown(first, Results(frames, first.manifest))
+        experiments_table(first, Results(frames, first.manifest))
 
 
 def test_the_command_prints_the_table(first, tmp_path, capsys):
     tables.write(first, tmp_path)
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 0
-    assert capsys.readouterr().out == comparison.to_markdown(first, first)
+    assert capsys.readouterr().out == experiments_table(first, first)
     assert main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
+
+
+# --- two variants of one experiment -------------------------------------------------------------
+
+
+def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_path, capsys):
+    results, _ = varied
+    pairs = comparison.pairs_of_variants(results, ["whole", "small"])
+    assert [(pair.title, pair.goal_space) for pair in pairs] == [
+        ("sampler magellan", synthetic.GOAL_SPACE)  # the variants are the same for `online`
+    ]
+    text = comparison.to_markdown(pairs)
+    assert "| split | category | whole | small | difference |" in text
+    scores = rows_where(varied_statistics["scores"], split="unseen", category="grasp")
+    whole, small = (
+        rows_where(scores, sampler="magellan", variant=name)["area"].to_numpy()
+        for name in ("whole", "small")
+    )
+    row = next(row for row in cells(text) if row[:2] == ["unseen", "grasp"])
+    expected = [f"{whole.mean():.3f}", f"{small.mean():.3f}", f"{(small - whole).mean():+.3f}"]
+    assert row[2:5] == expected
+    assert row[2] != row[3]
+    tables.write(results, tmp_path)
+    assert main(["compare", str(tmp_path), "--variants", "whole", "small"]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
+        (["--variants", "whole", "whole"], "stands twice"),
+        ([], "two folders of tables, or one and --variants"),
+        (["TABLES", "--variants", "whole", "small"], "two folders of tables, or one and"),
+    ],
+)
+def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments, words):
+    tables.write(varied[0], tmp_path)
+    arguments = [str(tmp_path) if word == "TABLES" else word for word in arguments]
+    assert main(["compare", str(tmp_path), *arguments]) == 2
+    line = capsys.readouterr().err
+    assert words in line
+    assert line.count("\n") == 1
+
+
+def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
+    _, folders = varied
+    declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
+    partial = tables.combine(folders[:-1], declared, incomplete=tmp_path)
+    with pytest.raises(InputError, match=r"'whole'.*seed 1 is there in one of the two only"):
+        comparison.pairs_of_variants(partial, ["whole", "small"])

@@ -16,14 +16,25 @@ from tests.analysis import synthetic
 
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
 EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
+PLAN = synthetic.plan(EXPERIMENT)
+NAMED = [coverage.run_of(run.declared()) for run in PLAN]
 MISSING = [
-    ("random", FULL, 1),
-    ("magellan", FULL, 0),
-    ("magellan", FULL, 2),
-    *(("random", HALF, seed) for seed in (0, 1)),
-    *(("magellan", HALF, seed) for seed in (0, 1, 2)),
-    *((sampler, EMPTY, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1, 2)),
+    coverage.Run(sampler, "default", goal_space, seed)
+    for sampler, goal_space, seed in [
+        ("random", FULL, 1),
+        ("magellan", FULL, 0),
+        ("magellan", FULL, 2),
+        *(("random", HALF, seed) for seed in (0, 1)),
+        *(("magellan", HALF, seed) for seed in (0, 1, 2)),
+        *((sampler, EMPTY, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1, 2)),
+    ]
 ]
+
+
+def folders_of(root, declared, but=()):
+    """Folders of the runs of an experiment, but for some."""
+    runs = synthetic.plan(declared)
+    return [root / run.path for run in runs if coverage.run_of(run.declared()) not in but]
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +42,14 @@ def folder(tmp_path_factory):
     """A results folder with every run of the goal spaces FULL and HALF."""
     root = tmp_path_factory.mktemp("grid")
     declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
-    synthetic.write_runs(root / "runs", declared, episodes=4_000)
+    synthetic.write_runs(root, declared, episodes=4_000)
     return root
 
 
 @pytest.fixture(scope="module")
 def there(folder):
     """Folders of the runs that are not missing."""
-    runs = [run for run in coverage.declared_runs(EXPERIMENT) if run not in MISSING]
-    return [coverage.run_folder(folder, run) for run in runs]
+    return folders_of(folder, EXPERIMENT, but=MISSING)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,7 @@ def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
         tables.combine(there, EXPERIMENT)
     text = str(error.value)
     assert text.startswith("combine: no run for 20 of 36 that the experiment declares: ")
-    names = [coverage.run_name(run) for run in coverage.declared_runs(EXPERIMENT)]
+    names = [coverage.run_name(run) for run in NAMED]
     absent = [name for name in names if name in map(coverage.run_name, MISSING)]
     assert [name in text for name in absent] == [True] * 5 + [False] * 15
     assert text.endswith("; and 15 more")
@@ -71,8 +81,12 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert set(results.runs).isdisjoint(listed)
     assert {entry["reason"] for entry in results.manifest["missing"]} == {"not started"}
     assert results.goal_spaces == (FULL, HALF)
-    assert results.samplers_in(HALF) == ("random", "online", "ek_online")
-    assert results.seeds_of("random", FULL) == (0, 2)
+    assert [each.sampler for each in results.algorithms_in(HALF)] == [
+        "random",
+        "online",
+        "ek_online",
+    ]
+    assert results.seeds_of(coverage.Algorithm("random", "default"), FULL) == (0, 2)
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
 
@@ -85,8 +99,8 @@ def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(run
 
 
 SPOILED = {
-    "a run that is there": (("online", FULL, 1), "cannot be listed"),
-    "an undeclared run": (("online", FULL, 9), "cannot be listed"),
+    "a run that is there": (("online", "default", FULL, 1), "cannot be listed"),
+    "an undeclared run": (("online", "default", FULL, 9), "cannot be listed"),
     "twice": (MISSING[0], "cannot be listed"),
 }
 
@@ -95,7 +109,8 @@ SPOILED = {
 def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
     results, _ = partial
     run, words = SPOILED[case]
-    entry = dict(zip(tables.RUN_COLUMNS, run, strict=True), reason="", log=None)
+    run = coverage.Run(*run)
+    entry = dict(run._asdict(), reason="", log=None)
     manifest = results.manifest | {"missing": [*results.manifest["missing"], entry]}
     with pytest.raises(InputError, match=words) as error:
         tables.diagnose(tables.Results(results.tables, manifest))
@@ -121,8 +136,7 @@ def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
 
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
     declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
-    whole_runs = [coverage.run_folder(folder, run) for run in coverage.declared_runs(declared)]
-    whole = summaries.compute(tables.combine(whole_runs, declared))
+    whole = summaries.compute(tables.combine(folders_of(folder, declared), declared))
     _, statistics = partial
     for name, frame in statistics.items():
         if name == "improvement":
@@ -132,7 +146,7 @@ def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, 
                 table[table["sampler"] == sampler].reset_index(drop=True)
                 for table in (frame, whole[name])
             )
-            assert len(ours) or name == "calibration"
+            assert len(ours)
             pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
 
 
@@ -168,8 +182,7 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
 
 def test_improvement_counts_the_runs_of_the_smaller_side(folder):
     declared = synthetic.experiment(samplers=("online", "magellan"), seeds=(0, 1, 2))
-    runs = [run for run in coverage.declared_runs(declared) if run != ("online", FULL, 2)]
-    folders = [coverage.run_folder(folder, run) for run in runs]
+    folders = folders_of(folder, declared, but=[("online", "default", FULL, 2)])
     improvement = summaries.improvement(tables.combine(folders, declared, incomplete=folder))
     assert set(improvement["runs"]) == {2}
     assert improvement["low"].notna().all()
@@ -181,7 +194,7 @@ def test_improvement_counts_the_runs_of_the_smaller_side(folder):
 @pytest.mark.parametrize("goal_space", [FULL, HALF])
 def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial, goal_space):
     results, statistics = partial
-    names = figures.applicable(results.samplers_in(goal_space))
+    names = figures.applicable(results.algorithms_in(goal_space), results.experiment)
     assert ("calibration" in names) == (goal_space == FULL)
     for name in names:
         figure = figures.draw(name, results, statistics, goal_space)
@@ -233,10 +246,10 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
 
 def test_grids_with_other_holes_are_not_compared(partial, folder, there):
     results, _ = partial
-    assert "paired by seed" in comparison.to_markdown(results, results)
+    assert comparison.pairs_of_experiments(results, results)
     other = tables.combine(there[1:], EXPERIMENT, incomplete=folder)
     with pytest.raises(InputError, match=r"'random'.*seed 0 is there in one of the two only"):
-        comparison.to_markdown(results, other)
+        comparison.pairs_of_experiments(results, other)
 
 
 # --- coverage and reasons ---------------------------------------------------------------------
@@ -261,11 +274,23 @@ def test_the_coverage_page_lists_missing_runs_only_where_there_are_some(partial,
     page = coverage.to_html(results.manifest)
     assert "All 8 declared runs are complete" in page
     assert "Missing runs" not in page
-    old = {key: value for key, value in results.manifest.items() if key != "missing"}
-    assert coverage.to_html(old) == page
+    assert "<p>" not in page
+    noted = coverage.to_html({**results.manifest, "notes": ["code: a (1 run), b (7 runs)"]})
+    assert "<p>Not all runs were made alike. code: a (1 run), b (7 runs).</p>" in noted
 
 
-RUN = ("online", FULL, 7)
+def test_variants_have_a_column_and_say_where_they_are_no_runs_of_their_own(varied):
+    table = coverage.table(varied[0].manifest)
+    assert table.columns == ("Sampler", "Variant", FULL)
+    assert table.rows == (
+        ("online", "whole", "2 of 2"),
+        ("magellan", "whole", "2 of 2"),
+        ("magellan", "small", "2 of 2"),
+    )
+
+
+DECLARED = synthetic.experiment(seeds=(7,), samplers=("online",))
+(RUN,) = synthetic.plan(DECLARED)
 
 
 def attempt(*ends):
@@ -286,11 +311,17 @@ def job_log(text):
 
 def manifest(**changes):
     def write(folder, log):
-        synthetic.write_run(folder, *RUN, episodes=1_000)
+        synthetic.write_run(folder, RUN, episodes=1_000)
         path = folder / "manifest.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     return write
+
+
+def another_identity(folder, log):
+    """A finished run of another configuration in the place of this one."""
+    (other,) = synthetic.plan(DECLARED | {"overrides": {"agent": {"gamma": 0.5}}})
+    synthetic.write_run(folder, other, episodes=1_000)
 
 
 REASONS = {
@@ -305,7 +336,17 @@ REASONS = {
         "job",
     ),
     "empty job log": (job_log(""), "not started", "job"),
-    "other configuration": (manifest(), coverage.OTHER_CONFIGURATION, None),
+    "tables deleted": (manifest(), coverage.FILES_GONE, None),
+    "other configuration": (
+        another_identity,
+        "complete, but not the run that is asked for: agent.gamma is 0.5 in the run and 0.99 in",
+        None,
+    ),
+    "control characters": (
+        job_log("error: \x1b[31mred\x1b[0m\n"),
+        "error: \\x1b[31mred\\x1b[0m",
+        "job",
+    ),
     "broken manifest": (
         manifest(status="running"),
         "manifest.json: status: 'running' is not allowed",
@@ -317,17 +358,16 @@ REASONS = {
 @pytest.mark.parametrize("case", REASONS)
 def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     write, reason, log = REASONS[case]
-    folder = coverage.run_folder(tmp_path, RUN)
-    jobs = tmp_path / "logs/train/online" / FULL
+    folder, printed = tmp_path / RUN.path, coverage.job_log(tmp_path, RUN)
     folder.mkdir(parents=True)
-    jobs.mkdir(parents=True)
-    write(folder, jobs / "seed7.log")
-    entry = coverage.missing_run(tmp_path, RUN)
+    printed.parent.mkdir(parents=True)
+    write(folder, printed)
+    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN])
     assert entry["reason"].startswith(reason)
     assert "\n" not in entry["reason"]
     expected = {
-        "run": f"runs/online/{FULL}/seed7/run.log",
-        "job": f"logs/train/online/{FULL}/seed7.log",
+        "run": f"{RUN.path}/run.log",
+        "job": f"logs/train/online/{FULL}/seed7/{RUN.identity}.log",
         None: None,
     }[log]
     assert entry["log"] == expected
@@ -338,23 +378,39 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     assert expected is None or f"{tmp_path}/{expected}" in line
 
 
-def test_a_run_is_complete_with_all_files_and_the_right_configuration(tmp_path):
+def test_a_finished_run_beside_a_missing_one_is_named_with_what_differs(tmp_path):
+    (other,) = synthetic.plan(DECLARED | {"overrides": {"agent": {"gamma": 0.5, "n_step": 4}}})
+    synthetic.write_run(tmp_path / other.path, other, episodes=1_000)
+    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN])
+    assert entry["reason"] == (
+        f"not started; beside it lies another finished run, {other.identity}: agent.gamma is 0.5 "
+        "in the run and 0.99 in the experiment (and 1 more)"
+    )
+    # A run that another variant of the experiment asks for is no stranger.
+    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN, other])
+    assert entry["reason"] == "not started"
+
+
+def test_a_run_is_complete_with_all_files_and_the_right_identity(tmp_path):
     files = [f"{name}.csv" for name in tables.TABLES]
-    assert not coverage.is_complete(tmp_path, files, "hash")
-    manifest(config_hash="hash")(tmp_path, None)
-    assert coverage.is_complete(tmp_path, files, "hash")
+    assert not coverage.is_complete(tmp_path, files, RUN.identity)
+    manifest()(tmp_path, None)
+    assert coverage.is_complete(tmp_path, files, RUN.identity)
     assert not coverage.is_complete(tmp_path, files, "other")
+    manifest(counted={})(tmp_path, None)
+    assert not coverage.is_complete(tmp_path, files, RUN.identity)
+    manifest()(tmp_path, None)
     (tmp_path / "training.csv").unlink()
-    assert not coverage.is_complete(tmp_path, files, "hash")
+    assert not coverage.is_complete(tmp_path, files, RUN.identity)
 
 
 def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tmp_path, capsys):
     results = tmp_path / "results"
     shutil.copytree(folder / "runs/online", results / "runs/online")
-    broken = coverage.run_folder(results, ("random", FULL, 1))
+    broken = results / synthetic.planned(EXPERIMENT, "random", "default", FULL, 1).path
     broken.mkdir(parents=True)
     Attempts(broken, "hash").begin(None)
-    Attempts(broken, "hash").end("<b>out of memory")
+    Attempts(broken, "hash").end("<b>out of \x1b[2Jmemory")
     declared = json.dumps(EXPERIMENT | {"samplers": ["random", "online"]})
     runs = [str(path.parent) for path in sorted((results / "runs/online").rglob("manifest.json"))]
     call = ["combine", "--experiment", declared, "--output", str(tmp_path / "tables")]
@@ -363,9 +419,11 @@ def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tm
     assert "no run for 12 of 18 that the experiment declares: " in capsys.readouterr().err
     assert main([*call, "--allow-incomplete", str(results), *runs]) == 0
     printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b[2Jmemory" in printed
     assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in printed
     assert printed.count("\n") == 2 + 12
     page = tmp_path / "new/coverage.html"
     assert main(["coverage", str(tmp_path / "tables"), str(page)]) == 0
-    assert "&lt;b&gt;out of memory" in page.read_text()
+    assert "&lt;b&gt;out of \\x1b[2Jmemory" in page.read_text()
     assert "0 of 3 (missing: 0, 1, 2)" in page.read_text()

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -8,13 +9,17 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from analysis import figures, summaries, tables
+from analysis import figures, summaries, summary, tables
 from analysis.figures import style
+from analysis.grid import Algorithm
+from magellan.competence import ESTIMATORS
+from magellan.config import hash_of
 from magellan.errors import InputError
+from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
 
 GOAL_SPACE = synthetic.GOAL_SPACE
-WIDE = "20000-4000-800-160-32"
+WIDE = "20000-4000-900-160-32"
 
 
 def made(tmp_path_factory, **declared):
@@ -48,10 +53,8 @@ def visible_texts(figure):
     ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", figures.FIGURES)
-def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name, shape):
-    figure = figures.draw(name, *experiments[shape])
+def assert_whole(figure):
+    """Nothing is cut off, nothing in the header lies over something else."""
     canvas = figure.bbox
     for text in visible_texts(figure):
         box = text.get_window_extent()
@@ -62,9 +65,15 @@ def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name,
     assert all(box.x0 >= 0 and box.x1 <= canvas.x1 for box in header)
     panels = [ax.get_tightbbox() for ax in figure.axes if ax.get_visible()]
     boxes = header + panels
-    for at, box in enumerate(header):
+    for at, box in enumerate(boxes):
         for other in boxes[at + 1 :]:
             assert not box.overlaps(other)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name, shape):
+    assert_whole(figures.draw(name, *experiments[shape]))
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
@@ -84,7 +93,7 @@ def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experimen
     pixels = imread(png)[..., :3]
     assert pixels.shape[1] >= 900
     assert (pixels < 0.98).any(axis=2).mean() > 0.01
-    samplers = [style.SAMPLER_STYLES[sampler].color for sampler in results.samplers]
+    samplers = [look.color for look in style.algorithm_styles(results.algorithms).values()]
     colors = {
         "practice": list(style.CATEGORY_COLORS.values()),
         "calibration": [samplers[-1]],
@@ -137,7 +146,7 @@ def test_success_panels_show_the_means_of_their_sampler_category_and_split(resul
     rows = results.table("evaluation", sampler="online", split="unseen", category="grow_plant")
     by_seed = [run.sort_values("episode") for _, run in rows.groupby("seed")]
     mean = np.mean([run["success"] for run in by_seed], axis=0)
-    *thin, thick = lines_of(panel, style.SAMPLER_STYLES["online"].color)
+    *thin, thick = lines_of(panel, SAMPLERS["online"].look.color)
     np.testing.assert_allclose(thick.get_ydata(), mean)
     for line, run in zip(thin, by_seed, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), run["success"])
@@ -147,7 +156,7 @@ def test_success_panels_show_the_means_of_their_sampler_category_and_split(resul
 def test_practice_shares_add_up_and_follow_the_table(results):
     from analysis.figures.practice import window_shares
 
-    ends, shares = window_shares(results, "magellan", GOAL_SPACE)
+    ends, shares = window_shares(results, Algorithm("magellan", "default"), GOAL_SPACE)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
     rows = results.table("practice", sampler="magellan", category="grow_plant", episode=ends[2])
     assert shares[2, 2] == pytest.approx(rows["n"].sum() / 1_000)
@@ -169,32 +178,221 @@ def test_calibration_panels_compare_the_same_split(results, statistics):
 def test_interval_marks_are_the_statistics(results, statistics):
     figure = figures.draw("aggregates", results, statistics, GOAL_SPACE)
     frame = statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"])
-    row = frame.loc[("final", "unseen", "optimality_gap", "ek_online")]
-    bar, mark = lines_of(figure.axes[3 + 2], style.SAMPLER_STYLES["ek_online"].color)
+    row = frame.loc[("final", "unseen", "mean", "ek_online")]
+    bar, mark = lines_of(figure.axes[2 + 1], SAMPLERS["ek_online"].look.color)
     np.testing.assert_allclose(bar.get_xdata(), [row["low"], row["high"]])
     assert mark.get_xdata()[0] == row["value"]
 
 
-def test_samplers_and_categories_share_no_colour_and_samplers_no_mark():
-    samplers = style.SAMPLER_STYLES.values()
-    colors = [look.color for look in samplers] + list(style.CATEGORY_COLORS.values())
-    assert len(set(colors)) == len(colors)
-    assert len({look.marker for look in samplers}) == len(samplers)
-    assert len({str(look.dash) for look in samplers}) == len(samplers)
-    new = style.sampler_style("newcomer", ("random", "newcomer"))
-    assert new.label == "newcomer"
-    assert new.color not in {look.color for look in samplers}
+def test_no_two_looks_are_the_same():
+    """Of twenty algorithms more than there are samplers, without variants and with them."""
+    built_in = [Algorithm(name, "default") for name in SAMPLERS]
+    new = [Algorithm(f"new_{number}", "default") for number in range(20)]
+    variants = [Algorithm("magellan", f"v{number}") for number in range(20)]
+    for algorithms in (built_in + new, built_in + variants):
+        looks = list(style.algorithm_styles(algorithms).values())
+        assert len({(look.color, look.marker) for look in looks}) == len(looks)
+        assert len({(str(look.dash), look.marker) for look in looks}) == len(looks)  # in grey
+        first = looks[: len(SAMPLERS) + len(style.SPARE_LOOKS)]
+        for key in ("color", "marker", "dash"):
+            assert len({str(getattr(look, key)) for look in first}) == len(first)
+        assert len({look.label for look in looks}) == len(looks)
+
+
+def test_the_first_variant_has_the_look_of_its_sampler_and_labels_name_variants():
+    algorithms = [
+        Algorithm("random", "whole"),
+        Algorithm("magellan", "whole"),
+        Algorithm("magellan", "small"),
+        Algorithm("newcomer", "whole"),
+    ]
+    styles = style.algorithm_styles(algorithms)
+    labels = [look.label for look in styles.values()]
+    assert labels == ["Random", "MAGELLAN, whole", "MAGELLAN, small", "newcomer"]
+    assert styles[algorithms[1]].color == SAMPLERS["magellan"].look.color
+    assert styles[algorithms[2]].color == style.SPARE_LOOKS[0].color
+    assert styles[algorithms[3]].color == style.SPARE_LOOKS[1].color
+
+
+def test_long_labels_are_cut_in_the_middle_and_stay_apart():
+    def labels(*variants):
+        algorithms = [Algorithm("magellan", variant) for variant in variants]
+        return [look.label for look in style.algorithm_styles(algorithms).values()]
+
+    short, long = labels("whole", "a_variant_with_a_name_of_many_letters")
+    assert short == "MAGELLAN, whole"
+    assert long == "MAGELLAN, a_varia…_of_many_letters"
+    alike = labels(
+        "a_variant_with_a_name_of_many_letters", "a_variant_under_a_name_of_many_letters"
+    )
+    assert alike[0] == "MAGELLAN, a_variant_with_a_name_of_many_letters"
+    assert len(set(alike)) == 2
 
 
 def test_only_figures_that_make_sense_are_offered(runs):
-    assert "improvement" not in figures.applicable(["magellan"])
-    assert "calibration" in figures.applicable(["magellan"])
-    assert "calibration" not in figures.applicable(["random", "online"])
+    def offered(samplers, *algorithms, **changes):
+        declared = synthetic.experiment(samplers, **changes)
+        return figures.applicable([Algorithm(*pair) for pair in algorithms], declared)
+
+    plain, whole = ("magellan", "default"), ("magellan", "whole")
+    assert "improvement" not in offered(["magellan"], plain)
+    assert "calibration" in offered(["magellan"], plain)
+    assert "calibration" not in offered(["random"], ("random", "default"))
+    assert "calibration" in offered(["online"], ("online", "default"))
+    watched = {"overrides": {"observers": ["learned"]}}
+    assert "calibration" in offered(["random"], ("random", "default"), **watched)
+    two = {"variants": synthetic.VARIANTS}
+    assert "improvement" in offered(["magellan"], whole, ("magellan", "small"), **two)
+    assert "improvement" not in offered(["random", "magellan"], ("random", "default"))
+    both = offered(["random", "magellan"], ("random", "default"), plain, reference="random")
+    assert "improvement" in both
+    assert "calibration" not in both
     results = tables.combine(runs[:2], synthetic.experiment(samplers=("random",)))
     for name, goal_space, word in [
-        ("improvement", GOAL_SPACE, "magellan"),
+        ("improvement", GOAL_SPACE, "two algorithms"),
+        ("calibration", GOAL_SPACE, "estimator"),
         ("pie", GOAL_SPACE, "pie"),
         ("practice", "25k", "25k"),
     ]:
         with pytest.raises(InputError, match=word):
             figures.draw(name, results, {}, goal_space)
+
+
+# --- variants, watchers, samplers that are not registered --------------------------------------
+
+
+def words_of(figure):
+    return " | ".join(text.get_text() for text in visible_texts(figure))
+
+
+@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "improvement"])
+def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
+    """One more variant: its label and its lines."""
+    results, _ = varied
+    figure = figures.draw(name, results, varied_statistics, GOAL_SPACE)
+    words = words_of(figure)
+    assert "small" in words
+    assert "whole" in words
+    assert "per variant" in words
+    if name == "practice":
+        titles = [ax.get_title() for ax in figure.axes if ax.get_visible()]
+        assert titles == ["Online-ALP", "MAGELLAN, whole", "MAGELLAN, small"]
+        return
+    if name == "calibration":
+        assert len(figure.axes) == 2 * 3 * 5
+        upper, lower = (figure.axes[at].get_lines()[-1].get_ydata() for at in (2, 15 + 2))
+        assert not np.array_equal(upper, lower)
+        return
+    colors = [look.color for look in style.algorithm_styles(results.algorithms).values()]
+    for color in colors:
+        assert all(lines_of(ax, color) for ax in figure.axes), color
+    assert len(set(colors)) == 3
+
+
+def test_improvement_is_of_the_named_variant_over_the_other(varied, varied_statistics):
+    results, _ = varied
+    figure = figures.draw("improvement", results, varied_statistics, GOAL_SPACE)
+    assert "Probability that MAGELLAN, whole beats the others" in words_of(figure)
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows == ["Online-ALP", "MAGELLAN, small"]
+    declared = {**results.experiment["analysis"], "reference": "magellan/small"}
+    manifest = {**results.manifest, "experiment": {**results.experiment, "analysis": declared}}
+    other = tables.Results(results.tables, manifest)
+    turned = figures.draw("improvement", other, summaries.compute(other), GOAL_SPACE)
+    assert "Probability that MAGELLAN, small beats the others" in words_of(turned)
+    rows = [label.get_text() for label in turned.axes[0].get_yticklabels()]
+    assert rows == ["Online-ALP", "MAGELLAN, whole"]
+    whole, small = SAMPLERS["magellan"].look.color, style.SPARE_LOOKS[0].color
+    mine = lines_of(figure.axes[0], small)[1].get_xdata()[0]
+    theirs = lines_of(turned.axes[0], whole)[1].get_xdata()[0]
+    assert mine == pytest.approx(1 - theirs)
+
+
+def pixels_of(figure):
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())
+
+
+def test_a_variant_leaves_other_pixels(varied, varied_statistics):
+    results, folders = varied
+    declared = synthetic.experiment(("online", "magellan"))
+    mine = [folder for folder in folders if "small" not in variant_of(results, folder)]
+    plain = tables.combine(mine, declared)
+    plain_statistics = summaries.compute(plain)
+    for name in figures.FIGURES:
+        with_variant, without = (
+            figures.draw(name, *pair, GOAL_SPACE)
+            for pair in ((results, varied_statistics), (plain, plain_statistics))
+        )
+        assert "small" not in words_of(without)
+        first, second = map(pixels_of, (with_variant, without))
+        assert first.shape != second.shape or (first != second).mean() > 1e-3, name
+
+
+def variant_of(results, folder):
+    """Variant of the run in a folder, which is named by its identity."""
+    plan = results.manifest["plan"]
+    return next(entry["variant"] for entry in plan if entry["identity"] == folder.name)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """`online` and `magellan`, each with watchers, and long names of variants."""
+    return made(
+        tmp_path_factory,
+        samplers=("online", "magellan"),
+        overrides={"observers": ["per_goal", "learned", "evaluated_goals"]},
+        variants={"whole": {}, "a_very_long_name_of_a_variant": {"competence": {"buffer": 9}}},
+        reference="online",
+    )
+
+
+def test_every_estimator_of_the_reference_has_its_line(watched):
+    results, statistics = watched
+    figure = figures.draw("calibration", results, statistics, GOAL_SPACE)
+    words = words_of(figure)
+    assert "observed success, Online-ALP" in words
+    for name in ("learned", "per_goal", "evaluated_goals"):
+        look = ESTIMATORS[name].look
+        assert f"{ESTIMATORS[name].label}, unseen goals" in words
+        (line,) = lines_of(figure.axes[5 + 1], look.color)
+        frame = results.table("competence", sampler="online", variant="whole", estimator=name)
+        frame = frame[(frame["split"] == "unseen") & (frame["category"] == "grasp")]
+        mean = frame.groupby("episode")["competence"].mean()
+        np.testing.assert_allclose(line.get_ydata(), mean)
+        assert line.get_marker() == look.marker
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_long_names_are_not_cut_off(watched, name):
+    assert_whole(figures.draw(name, *watched, GOAL_SPACE))
+
+
+def renamed(results, old, new):
+    """The same tables, of a sampler that is not registered here."""
+    frames = {
+        name: frame.replace({"sampler": {old: new}}) for name, frame in results.tables.items()
+    }
+    text = json.dumps({**results.manifest, "runs": [], "plan": []})
+    manifest = json.loads(text.replace(f'"{old}"', f'"{new}"'))
+    for key in ("runs", "plan"):
+        entries = json.dumps(results.manifest[key])
+        manifest[key] = json.loads(entries.replace(f'"{old}"', f'"{new}"'))
+    identities = {}
+    for run in manifest["runs"]:
+        run["identity"] = identities[run["sampler"], run["seed"]] = hash_of(run["counted"])
+    for entry in manifest["plan"]:
+        entry["identity"] = identities[entry["sampler"], entry["seed"]]
+    return tables.Results(frames, manifest)
+
+
+def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path):
+    tables.write(renamed(results, "magellan", "newcomer"), tmp_path)
+    other = tables.load(tmp_path)
+    statistics = summaries.compute(other)
+    for name in figures.FIGURES:
+        figure = figures.draw(name, other, statistics, GOAL_SPACE)
+        words = words_of(figure)
+        assert "newcomer" in words, name
+        assert "MAGELLAN" not in words
+    assert "| newcomer |" in summary.to_markdown(other, statistics)

@@ -1,19 +1,25 @@
-"""The page of runs: numbers from manifests, of this version and of 0.1.0."""
+"""The page of runs: numbers from manifests."""
 
 import pytest
 
 from analysis import runs
 from analysis.__main__ import main
 from analysis.manifests import RunManifest
-from magellan.config import validated
 from magellan.errors import InputError
+from magellan.settings import validated
 from tests.analysis import synthetic
 
 OLD = {
-    "schema_version": 1,
+    "schema_version": 2,
     "status": "complete",
+    "preset": "smoke",
     "config": {},
+    "identity": "0123456789abcdef",
+    "counted": {},
+    "driver": None,
+    "estimation_episodes": {},
     "sampler": "random",
+    "variant": "default",
     "goal_space": "25k",
     "seed": 3,
     "wall_seconds": 120.0,
@@ -48,6 +54,7 @@ def row(manifest):
 def test_a_run_of_one_attempt():
     assert row(NEW) == {
         "Sampler": "random",
+        "Variant": "default",
         "Goal space": "25k",
         "Seed": "3",
         "Minutes": "2.0",
@@ -72,12 +79,17 @@ def test_a_restarted_run_says_why_and_counts_all_its_saving():
     assert cells["Saving, % of time"] == "0.25"
 
 
-def test_what_an_older_manifest_does_not_say_is_shown_as_such():
+def test_what_a_manifest_does_not_say_is_shown_as_such():
     cells = row(OLD)
     absent = {name for name, cell in cells.items() if cell == "n/a"}
     assert absent == {"Attempts", "Earlier stops", "Saving, % of time"}
-    bare = {key: OLD[key] for key in ("sampler", "goal_space", "seed")}
-    assert [cell for cell in row(bare).values() if cell != "n/a"] == ["random", "25k", "3"]
+    bare = {key: OLD[key] for key in ("sampler", "variant", "goal_space", "seed")}
+    assert [cell for cell in row(bare).values() if cell != "n/a"] == [
+        "random",
+        "default",
+        "25k",
+        "3",
+    ]
 
 
 def test_medians_are_over_the_runs_of_a_sampler_and_restarts_are_summed():
@@ -109,3 +121,16 @@ def test_the_command_writes_a_page(results, tmp_path):
     page = (tmp_path / "runs.html").read_text()
     assert page.count("<tr>") == 2 + len(synthetic.SAMPLERS) + 8
     assert "All 8 declared runs are complete." in page
+
+
+def test_variants_have_a_column_where_there_are_some(results, varied):
+    assert "<th>Variant</th>" not in runs.to_html(results.manifest)
+    page = runs.to_html(varied[0].manifest)
+    assert page.count("<th>Variant</th>") == 2
+    assert page.count("<td>small</td>") == 1 + 2
+
+
+def test_what_differs_between_runs_stands_above_the_table(results):
+    note = "torch: 2.9.0 (6 runs), 2.10.0 (2 runs)"
+    page = runs.to_html({**results.manifest, "notes": [note]})
+    assert f"Not all runs were made alike. {note}." in page

@@ -3,7 +3,6 @@ import pytest
 from rliable import library, metrics
 
 from analysis import statistics
-from analysis.statistics import Bootstrap
 from magellan.errors import InputError
 
 RNG = np.random.default_rng(3)
@@ -14,7 +13,7 @@ def test_aggregates_of_a_hand_worked_matrix():
     # Two seeds, four categories: sorted 0 .1 .2 .3 .5 .7 .9 1; the middle four are .2 .3 .5 .7.
     scores = np.array([[0.0, 0.9, 0.2, 0.5], [1.0, 0.3, 0.7, 0.1]])
     np.testing.assert_allclose(
-        statistics.aggregates(scores), [(0.2 + 0.3 + 0.5 + 0.7) / 4, 3.7 / 8, 1 - 3.7 / 8]
+        statistics.aggregates(scores), [(0.2 + 0.3 + 0.5 + 0.7) / 4, 3.7 / 8]
     )
 
 
@@ -80,63 +79,20 @@ def test_final_success_is_the_last_point():
     np.testing.assert_array_equal(statistics.final_success(curves), curves[:, :, 3])
 
 
-def mean(scores):
-    return np.array([scores.mean()])
-
-
-def test_interval_of_two_seeds_by_enumeration():
-    # One category, two seeds: resample means .2, .5, .8 with chances 1/4, 1/2, 1/4.
-    scores = np.array([[0.2], [0.8]])
-    found = statistics.estimate(scores, mean, Bootstrap(repetitions=500, confidence=0.95))
-    np.testing.assert_allclose([found.value[0], found.low[0], found.high[0]], [0.5, 0.2, 0.8])
-    narrow = statistics.estimate(scores, mean, Bootstrap(repetitions=500, confidence=0.3))
-    np.testing.assert_allclose([narrow.low[0], narrow.high[0]], [0.5, 0.5])
-
-
-def test_interval_against_an_independent_stratified_bootstrap():
-    scores = RNG.random((6, 3)) * np.array([0.1, 1.0, 0.5])
-    found = statistics.estimate(scores, mean, Bootstrap(repetitions=4_000))
-    picks = RNG.integers(0, 6, (20_000, 6, 3))
-    means = scores[picks, np.arange(3)].mean(axis=(1, 2))
-    np.testing.assert_allclose(
-        [found.low[0], found.high[0]], np.quantile(means, [0.025, 0.975]), atol=0.01
-    )
-
-
-def test_intervals_are_seeded_and_leave_the_global_generator_alone():
-    np.random.seed(11)  # noqa: NPY002
-    expected = np.random.random(3)  # noqa: NPY002
-    np.random.seed(11)  # noqa: NPY002
-    first = statistics.estimate(SCORES, statistics.aggregates, Bootstrap(repetitions=150, seed=1))
-    drawn = np.random.random(3)  # noqa: NPY002
-    np.testing.assert_array_equal(drawn, expected)
-    again = statistics.estimate(SCORES, statistics.aggregates, Bootstrap(repetitions=150, seed=1))
-    other = statistics.estimate(SCORES, statistics.aggregates, Bootstrap(repetitions=150, seed=2))
-    np.testing.assert_array_equal([first.low, first.high], [again.low, again.high])
-    assert (first.low != other.low).any()
-
-
-def test_the_global_generator_comes_back_after_an_error():
-    np.random.seed(11)  # noqa: NPY002
-    expected = np.random.random()  # noqa: NPY002
-    np.random.seed(11)  # noqa: NPY002
-    with pytest.raises(InputError), statistics.seeded_numpy(0):
-        raise InputError("inside")
-    assert np.random.random() == expected  # noqa: NPY002
-
-
-def test_a_single_seed_has_no_interval():
-    found = statistics.estimate(SCORES[:1], mean, Bootstrap())
-    assert found.value[0] == pytest.approx(SCORES[0].mean())
-    assert np.isnan([found.low[0], found.high[0]]).all()
-
-
-@pytest.mark.parametrize(
-    "scores", [np.array([[0.1, np.nan]]), np.array([0.1, 0.2]), np.empty((0, 3))]
-)
-def test_holes_and_wrong_shapes_are_refused(scores):
-    with pytest.raises(InputError, match="scores"):
-        statistics.estimate(scores, mean, Bootstrap())
+def test_functions_take_many_resamples_at_once():
+    many, others = RNG.random((7, 5, 4)), RNG.random((7, 3, 4))
+    thresholds = np.linspace(0, 1, 11)
+    for at in range(7):
+        one = many[at]
+        np.testing.assert_allclose(statistics.iqm(many)[at], statistics.aggregates(one)[:1])
+        np.testing.assert_allclose(
+            statistics.performance_profile(many, thresholds)[at],
+            statistics.performance_profile(one, thresholds),
+        )
+        np.testing.assert_allclose(
+            statistics.probability_of_improvement(many, others)[at],
+            statistics.probability_of_improvement(one, others[at]),
+        )
 
 
 def test_calibration_error_by_hand():

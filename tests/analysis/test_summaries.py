@@ -2,8 +2,13 @@ import numpy as np
 import pytest
 
 from analysis import summaries, summary, tables
+from analysis.grid import Algorithm
+from analysis.intervals import METHODS, PERCENTILE, STUDENT_T, STUDENTISED
+from analysis.results import rows_where
 from magellan.errors import InputError
 from tests.analysis import synthetic
+
+MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 
 def cell(results, **where):
@@ -13,7 +18,7 @@ def cell(results, **where):
 
 
 def test_rows_are_seeds_and_columns_are_categories(results):
-    curves = summaries.success_curves(results, "magellan", synthetic.GOAL_SPACE, "unseen")
+    curves = summaries.success_curves(results, MAGELLAN, synthetic.GOAL_SPACE, "unseen")
     assert curves.shape == (2, 4, 9)
     for (row, seed), (column, category) in [
         ((1, 1), (0, "grasp")),
@@ -33,7 +38,7 @@ def test_rows_are_seeds_and_columns_are_categories(results):
 def test_seeds_keep_the_order_of_the_configuration(runs):
     declared = synthetic.experiment(seeds=(1, 0))
     turned = tables.combine(runs, declared)
-    curves = summaries.success_curves(turned, "random", synthetic.GOAL_SPACE, "train")
+    curves = summaries.success_curves(turned, RANDOM, synthetic.GOAL_SPACE, "train")
     expected = cell(
         turned, sampler="random", seed=1, split="train", category="grow_plant", episode=8_000
     )
@@ -67,17 +72,32 @@ def test_every_interval_says_how_it_was_made(statistics):
     for name in ("success", "aggregates", "improvement", "profiles", "sample_efficiency"):
         frame = statistics[name]
         assert (frame["runs"] == 2).all()
-        assert (frame["repetitions"] == 200).all()
         assert (frame["confidence"] == 0.95).all()
-        assert frame["method"].str.contains("bootstrap over seeds").all()
+        assert set(frame["method"]) <= set(METHODS)
+        resampled = frame["method"].isin([STUDENTISED, PERCENTILE])
+        assert (frame["repetitions"] == resampled * 200).all()
+    methods = statistics["aggregates"].set_index("statistic")["method"]
+    assert set(methods["iqm"]) == {PERCENTILE}
+    assert set(methods["mean"]) == {STUDENT_T}  # two runs
 
 
-def test_improvement_is_of_magellan_over_each_baseline(results, statistics):
+def test_intervals_of_a_mean_are_those_of_run_means(results, statistics):
+    matrix = summaries.score_matrices(results, MAGELLAN, synthetic.GOAL_SPACE, "train")["area"]
+    first, second = matrix.mean(axis=1)
+    half = 12.7062 * abs(first - second) / 2  # Student's t with one degree of freedom
+    row = rows_where(
+        statistics["aggregates"], sampler="magellan", split="train", score="area", statistic="mean"
+    ).iloc[0]
+    bounds = np.clip([row["value"] - half, row["value"] + half], 0, 1)
+    np.testing.assert_allclose([row["low"], row["high"]], bounds, rtol=1e-4)
+
+
+def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics):
     frame = statistics["improvement"]
     assert list(frame["baseline"].unique()) == ["random", "online", "ek_online"]
     row = frame[(frame["baseline"] == "random") & (frame["split"] == "train")].set_index("score")
-    ours = summaries.score_matrices(results, "magellan", synthetic.GOAL_SPACE, "train")["final"]
-    theirs = summaries.score_matrices(results, "random", synthetic.GOAL_SPACE, "train")["final"]
+    ours = summaries.score_matrices(results, MAGELLAN, synthetic.GOAL_SPACE, "train")["final"]
+    theirs = summaries.score_matrices(results, RANDOM, synthetic.GOAL_SPACE, "train")["final"]
     wins = [
         np.mean([(x > y) + 0.5 * (x == y) for x in ours[:, task] for y in theirs[:, task]])
         for task in range(4)
@@ -86,9 +106,16 @@ def test_improvement_is_of_magellan_over_each_baseline(results, statistics):
     assert row.loc["final", "probability"] > 0.5
 
 
-def test_without_magellan_there_is_no_improvement_to_speak_of(runs):
-    declared = synthetic.experiment(samplers=("random", "online"))
+def test_any_sampler_can_be_the_one_that_others_are_compared_with(runs):
+    declared = synthetic.experiment(samplers=("random", "online"), reference="random")
     frame = summaries.improvement(tables.combine(runs[:4], declared))
+    assert set(frame["sampler"]) == {"random"}
+    assert set(frame["baseline"]) == {"online"}
+
+
+def test_a_sampler_alone_has_no_improvement_to_speak_of(runs):
+    declared = synthetic.experiment(samplers=("random",))
+    frame = summaries.improvement(tables.combine(runs[:2], declared))
     assert frame.empty
     assert "probability" in frame.columns
 
@@ -117,7 +144,8 @@ def test_calibration_is_of_each_run(results, statistics):
     assert row["standard_error"] == 0
     assert row["points"] == 9
     assert ("random", "train", "grasp", 0) not in frame.index
-    assert ("online", "unseen", "grasp", 0) not in frame.index
+    assert ("online", "unseen", "grasp", 0) in frame.index
+    assert row["estimator"] == "learned"
 
 
 def test_a_prediction_without_an_observation_is_refused(results):
@@ -149,3 +177,85 @@ def test_the_readable_table_has_mean_and_range(results, statistics):
     text = summary.to_markdown(results, statistics)
     assert expected in text
     assert "n = 2 seeds" in text
+
+
+# --- variants, watchers, cost ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in summaries.STATISTICS if name != "improvement"])
+def test_every_statistic_tells_variants_apart(varied_statistics, name):
+    """Rows of each, of the same shape, with other numbers; a column `variant` after `sampler`."""
+    frame = varied_statistics[name]
+    columns = list(frame.columns)
+    assert columns[columns.index("sampler") + 1] == "variant"
+    assert set(frame[frame["sampler"] == "online"]["variant"]) == {"whole"}
+    whole, small = (
+        rows_where(frame, sampler="magellan", variant=variant) for variant in ("whole", "small")
+    )
+    assert len(whole) == len(small) > 0
+    if name != "cost":
+        values = [column for column in columns if frame[column].dtype == float]
+        assert not np.array_equal(whole[values].to_numpy(), small[values].to_numpy())
+
+
+def test_improvement_is_over_variants_as_well(varied_statistics):
+    frame = varied_statistics["improvement"]
+    pairs = frame[["sampler", "variant", "baseline", "baseline_variant"]].drop_duplicates()
+    assert list(pairs.itertuples(index=False, name=None)) == [
+        ("magellan", "whole", "online", "whole"),
+        ("magellan", "whole", "magellan", "small"),
+    ]
+
+
+def test_the_readable_table_has_a_row_per_variant(varied, varied_statistics):
+    table = summary.success_table(varied[0], varied_statistics, synthetic.GOAL_SPACE, "train")
+    assert table["Sampler"].tolist() == ["Online-ALP", "MAGELLAN, whole", "MAGELLAN, small"]
+
+
+def test_names_of_variants_survive_files(tmp_path):
+    """Names that look like numbers, or like nothing."""
+    names = ["1", "1e3", "NA", "None", "true"]
+    layers = {name: {"competence": {"buffer": 10 + at}} for at, name in enumerate(names)}
+    declared = synthetic.experiment(("magellan",), seeds=(0,), variants=layers)
+    folders = synthetic.write_runs(tmp_path, declared, episodes=1_000)
+    tables.write(tables.combine(folders, declared), tmp_path / "tables")
+    again = tables.load(tmp_path / "tables")
+    assert [algorithm.variant for algorithm in again.algorithms] == names
+    computed = summaries.compute(again)
+    summaries.write(computed, tmp_path / "statistics")
+    loaded = summaries.load(tmp_path / "statistics")
+    for name, frame in loaded.items():
+        if len(frame):
+            assert list(frame["variant"].unique()) == list(computed[name]["variant"].unique())
+    assert set(loaded["improvement"]["baseline_variant"]) == set(names[1:])
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    declared = synthetic.experiment(
+        ("random", "ek_eval"), seeds=(0,), overrides={"observers": ["learned"]}
+    )
+    folders = synthetic.write_runs(tmp_path_factory.mktemp("watched"), declared, episodes=2_000)
+    return tables.combine(folders, declared)
+
+
+def test_calibration_is_of_each_estimator_on_the_same_goals(watched):
+    frame = summaries.calibration(watched).set_index(["sampler", "estimator", "split", "category"])
+    assert set(frame.index.droplevel(["split", "category"])) == {
+        ("random", "learned"),
+        ("ek_eval", "evaluated_buckets"),
+        ("ek_eval", "learned"),
+    }
+    rows = summaries.predictions(watched)
+    mine = rows_where(rows, sampler="ek_eval", split="unseen", category="grasp")
+    one, other = (rows_where(mine, estimator=name) for name in ("evaluated_buckets", "learned"))
+    assert one["success"].tolist() == other["success"].tolist()
+    assert one["n"].tolist() == other["n"].tolist() == [64] * len(one)
+
+
+def test_episodes_for_estimating_are_those_of_the_driver(watched, results, statistics):
+    cost = summaries.cost(watched).set_index("sampler")
+    assert cost["estimation_episodes"].to_dict() == {"random": 0, "ek_eval": 200}
+    table = summary.cost_table(watched, {"cost": cost.reset_index()}, synthetic.GOAL_SPACE)
+    assert table[summary.ESTIMATING].tolist() == ["0", "200"]
+    assert summary.ESTIMATING not in summary.cost_table(results, statistics, synthetic.GOAL_SPACE)

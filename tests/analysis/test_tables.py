@@ -10,7 +10,9 @@ from analysis.__main__ import main
 from magellan.errors import InputError
 from tests.analysis import synthetic
 
-GRID = [(sampler, synthetic.GOAL_SPACE, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1)]
+SPACE = synthetic.GOAL_SPACE
+GRID = [(sampler, "default", SPACE, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1)]
+NAMES = ["sampler", "variant", "goal_space", "seed"]
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def folder(results, tmp_path):
 
 def edit(path, change):
     """Let `change` alter a CSV in place."""
-    frame = pd.read_csv(path, dtype={"goal_space": str})
+    frame = pd.read_csv(path, dtype={"goal_space": str, "variant": str})
     change(frame).to_csv(path, index=False)
 
 
@@ -53,14 +55,14 @@ def test_combine_keeps_every_row_and_number_in_the_order_of_the_grid(runs, resul
     for name, spec in tables.TABLES.items():
         frame = results.tables[name]
         pd.testing.assert_frame_equal(frame, shuffled.tables[name])
-        assert tuple(frame.columns) == ("sampler", "goal_space", "seed", *spec.columns)
+        assert tuple(frame.columns) == (*NAMES, *spec.columns)
         parts = [pd.read_csv(run / f"{name}.csv", float_precision="round_trip") for run in runs]
         whole = pd.concat([part for part in parts if len(part)], ignore_index=True)
-        pd.testing.assert_frame_equal(frame.iloc[:, 3:], whole)
-    found = results.tables["evaluation"][["sampler", "goal_space", "seed"]].drop_duplicates()
+        pd.testing.assert_frame_equal(frame.iloc[:, 4:], whole)
+    found = results.tables["evaluation"][NAMES].drop_duplicates()
     assert list(found.itertuples(index=False, name=None)) == GRID
     assert [(run["sampler"], run["seed"]) for run in results.manifest["runs"]] == [
-        (sampler, seed) for sampler, _, seed in GRID
+        (sampler, seed) for sampler, _, _, seed in GRID
     ]
 
 
@@ -112,6 +114,11 @@ def another_length(manifest):
     manifest["runs"][3]["config"]["budget"]["episodes"] = 9
 
 
+def another_default(manifest):
+    """A key that does not stand among the counted ones, because it has its default."""
+    manifest["runs"][3]["config"]["agent"]["gamma"] = 0.5
+
+
 def twice(folder):
     edit(folder / "practice.csv", lambda frame: pd.concat([frame, frame.iloc[[3]]]))
 
@@ -133,6 +140,51 @@ SPOILED = {
         ("evaluation.csv", "undeclared", "'other'"),
     ),
     "missing point": (drop("evaluation", **RUN, episode=3_000), ("episode 3000", "'online'")),
+    "missing competence of a seed": (
+        drop("competence", **RUN),
+        ("competence.csv", "estimators are []", "'online'", "seed 1", "['per_goal']"),
+    ),
+    "another estimator": (
+        put("competence", "estimator", "learned", **RUN),
+        ("estimators are ['learned']", "'online'", "seed 1"),
+    ),
+    "missing training of a seed": (
+        drop("training", **RUN),
+        ("training.csv", "0 rows", "'online'", "seed 1", "160"),
+    ),
+    "missing row of training": (
+        drop("training", **RUN, update=800),
+        ("training.csv", "159 rows", "'online'", "seed 1", "160"),
+    ),
+    "predictions of other goals": (
+        put("competence", "n", 63, sampler="online", **POINT),
+        ("competence.csv", "n 63", "predicted but not played", "'online'"),
+    ),
+    "predictions of one split": (
+        drop("competence", sampler="online", split="unseen"),
+        ("competence.csv", "unseen", "played but not predicted", "'online'"),
+    ),
+    "success that n episodes cannot give": (
+        put("evaluation", "success", 0.333, **RUN, **POINT),
+        ("evaluation.csv", "success is 0.333", "multiple of 1/n"),
+    ),
+    "no episodes": (put("evaluation", "n", 0, **POINT), ("n is 0", "1 or more")),
+    "impossible goal reached": (
+        put("practice", "successes", 1, category="impossible", episode=500, **RUN),
+        ("practice.csv", "successes is 1", "0 for an impossible goal"),
+    ),
+    "negative loss": (
+        put("training", "critic_loss", -0.5, **RUN, update=800),
+        ("training.csv", "critic_loss is -0.5", "0 or more"),
+    ),
+    "infinite entropy": (
+        put("training", "entropy", "inf", **RUN, update=800),
+        ("training.csv", "entropy is inf", "finite"),
+    ),
+    "NaN temperature": (
+        put("training", "temperature", "nan", **RUN, update=800),
+        ("training.csv", "no value in column temperature"),
+    ),
     "missing category at one point of one run": (
         drop("evaluation", **RUN, **POINT),
         ("episode 3000", "unseen", "grow_plant", "'online'", "seed 1"),
@@ -142,12 +194,16 @@ SPOILED = {
         ("grow_plant", "unseen", "3000"),
     ),
     "missing split": (drop("evaluation", split="unseen"), ("no split 'unseen'",)),
-    "other number of goals": (put("evaluation", "n", 63, **RUN, **POINT), ("n 63", "'online'")),
+    "other number of goals": (
+        put("evaluation", "n", 128, **RUN, **POINT),
+        ("n 64", "'online'", "'random'"),
+    ),
     "other practice windows": (drop("practice", **RUN, episode=500), ("episode 500", "'online'")),
     "other competence points": (
         drop("competence", sampler="magellan", seed=1, **POINT),
         ("competence.csv", "'magellan'", "seed 1"),
     ),
+    "other default": (in_manifest(another_default), ("agent.gamma is 0.5", "0.99", "'online'")),
     "NaN": (put("evaluation", "success", None, **RUN, **POINT), ("no value", "success", "line")),
     "not a number": (put("evaluation", "success", "x", **RUN, **POINT), ("success", "number")),
     "above one": (put("evaluation", "success", 1.5, **RUN, **POINT), ("success", "0 and 1")),
@@ -158,7 +214,10 @@ SPOILED = {
     ),
     "two rows": (twice, ("practice.csv", "two rows")),
     "other columns": (without_column, ("evaluation.csv", "columns")),
-    "other configuration": (in_manifest(another_length), ("budget.episodes", "9", "'online'")),
+    "other configuration": (
+        in_manifest(another_length),
+        ("budget.episodes is 9", "counted", "'online'"),
+    ),
     "no table": (lambda folder: (folder / "training.csv").unlink(), ("training.csv", "missing")),
     "empty table": (lambda folder: (folder / "training.csv").write_text(""), ("not a CSV",)),
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), ("manifest.json",)),
@@ -186,7 +245,8 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
     ("key", "value", "words"),
     [
         ("status", "running", ("running", "complete")),
-        ("schema_version", 2, ("schema_version", "2")),
+        ("schema_version", 1, ("schema_version: 1", "older version", "allowed: 2")),
+        ("schema_version", 3, ("schema_version: 3", "2")),
         ("seed", None, ("seed", "missing")),
     ],
 )

@@ -10,7 +10,7 @@ from benchmarks import fresh, models
 from benchmarks.effort import FULL, QUICK
 from benchmarks.products import Timing, record
 from benchmarks.shapes import model_folder
-from magellan.config import RunConfig
+from magellan.config import run_model
 from magellan.littlezoo import GoalSpace
 
 
@@ -27,7 +27,7 @@ def test_t5_has_the_size_and_the_words_of_the_released_timing():
 
 
 def test_constants_are_the_papers():
-    config, paper = models.configuration("zoo-mini", "25k"), RunConfig()
+    config, paper = models.configuration("zoo-mini", "25k"), run_model()()
     assert config.agent == paper.agent.model_copy(update={"actor_warmup_updates": 0})
     assert config.competence == paper.competence
     assert config.backbone == paper.backbone
@@ -36,7 +36,7 @@ def test_constants_are_the_papers():
 
 def test_competence_updates_that_are_timed_hold_no_refresh():
     """One follows the random play, one is counted, the others are timed."""
-    assert max(FULL.updates, QUICK.updates) + 2 < RunConfig().competence.refresh
+    assert max(FULL.updates, QUICK.updates) + 2 < run_model()().competence.refresh
 
 
 class FakeRun:
@@ -44,8 +44,8 @@ class FakeRun:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.config = RunConfig()
-        self.learned = SimpleNamespace(updates=0)
+        self.config = run_model()()
+        self.learned = SimpleNamespace(updates=0, config=self.config.competence)
 
     def advance(self) -> None:
         self.learned.updates += 1

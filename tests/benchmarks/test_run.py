@@ -84,6 +84,8 @@ def test_every_draw_follows_the_learning_progress_of_windows(name):
 class RecordingSampler:
     """Remembers the goals of its outcomes."""
 
+    estimator = "one with windows"
+
     def __init__(self) -> None:
         self.goals: list[int] = []
 
@@ -98,5 +100,5 @@ def test_windows_are_full_of_the_goals_practised(monkeypatch):
     goals = GoalSpace.draw((150, 1, 1, 1, 1), seed=0)
     filled = samplers.filled_sampler("online", goals, np.random.default_rng(0))
     times = np.bincount(filled.goals, minlength=len(goals))
-    assert sorted(times)[-50:] == [samplers.SETTINGS.window] * 50
-    assert times.sum() == 50 * samplers.SETTINGS.window
+    assert sorted(times)[-50:] == [samplers.WINDOW] * 50
+    assert times.sum() == 50 * samplers.WINDOW

@@ -11,7 +11,7 @@ from magellan.training.attempts import LARGEST, LOGGED, Attempts
 from magellan.training.run import train
 from tests.faults.conftest import config, tables
 
-START = {"attempt": 1, "config_hash": "abc", "started": "2026-01-01T00:00:00Z"}
+START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
 END = {"attempt": 1, "reason": "stopped: on SIGTERM", "peak_memory_mb": 1, "seconds": 0.5}
 HUGE = 10**400
 
@@ -51,9 +51,9 @@ LINES = {
     "number a text": {**START, "attempt": "1"},
     "number a list": {**START, "attempt": [1]},
     "only a number": {"attempt": 1},
-    "no start": {"attempt": 1, "config_hash": "abc"},
+    "no start": {"attempt": 1, "identity": "abc"},
     "start a list": {**START, "started": [1]},
-    "hash a list": {**START, "config_hash": ["abc"]},
+    "hash a list": {**START, "identity": ["abc"]},
     "memory a word": {**START, **END, "peak_memory_mb": "x"},
     "memory enormous": {**START, **END, "peak_memory_mb": HUGE},
     "memory infinite": json.dumps({**START, **END})[:-1] + ', "peak_memory_mb": Infinity}',
@@ -90,7 +90,7 @@ VALUES = st.recursive(
     ),
     max_leaves=4,
 )
-KEYS = ("attempt", "reason", "started", "config_hash", "resumed_from", "peak_memory_mb", "versions")
+KEYS = ("attempt", "reason", "started", "identity", "resumed_from", "peak_memory_mb", "versions")
 
 
 @settings(

@@ -17,7 +17,7 @@ import torch
 from magellan.agent import backbone
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.competence.learned import LearnedCompetence
+from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.errors import (
     InputError,
     JobError,
@@ -364,7 +364,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "attempt 2 on ",
         f"torch {torch.__version__}",
         "device cpu, threads 1",
-        f"configuration {manifest['config_hash']}: {{",
+        f"configuration {manifest['identity']}: {{",
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",
         "evaluation at episode 30, unseen goals: grasp",

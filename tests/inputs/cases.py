@@ -158,6 +158,7 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
         "overrides:\n  agent:\n    gamma: 0.9\n    gamma: 0.8\n",
         ("line 4", "'gamma'", "twice"),
     ),
+    "no name": ("preset: smoke\n", ("experiment: key is missing", "a name of its own")),
     "unknown key": ("seed: [0]\n", ("seed: unknown key", "seeds")),
     "key with another case": ("Preset: smoke\n", ("Preset: unknown key", "preset")),
     "key that is a number": ("5: smoke\n", ("5: ", "Keys should be strings")),
@@ -171,6 +172,7 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
     "name a number": ("experiment: 12\n", ("experiment: 12", "string")),
     "results empty": ("results: ''\n", ("results: ''", "pattern")),
     "results with wildcard": ("results: out/{seed}\n", ("results: 'out/{seed}'", "pattern")),
+    "results with a tag": ("results: 'a</script >b'\n", ("results: 'a</script >b'", "pattern")),
     "results with line break": ('results: "a\\nb"\n', ("results: 'a\\nb'", "pattern")),
     "no seeds": ("seeds: []\n", ("seeds: []", "at least 1")),
     "seeds a number": ("seeds: 3\n", ("seeds: 3", "list")),
@@ -184,7 +186,7 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
     "seed twice": ("seeds: [0, 1, 0]\n", ("seeds: [0, 1, 0]", "0 is listed twice")),
     "no samplers": ("samplers: []\n", ("samplers: []", "at least 1")),
     "samplers a word": ("samplers: random\n", ("samplers: 'random'", "list")),
-    "unknown sampler": ("samplers: [best]\n", ("samplers.0: 'best'", "'ek_online'")),
+    "unknown sampler": ("samplers: [best]\n", ("samplers.0: 'best'", "ek_online")),
     "sampler twice": ("samplers: [random, random]\n", ("samplers", "'random' is listed twice")),
     "no goal spaces": ("goal_spaces: []\n", ("goal_spaces: []", "at least 1")),
     "goal space a number": ("goal_spaces: [25000]\n", ("goal_spaces.0: 25000", "string")),
@@ -193,7 +195,7 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
     "overrides a list": ("overrides: [agent]\n", ("overrides: ['agent']", "a mapping")),
     "override of the seed": ("overrides: {seed: 3}\n", ("overrides.seed: 3", "goals, backbone")),
     "override of the threads": ("overrides: {threads: 2}\n", ("overrides.threads: 2", "agent")),
-    "unknown section": ("overrides: {agents: {}}\n", ("overrides.agents", "agent, competence")),
+    "unknown section": ("overrides: {agents: {}}\n", ("overrides.agents", "agent, samplers")),
     "section a number": ("overrides: {agent: 3}\n", ("overrides.agent: 3", "a mapping")),
     "section empty": ("overrides: {budget: }\n", ("overrides.budget: None", "a mapping")),
     "unknown override": (
@@ -229,6 +231,30 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
         "analysis: {seed: 1}\n",
         ("analysis.seed: unknown key", "bootstrap_seed"),
     ),
+    "variants a list": ("variants: [a]\n", ("variants: ['a']", "a mapping")),
+    "variant a number": ("variants: {a: 3}\n", ("variants.a: 3", "a mapping")),
+    "variant empty": ("variants: {a: }\n", ("variants.a: None", "a mapping")),
+    "variant with slash": ("variants: {a/b: {}}\n", ("variants: name 'a/b'", "letters, digits")),
+    "unknown key in a variant": (
+        "variants: {a: {agent: {gama: 1}}}\n",
+        ("variants.a.agent.gama: unknown key", "gamma"),
+    ),
+    "seed of a variant": ("variants: {a: {seed: 1}}\n", ("variants.a.seed: 1", "observers, goals")),
+    "two equal variants": (
+        "variants: {a: {}, b: {agent: {gamma: 0.99}}}\n",
+        ("variants.b: is the same as variants.a",),
+    ),
+    "equal goal spaces": ("goal_spaces: [25k, '25000']\n", ("'25k' is listed twice",)),
+    "goal space without a possible goal": (
+        "goal_spaces: [7-0-0-0-0]\n",
+        ("goal_space = '7-0-0-0-0'", "all goals are impossible"),
+    ),
+    "Python inside the file": (
+        "__use_yte__: true\n?print('x'): 1\n",
+        ("__use_yte__ is not allowed", "plain YAML"),
+    ),
+    "modules a text": ("modules: mine.py\n", ("modules: 'mine.py'", "a list of paths")),
+    "module not there": ("modules: [nowhere.py]\n", ("modules: 'nowhere.py' is missing",)),
     "analysis a list": ("analysis: []\n", ("analysis: []", "a mapping")),
 }
 
@@ -247,7 +273,7 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "value is no date": (settings("agent.gamma=2001-99-99"), ("2001-99-99", "month must be")),
     "Python object": (settings("agent.gamma=!!python/object:a.B {}"), ("python/object:a.B",)),
     "key twice in a value": (settings("agent={gamma: 0.9, gamma: 1}"), ("'gamma'", "twice")),
-    "unknown section": (settings("agents.gamma=1"), ("agents", "agent, competence")),
+    "unknown section": (settings("agents.gamma=1"), ("agents", "agent, samplers")),
     "unknown key": (settings("agent.gama=0.9"), ("agent.gama: unknown key", "gamma")),
     "key of a key": (settings("agent.gamma.x=1"), ("agent.gamma: {'x': 1}", "number")),
     "section for a value": (settings("agent=3"), ("agent: 3", "a mapping")),
@@ -265,7 +291,55 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
         settings("agent.replay_capacity=1000000000000"),
         ("agent.replay_capacity: 1000000000000", "1000000000"),
     ),
-    "window of one": (settings("samplers.window=1"), ("samplers.window: 1", "equal to 2")),
+    "window of one": (settings("per_goal.window=1"), ("per_goal.window: 1", "equal to 2")),
+    "delay below the refresh": (
+        settings("competence.delay=3"),
+        ("competence.delay: 3", "competence.refresh = 4", "allowed: 4 or more"),
+    ),
+    "replay smaller than a batch": (
+        settings("agent.replay_capacity=15"),
+        ("agent.replay_capacity: 15", "agent.batch_size = 16", "allowed: 16 or more"),
+    ),
+    "unknown watcher": (settings("observers=[best]"), ("observers: 'best'", "per_goal, ")),
+    "absurd LoRA scale": (
+        settings("backbone.lora_alpha=1e300"),
+        ("lora_alpha: '1e300'", "1000000"),
+    ),
+    "absurd rank": (settings("backbone.lora_rank=1000000"), ("lora_rank: 1000000", "65536")),
+    "absurd step size": (settings("agent.learning_rate=1e300"), ("learning_rate: '1e300'", "1000")),
+    "absurd temperature": (
+        settings("agent.temperature_initial=1e-300"),
+        ("temperature_initial: '1e-300'", "0.000000000001"),
+    ),
+    "absurd number of environments": (settings("agent.num_envs=1000000000"), ("100000",)),
+    "absurd steps": (settings("agent.steps_per_update=1000000000"), ("10000000",)),
+    "absurd batch": (settings("agent.batch_size=1000000000"), ("agent.batch_size", "1000000")),
+    "absurd competence batch": (settings("competence.batch_size=1000000000"), ("1000000",)),
+    "a thousand hidden layers": (
+        settings(f"agent.critic_hidden=[{', '.join(['8'] * 17)}]"),
+        ("agent.critic_hidden", "at most 16"),
+    ),
+    "watcher twice": (
+        settings("observers=[learned, learned]"),
+        ("observers", "'learned' is listed twice"),
+    ),
+    "constant of a sampler that does not exist": (
+        settings("mine.power=2"),
+        ("mine: unknown key", "magellan"),
+    ),
+    "only impossible goals": (
+        ["--goal-space", "5-0-0-0-0"],
+        ("goal_space = '5-0-0-0-0'", "all goals are impossible", "grasp"),
+    ),
+    "another run than the workflow asked for": (
+        ["--identity", "0123456789abcdef"],
+        ("--identity: '0123456789abcdef' is not this run",),
+    ),
+    "module that is not there": (
+        ["--module", "nowhere.py"],
+        ("modules: 'nowhere.py' is missing", "paths of .py files"),
+    ),
+    "module that is no Python file": (["--module", "README.md"], ("modules: 'README.md'", ".py")),
     "hidden layer of width 0": (
         settings("agent.critic_hidden=[8, 0]"),
         ("agent.critic_hidden.1: 0", "equal to 1"),
@@ -280,8 +354,8 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
         ("agent.joint_update: 'perhaps'", "boolean"),
     ),
     "unknown adapters": (settings("backbone.lora_targets=some"), ("'some'", "'all_linear'")),
-    "unknown sampler": (["--sampler", "best"], ("sampler: 'best'", "'magellan'")),
-    "unknown sampler in --set": (settings("sampler=best"), ("sampler: 'best'", "'magellan'")),
+    "unknown sampler": (["--sampler", "best"], ("sampler: 'best'", "random, online")),
+    "unknown sampler in --set": (settings("sampler=best"), ("sampler: 'best'", "random, online")),
     "unknown preset": (["--preset", "huge"], ("preset: 'huge'", "smoke, laptop, paper")),
     "other preset in --set": (settings("preset=paper"), ("preset: 'paper'", "allowed: smoke")),
     "seed below zero": (["--seed", "-1"], ("seed: -1", "equal to 0")),
@@ -308,7 +382,7 @@ RUN_FILES: Mapping[str, tuple[bytes, Words]] = {
     "other preset": (b"preset: paper\n", ("preset: 'paper'", "allowed: smoke")),
     "bad seed": (b"seed: -4\n", ("seed: -4", "greater than or equal to 0")),
     "bad goal space": (b"goal_space: 7-7\n", ("goal_space", "'7-7'", "allowed")),
-    "sampler true": (b"sampler: true\n", ("sampler: True", "'magellan'")),
+    "sampler true": (b"sampler: true\n", ("sampler: True", "string")),
 }
 
 # --- goal spaces and mixes: name, words beside the name itself -----------------------------------
@@ -408,6 +482,7 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
 }
 
 EXPERIMENT_JSON = {
+    "preset": "smoke",
     "samplers": ["random"],
     "goal_spaces": ["25k"],
     "seeds": [0],
@@ -450,7 +525,32 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         combine(experiment_json(analysis={"level": 1})),
         ("analysis.level: unknown key", "confidence"),
     ),
-    "run that the grid lacks": (combine(experiment_json()), ("'random'", "seed 0", "'25k'")),
+    "experiment of another preset": (
+        combine(experiment_json(preset="huge")),
+        ("--experiment: preset: 'huge'", "smoke, laptop, paper"),
+    ),
+    "variant of a key that does not exist": (
+        combine(experiment_json(variants={"a": {"agent": {"speed": 1}}})),
+        ("--experiment: variants.a.agent.speed: unknown key", "gamma"),
+    ),
+    "run with another value": (
+        combine(
+            experiment_json(
+                goal_spaces=["1000-400-200-100-50"],
+                overrides={"agent": {"gamma": 0.5}},
+            )
+        ),
+        ("RUN", "agent.gamma is 0.99 in the run and 0.5 in the experiment"),
+    ),
+    "run that the grid lacks": (
+        combine(experiment_json()),
+        ("RUN", "undeclared", "'random'", "seed 0", "'1000-400-200-100-50'"),
+    ),
+    "compare with nothing": (["compare", "TABLES"], ("two folders", "--variants A B")),
+    "variants that are not there": (
+        ["compare", "TABLES", "--variants", "small", "big"],
+        ("--variants: 'small' is unknown", "allowed: default"),
+    ),
     "no such tables": (["check", "nowhere"], ("tables", "nowhere")),
     "tables a file": (["check", "pyproject.toml"], ("tables", "pyproject.toml")),
     "unknown figure": (
@@ -512,7 +612,7 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
 
 # --- combined tables: change of a folder, words --------------------------------------------------
 
-FIRST = "random,1000-400-200-100-50,0,0,0,0,train,grasp,64,"  # line 2 of evaluation.csv
+FIRST = "random,default,1000-400-200-100-50,0,0,0,0,train,grasp,64,"  # line 2 of evaluation.csv
 
 TABLES: Mapping[str, tuple[Change, Words]] = {
     "table missing": (removed("practice.csv"), ("practice.csv", "missing")),
@@ -527,11 +627,11 @@ TABLES: Mapping[str, tuple[Change, Words]] = {
     "column twice": (replaced("evaluation.csv", "update,step", "update,update"), ("columns",)),
     "columns in another order": (
         replaced("evaluation.csv", "update,step", "step,update"),
-        ("columns are", "allowed: sampler, goal_space, seed, update, step"),
+        ("columns are", "allowed: sampler, variant, goal_space, seed, update"),
     ),
     "one cell too many": (
         replaced("evaluation.csv", FIRST, FIRST + "0,"),
-        ("evaluation.csv", "more cells than the 10 columns"),
+        ("evaluation.csv", "more cells than the 11 columns"),
     ),
     "cells too many in all rows": (replaced("evaluation.csv", ",64,", ",64,0,", 10**6), ("cells",)),
     "cut within a line": (cut("evaluation.csv", 4), ("evaluation.csv", "middle of a line")),
@@ -566,12 +666,16 @@ TABLES: Mapping[str, tuple[Change, Words]] = {
     "share above one": (success_of_line_2("1.01"), ("line 2: success is 1.01", "0 and 1")),
     "share below zero": (success_of_line_2("-0.5"), ("line 2: success is -0.5", "0 and 1")),
     "share infinite": (success_of_line_2("inf"), ("line 2: success is inf", "0 and 1")),
+    "share that no count gives": (
+        success_of_line_2("0.333333"),
+        ("line 2: success is 0.333333", "a multiple of 1/n"),
+    ),
     "share NaN": (success_of_line_2("nan"), ("line 2", "no value in column success")),
     "more successes than episodes": (
         content(
             "practice.csv",
-            b"sampler,goal_space,seed,episode,category,n,successes\n"
-            b"random,1000-400-200-100-50,0,500,grasp,3,4\n",
+            b"sampler,variant,goal_space,seed,episode,category,n,successes\n"
+            b"random,default,1000-400-200-100-50,0,500,grasp,3,4\n",
         ),
         ("line 2: successes is 4", "at most n"),
     ),
@@ -583,16 +687,18 @@ TABLES: Mapping[str, tuple[Change, Words]] = {
     ),
     "row twice": (
         replaced(
-            "practice.csv", "successes\n", "successes\nrandom,1000-400-200-100-50,0,500,grasp,1,0\n"
+            "practice.csv",
+            "successes\n",
+            "successes\nrandom,default,1000-400-200-100-50,0,500,grasp,1,0\n",
         ),
         ("practice.csv", "two rows", "episode 500"),
     ),
     "training update missing": (
         content(
             "training.csv",
-            b"sampler,goal_space,seed,update,step,episode,critic_loss,"
+            b"sampler,variant,goal_space,seed,update,step,episode,critic_loss,"
             b"actor_loss,entropy,temperature,competence_loss,epsilon\n"
-            b"random,1000-400-200-100-50,0,,1,1,1,1,1,1,1,1\n",
+            b"random,default,1000-400-200-100-50,0,,1,1,1,1,1,1,1,1\n",
         ),
         ("training.csv", "line 2", "update"),
     ),
@@ -633,8 +739,28 @@ MANIFESTS: Mapping[str, tuple[Change, Words]] = {
     "configuration a list": (put(MANIFEST, "runs.2.config", []), ("runs.2.config: []", "mapping")),
     "run of another format": (
         put(MANIFEST, "runs.0.schema_version", 9),
-        ("runs.0.schema_version: 9", "should be 1"),
+        ("runs.0.schema_version: 9", "should be 2"),
     ),
+    "run of an older version": (
+        put(MANIFEST, "runs.0.schema_version", 1),
+        ("runs.0.schema_version: 1", "older version", "allowed: 2"),
+    ),
+    "tables of an older version": (dropped(MANIFEST, "plan"), ("'plan' is missing", "older")),
+    "run without a variant": (dropped(MANIFEST, "runs.1.variant"), ("runs.1.variant", "missing")),
+    "plan a word": (put(MANIFEST, "plan", "x"), ("plan: 'x'", "list")),
+    "run of another identity": (
+        put(MANIFEST, "runs.1.identity", "0" * 16),
+        ("identity is '0000000000000000'", "'random'", "seed 1"),
+    ),
+    "plan of another identity": (
+        put(MANIFEST, "plan.1.identity", "0" * 16),
+        ("'0000000000000000' in the plan", "'random'", "seed 1"),
+    ),
+    "reference that is not there": (
+        put(MANIFEST, "experiment.analysis.reference", "best"),
+        ("analysis.reference: 'best'", "allowed: random, magellan"),
+    ),
+    "note a number": (put(MANIFEST, "notes", [1]), ("notes.0: 1", "string")),
     "run not finished": (
         put(MANIFEST, "runs.0.status", "running"),
         ("runs.0.status: 'running'", "'complete'"),
@@ -645,7 +771,7 @@ MANIFESTS: Mapping[str, tuple[Change, Words]] = {
     ),
     "other configuration": (
         put(MANIFEST, "runs.3.config.budget.episodes", 9),
-        ("budget.episodes is 9", "elsewhere"),
+        ("budget.episodes is 9", "counted values", "'magellan'", "seed 1"),
     ),
 }
 
@@ -656,10 +782,12 @@ RUN_FOLDERS: Mapping[str, tuple[Change, Words]] = {
     "manifest cut": (cut(MANIFEST, 3), (MANIFEST, "not valid JSON")),
     "manifest a list": (content(MANIFEST, b"[1]"), (MANIFEST, "[1]", "object")),
     "not finished": (put(MANIFEST, "status", "running"), ("status: 'running'", "'complete'")),
-    "another format": (put(MANIFEST, "schema_version", 2), ("schema_version: 2", "should be 1")),
+    "another format": (put(MANIFEST, "schema_version", 3), ("schema_version: 3", "should be 2")),
+    "older version": (put(MANIFEST, "schema_version", 1), ("schema_version: 1", "older version")),
+    "another identity": (put(MANIFEST, "identity", "x"), ("identity is 'x'", "'random'", "seed 0")),
     "no sampler": (dropped(MANIFEST, "sampler"), ("sampler", "missing")),
     "sampler a list": (put(MANIFEST, "sampler", ["random"]), ("sampler: ['random']", "string")),
-    "seed not declared": (put(MANIFEST, "seed", 5), ("seed 0", "declares")),
+    "another seed": (put(MANIFEST, "seed", 5), ("seed is 0", "5 in the manifest", "'random'")),
     "seed true": (put(MANIFEST, "seed", True), ("seed: True", "integer")),
     "another length": (put(MANIFEST, "config.budget.episodes", 9), ("budget.episodes",)),
     "no table": (removed("training.csv"), ("training.csv", "missing")),
@@ -695,7 +823,7 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
     "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
     "checkpoint with a broken state": (
-        checkpoint(state="{", config_hash="0", version="3"),
+        checkpoint(state="{", identity="0", version="3"),
         RESUME,
         (CHECKPOINT, "damaged"),
     ),
@@ -705,7 +833,7 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
         (CHECKPOINT, "format version 2", "allowed: 3"),
     ),
     "checkpoint of a newer format": (
-        checkpoint(state="{}", config_hash="0", version="4"),
+        checkpoint(state="{}", identity="0", version="4"),
         RESUME,
         (CHECKPOINT, "format version 4", "allowed: 3"),
     ),

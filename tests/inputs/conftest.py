@@ -19,7 +19,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     """Good inputs by the names that the cases use; nothing here may be changed."""
     root = tmp_path_factory.mktemp("good")
     declared = synthetic.experiment(("random", "magellan"), bootstrap_repetitions=100)
-    runs = synthetic.write_runs(root / "runs", declared, episodes=2_000)
+    runs = synthetic.write_runs(root, declared, episodes=2_000)
     results = tables.combine(runs, declared)
     tables.write(results, root / "tables")
     summaries.write(summaries.compute(results), root / "statistics")
@@ -32,6 +32,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
         "STATISTICS": root / "statistics",
         "BROKEN": root / "broken",
         "RUN": runs[0],
+        "RUNS": runs,
         "FILE": root / "file",
     }
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from analysis import tables
 from analysis.manifests import MANIFEST
 from magellan.config import (
-    SECTIONS,
     ExperimentConfig,
-    RunConfig,
-    config_hash,
+    identity,
     load_experiment,
     parse_assignment,
     read_yaml,
     resolve_run,
+    run_model,
+    sections,
 )
 from magellan.errors import InputError
 from magellan.littlezoo.goals import CATEGORIES, category_totals, parse_goal_space
@@ -87,13 +87,13 @@ JUNK = st.one_of(
     st.lists(st.one_of(st.integers(-2, 9), st.text(max_size=2), st.none()), max_size=3),
     st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), st.integers(), max_size=2),
 )
+FIELDS = run_model().model_fields
 KEYS = [
-    *(name for name in RunConfig.model_fields if name not in SECTIONS),
-    *SECTIONS,
+    *FIELDS,
     *(
         f"{section}.{key}"
-        for section in SECTIONS
-        for key in RunConfig.model_fields[section].annotation.model_fields
+        for section in sections()
+        for key in FIELDS[section].annotation.model_fields
     ),
 ]
 
@@ -114,10 +114,11 @@ def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
             layer = {part: layer}
         config, line = outcome(resolve_run, "smoke", [layer])
         if config is None:
-            assert line.startswith(("goal_space = ", key))
+            # Of two keys that do not fit together either may be named first.
+            assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
         else:
             assert_whole(config)
-            assert len(config_hash(config)) == 64
+            assert len(identity(config)) == 16
 
     check()
 
@@ -141,10 +142,7 @@ def test_numbers_that_are_not_finite_are_taken_nowhere():
         key
         for key in KEYS
         if "." in key
-        and RunConfig.model_fields[key.split(".")[0]]
-        .annotation.model_fields[key.split(".")[1]]
-        .annotation
-        is float
+        and FIELDS[key.split(".")[0]].annotation.model_fields[key.split(".")[1]].annotation is float
     ]
     assert len(floats) > 10
     for key in floats:
@@ -210,8 +208,6 @@ def test_random_bytes_are_neither_tables_nor_manifests(folder, name, junk):
 def test_a_file_that_lost_its_end_is_refused(folder, name, data):
     good = (folder / name).read_bytes()
     kept = data.draw(st.integers(0, len(good.rstrip()) - 1))
-    if name == "training.csv" and good[:kept].endswith(b"\n"):
-        return  # runs make different numbers of updates: fewer rows are no sign of a loss
     (folder / name).write_bytes(good[:kept])
     _, line = outcome(tables.load, folder)
     (folder / name).write_bytes(good)

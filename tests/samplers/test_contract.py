@@ -17,18 +17,28 @@ pytestmark = pytest.mark.parametrize("name", SAMPLERS)
 GROUPS = [np.flatnonzero(TEN_GOALS.categories == category) for category in (0, 1, 2, 4)]
 
 
+# An evaluation of every arm after each sixth update or so, where competence is evaluated.
+SETTINGS = {"epsilon_decay": 20.0, "every": 50, "episodes": 20}
+BY_CATEGORY = [name for name in SAMPLERS if name.startswith("ek_")]
+
+
 def practise(sampler: GoalSampler, episodes: np.random.Generator, updates: int) -> None:
     """Play as a training loop would, on made-up outcomes that lean to success on later goals."""
-    for _ in range(updates):
+    for update in range(updates):
         goals = sampler.sample(8)
         success = episodes.random(8) < goals / 10
+        if sampler.estimator is not None:
+            wanted = sampler.estimator.wanted(8 * update)
+            if wanted is not None:
+                played = episodes.random(len(wanted)) < wanted / 10
+                sampler.estimator.evaluated(Outcomes(wanted, played))
         sampler.update(Outcomes(goals, success, episodes.integers(-1, 4, 8)))
 
 
 @pytest.fixture
 def practised(name: str) -> GoalSampler:
     """The sampler after 40 updates with epsilon well below one."""
-    sampler = make(name, epsilon_decay=20.0)
+    sampler = make(name, **SETTINGS)
     practise(sampler, np.random.default_rng(1), updates=40)
     return sampler
 
@@ -43,7 +53,7 @@ def test_probabilities_sum_to_one_and_are_finite(practised: GoalSampler) -> None
 
 def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSampler) -> None:
     probabilities, epsilon = practised.probabilities(), practised.epsilon
-    if name == "ek_online":  # explores the four groups that have goals, then any goal of the group
+    if name in BY_CATEGORY:  # explores the four groups that have goals, then any goal of the group
         assert all(probabilities[group].sum() >= epsilon / 4 - 1e-12 for group in GROUPS)
         assert all(np.ptp(probabilities[group]) == 0.0 for group in GROUPS)
     else:
@@ -79,7 +89,7 @@ def test_draws_are_integers_and_may_be_none(practised: GoalSampler) -> None:
 
 def test_same_seed_same_draws_other_seed_others(name: str) -> None:
     def draws(seed: int) -> list[int]:
-        sampler = make(name, seed=seed, epsilon_decay=20.0)
+        sampler = make(name, seed=seed, **SETTINGS)
         practise(sampler, np.random.default_rng(1), updates=30)
         return sampler.sample(50).tolist()
 
@@ -95,7 +105,7 @@ def through_json(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_restored_sampler_goes_on_as_the_first(name: str, practised: GoalSampler) -> None:
-    restored = make(name, seed=99, epsilon_decay=20.0)
+    restored = make(name, seed=99, **SETTINGS)
     restored.load_state_dict(through_json(practised.state_dict()))
     for sampler in (practised, restored):
         practise(sampler, np.random.default_rng(2), updates=20)
@@ -131,7 +141,7 @@ def test_nothing_learned_is_uniform_over_arms(name: str) -> None:
     """Before any outcome all learning progress is 0, so even exploitation has no favourite."""
     sampler = make(name, epsilon_start=0.4)
     probabilities = sampler.probabilities()
-    if name == "ek_online":
+    if name in BY_CATEGORY:
         # Explored: 4 groups have goals, 0.4 / 4 = 0.1 each.
         # Exploited: grasp, plant and carnivore, 0.6 / 3 = 0.2 each.
         by_category = np.bincount(TEN_GOALS.categories, weights=probabilities)

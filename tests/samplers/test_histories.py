@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from magellan.competence import CompetenceEstimator
-from magellan.errors import InputError
+from magellan.errors import InputError, NotFiniteError
 from magellan.littlezoo import WholeSpace
-from magellan.samplers import SAMPLERS, SamplerSettings, make_sampler
-from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
+from magellan.samplers import SAMPLERS, SamplerParts, make_sampler
+from magellan.samplers.magellan import MagellanSettings
+from tests.samplers.few_goals import TEN_GOALS, FewGoals, exploration, make, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
 
@@ -43,7 +44,7 @@ def test_online_on_a_history() -> None:
 
 def test_online_has_no_threshold() -> None:
     """250 successes, then 249 and a failure: learning progress 1/250 is all there is to follow."""
-    sampler = make("online", epsilon_start=0.0, epsilon_end=0.0, window=500, threshold=0.5)
+    sampler = make("online", epsilon_start=0.0, epsilon_end=0.0, window=500, lp_threshold=0.5)
     sampler.update(outcomes(*[(3, 1)] * 499, (3, 0)))
     np.testing.assert_allclose(sampler.probabilities(), np.eye(10)[3])
 
@@ -98,6 +99,17 @@ def test_online_keeps_episodes_that_start_on_an_object() -> None:
     assert sampler.probabilities()[2] == pytest.approx(0.05 + 0.5)
 
 
+def test_ek_online_can_explore_over_goals() -> None:
+    """Plant has all learning progress; the rest is 0.5 over ten goals instead of four groups."""
+    sampler = make("ek_online", explore="goals", **HALF)
+    sampler.update(outcomes((7, 0), (7, 1)))
+    expected = np.full(10, 0.05)
+    expected[7] += 0.5
+    np.testing.assert_allclose(sampler.probabilities(), expected, rtol=1e-12)
+    frequencies = np.bincount(sampler.sample(20_000), minlength=10) / 20_000
+    np.testing.assert_allclose(frequencies, expected, atol=0.02)
+
+
 def test_ek_online_needs_a_feasible_goal() -> None:
     with pytest.raises(InputError, match="all goals are impossible"):
         make("ek_online", FewGoals([0, 0, 0]))
@@ -118,6 +130,9 @@ class Fixed(CompetenceEstimator):
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.now[which], self.delayed[which]
 
+    def predict(self, goals, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.competence(positions)
+
     def state_dict(self) -> dict:
         return {}
 
@@ -128,8 +143,8 @@ class Fixed(CompetenceEstimator):
 def magellan_over(estimator: CompetenceEstimator, **settings: float):
     """MAGELLAN over four goals of any category, with this estimator."""
     rng = np.random.default_rng(0)
-    settings = SamplerSettings(**HALF, **settings)
-    return make_sampler("magellan", FewGoals([0, 1, 0, 2]), rng, settings, estimator)
+    parts = SamplerParts(FewGoals([0, 1, 0, 2]), rng, exploration(**HALF), estimator)
+    return make_sampler("magellan", parts, MagellanSettings(**settings))
 
 
 def test_magellan_on_given_competences() -> None:
@@ -155,13 +170,14 @@ def test_magellan_follows_a_changed_competence() -> None:
 
 
 def test_magellan_refuses_a_competence_that_diverged() -> None:
-    with pytest.raises(ValueError, match="did the competence diverge"):
+    with pytest.raises(NotFiniteError, match="did the competence diverge"):
         magellan_over(Fixed([0.5, np.nan, 0.5, 0.5], [0.5] * 4))
 
 
 def test_magellan_needs_its_estimator() -> None:
-    with pytest.raises(InputError, match="magellan needs a learned competence estimator"):
-        make_sampler("magellan", TEN_GOALS, np.random.default_rng(0))
+    parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
+    with pytest.raises(InputError, match="magellan needs the estimator learned; none was given"):
+        make_sampler("magellan", parts)
 
 
 @pytest.mark.parametrize(("name", "worth_practising"), [("online", 9_999), ("ek_online", 9_000)])
@@ -179,10 +195,11 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
 
 @pytest.mark.parametrize("name", ["randome", "", "Online"])
 def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str) -> None:
+    parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
     with pytest.raises(InputError) as error:
-        make_sampler(name, TEN_GOALS, np.random.default_rng(0))
+        make_sampler(name, parts)
     allowed = ", ".join(SAMPLERS)
-    assert str(error.value) == f"sampler: {name!r} is unknown; allowed are {allowed}"
+    assert str(error.value) == f"sampler: {name!r} is unknown; allowed: {allowed}"
 
 
 class Pool(Fixed):
@@ -229,8 +246,7 @@ def test_a_space_of_millions_draws_as_its_categories_say(name: str) -> None:
     space = WholeSpace()
     first = {category: int(space.nth(category, np.array([3]))[0]) for category in range(5)}
     history = [(first[c], int(c in (2, 3) and late)) for late in (0, 1) for c in range(5)]
-    settings = SamplerSettings(epsilon_start=0.0, epsilon_end=0.0)
-    sampler = make_sampler(name, space, np.random.default_rng(0), settings)
+    sampler = make(name, space, epsilon_start=0.0, epsilon_end=0.0)
     assert sampler.sample(4).dtype == np.int64
     sampler.update(outcomes(*history))
     drawn = sampler.sample(1_000)

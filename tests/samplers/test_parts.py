@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from magellan.competence import ExpertBuckets, Outcomes, PerGoalWindows
-from magellan.errors import InputError
+from magellan.competence import Outcomes
+from magellan.competence.expert_buckets import ExpertBuckets
+from magellan.competence.per_goal import PerGoalWindows
+from magellan.errors import InputError, NotFiniteError
+from magellan.littlezoo import WholeSpace
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.schedules import ConstantEpsilon, ExponentialEpsilon
 from magellan.samplers.signals import (
@@ -14,12 +17,17 @@ from magellan.samplers.signals import (
     learnability,
     positive_learning_progress,
 )
-from tests.samplers.few_goals import outcomes
+from tests.samplers.few_goals import FewGoals, outcomes
+
+
+def of_size(n: int) -> FewGoals:
+    """Goals of which only the number matters."""
+    return FewGoals([1] * n) if n < 1_000 else WholeSpace()
 
 
 def after(history: list[int], window: int = 100) -> tuple[float, float]:
     """Competence (now, delayed) of a goal with this history, oldest outcome first."""
-    estimator = PerGoalWindows(3, window)
+    estimator = PerGoalWindows(of_size(3), window)
     estimator.update(outcomes(*((1, success) for success in history)))
     now, delayed = estimator.competence(np.arange(3))
     assert now[[0, 2]].tolist() == delayed[[0, 2]].tolist() == [0.0, 0.0]
@@ -57,7 +65,7 @@ def test_a_window_of_odd_length_splits_alike_when_full() -> None:
 def test_one_update_of_many_equals_many_updates_of_one() -> None:
     rng = np.random.default_rng(0)
     goals, success = rng.integers(0, 5, 400), rng.integers(0, 2, 400)
-    at_once, one_by_one = PerGoalWindows(5, 30), PerGoalWindows(5, 30)
+    at_once, one_by_one = PerGoalWindows(of_size(5), 30), PerGoalWindows(of_size(5), 30)
     at_once.update(Outcomes(goals, success, np.full(400, -1)))
     for goal, outcome in zip(goals, success, strict=True):
         one_by_one.update(outcomes((goal, outcome)))
@@ -66,7 +74,7 @@ def test_one_update_of_many_equals_many_updates_of_one() -> None:
 
 
 def test_only_touched_goals_are_reported_as_changed() -> None:
-    estimator = PerGoalWindows(6)
+    estimator = PerGoalWindows(of_size(6))
     estimator.update(outcomes((4, 1), (2, 0), (4, 0)))
     assert estimator.changed().tolist() == [2, 4]
     estimator.update(outcomes())
@@ -75,7 +83,7 @@ def test_only_touched_goals_are_reported_as_changed() -> None:
 
 def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
     """Goals 0, 1 are impossible, 2, 3 grasp: 0 | 1 1 from both of them; nothing from the first."""
-    estimator = ExpertBuckets(np.array([0, 0, 1, 1]).__getitem__)
+    estimator = ExpertBuckets(FewGoals([0, 0, 1, 1]))
     estimator.update(outcomes((0, 0), (2, 0), (1, 1), (3, 1), (2, 1)))
     now, delayed = estimator.competence(np.arange(5))
     assert now.tolist() == [0, 1, 0, 0, 0]
@@ -84,12 +92,12 @@ def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
 
 def test_windows_of_another_goal_space_are_refused() -> None:
     with pytest.raises(InputError, match=r"saved \(arms, window\) \(3, 100\)"):
-        PerGoalWindows(4).load_state_dict(PerGoalWindows(3).state_dict())
+        PerGoalWindows(of_size(4)).load_state_dict(PerGoalWindows(of_size(3)).state_dict())
 
 
 def test_windows_are_kept_for_practised_goals_only() -> None:
     """19.5 million goals, three of them practised: rows, state and competence for those."""
-    estimator = PerGoalWindows(19_531_250, 4)
+    estimator = PerGoalWindows(of_size(19_531_250), 4)
     for goal, history in {7: [0, 1], 19_531_249: [1, 1, 0], 12_345: [1]}.items():
         estimator.update(outcomes(*((goal, success) for success in history)))
     assert estimator.known().tolist() == [7, 19_531_249, 12_345]
@@ -98,7 +106,7 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
     assert delayed.tolist() == [0, 0, 0, 1, 0]
     state = estimator.state_dict()
     assert state["ring"].shape == (3, 4)
-    copy = PerGoalWindows(19_531_250, 4)
+    copy = PerGoalWindows(of_size(19_531_250), 4)
     copy.load_state_dict(state)
     for each in (copy, estimator):
         each.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
@@ -110,7 +118,7 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
 
 
 def test_a_loaded_state_replaces_what_was_practised() -> None:
-    first, second = PerGoalWindows(9), PerGoalWindows(9)
+    first, second = PerGoalWindows(of_size(9)), PerGoalWindows(of_size(9))
     first.update(outcomes((1, 0), (1, 1)))
     second.update(outcomes((2, 0), (2, 1), (3, 1)))
     second.load_state_dict(first.state_dict())
@@ -120,7 +128,7 @@ def test_a_loaded_state_replaces_what_was_practised() -> None:
 
 def test_a_window_needs_two_halves() -> None:
     with pytest.raises(InputError, match="window: 1; must be at least 2"):
-        ExpertBuckets(np.array([0, 1]).__getitem__, window=1)
+        ExpertBuckets(FewGoals([0, 1]), window=1)
 
 
 @pytest.mark.parametrize(
@@ -221,5 +229,5 @@ def test_a_choice_of_nothing_has_no_weight() -> None:
 
 @pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
 def test_a_weight_that_is_none(weight: float) -> None:
-    with pytest.raises(ValueError, match="finite and not negative"):
+    with pytest.raises(NotFiniteError, match="finite and not negative"):
         WeightedChoice(3).set(np.array([1]), np.array([weight]))

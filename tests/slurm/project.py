@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from magellan.config import load_experiment, read_yaml
+from magellan.config import PlannedRun, grid, load_experiment, read_yaml
 from magellan.training.attempts import Attempts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,14 +103,14 @@ class Project:
         (folder / EXPERIMENT).write_text(yaml.safe_dump(values))
         experiment = load_experiment(values)
         self.results = folder / experiment.results / experiment.experiment
-        grid = itertools.product(experiment.samplers, experiment.goal_spaces, experiment.seeds)
-        self.runs = [self._run(*map(str, names)) for names in grid]
+        self.runs = [self._run(planned) for planned in grid(experiment)]
 
-    def _run(self, sampler: str, goal_space: str, seed: str) -> Run:
-        place = f"{sampler}/{goal_space}/seed{seed}"
+    def _run(self, run: PlannedRun) -> Run:
+        names = (run.sampler, run.goal_space, str(run.seed), run.identity)
+        place = run.path.removeprefix("runs/")
         return Run(
-            folder=self.results / "runs" / place,
-            comment=f"rule_train_wildcards_{sampler}_{goal_space}_{seed}",
+            folder=self.results / run.path,
+            comment=f"rule_train_wildcards_{'_'.join(names)}",
             log=self.results / "logs/train" / f"{place}.log",
         )
 

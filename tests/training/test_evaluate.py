@@ -7,16 +7,11 @@ import pytest
 
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, PackedState
-from magellan.competence import Outcomes
-from magellan.littlezoo import CATEGORIES, GoalSpace, WholeSpace
+from magellan.competence import EstimatorParts, Outcomes, make_estimator
+from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
 from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
-from magellan.samplers import SamplerSettings, make_sampler
-from magellan.training.evaluate import (
-    evaluation_sets,
-    mean_competence,
-    mean_competence_of_space,
-    play,
-)
+from magellan.training import evaluate as evaluation
+from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +50,33 @@ class Grasper:
         return near[0] if near else 0
 
 
+def counts(goals) -> dict[str, int]:
+    """Number of evaluated goals of each category."""
+    return dict(zip(CATEGORIES, np.bincount(goals.categories).tolist(), strict=True))
+
+
+def codes(goals) -> np.ndarray:
+    return goals.space.codes_at(goals.positions)
+
+
+def play(agent, codec, goals, seed):
+    """Success per category."""
+    success = evaluate(agent, codec, goals, seed)
+    return by_category(goals.categories[goals.feasible], success)
+
+
 def test_as_many_goals_per_category_as_there_are(sets):
-    counts = sets["train"].goals.counts()
-    assert counts == {**dict.fromkeys(CATEGORIES, 64), "grow_carnivore": 32}
-    assert sets["unseen"].goals.counts() == dict.fromkeys(CATEGORIES, 64)
+    assert counts(sets["train"]) == {**dict.fromkeys(CATEGORIES, 64), "grow_carnivore": 32}
+    assert counts(sets["unseen"]) == dict.fromkeys(CATEGORIES, 64)
 
 
 def test_training_side_is_part_of_the_training_goals_and_unseen_side_is_not(sets):
     training = GoalSpace.named("25k", 0)
-    chosen = sets["train"].goals.indices
+    chosen = codes(sets["train"])
     assert np.isin(chosen, training.indices).all()
     assert len(np.unique(chosen)) == len(chosen)
-    for position in range(len(sets["unseen"].goals)):
-        goal = sets["unseen"].goals.goal(position)
+    for position in range(len(sets["unseen"].positions)):
+        goal = sets["unseen"].space.goal(position)
         assert goal.text.split()[1] in HELD_OUT_OBJECTS
         assert goal.objects[0] == goal.text.split()[1]
         assert set(goal.objects[1:]) <= set(TRAIN_OBJECTS)
@@ -77,8 +86,8 @@ def test_sets_depend_on_the_evaluation_seed_alone(sets):
     again = evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=5)
     other = evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=6)
     for split in ("train", "unseen"):
-        np.testing.assert_array_equal(again[split].goals.indices, sets[split].goals.indices)
-        assert (other[split].goals.indices != sets[split].goals.indices).any()
+        np.testing.assert_array_equal(codes(again[split]), codes(sets[split]))
+        assert (codes(other[split]) != codes(sets[split])).any()
 
 
 @pytest.mark.parametrize("split", ["train", "unseen"])
@@ -104,42 +113,43 @@ def test_the_same_draws_at_every_evaluation(sets, tokenizer):
     assert play(Uniform(), codec, sets["train"], seed=2) != first
 
 
-@pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_means_over_a_space_are_those_of_all_its_goals(name):
-    """Against the competence of every single goal, written down."""
+def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeypatch):
+    codec, agent, goals = Codec(tokenizer), Grasper(tokenizer), sets["train"]
+    monkeypatch.setattr(evaluation, "TOGETHER", 50)
+    rng = np.random.default_rng(0)
+    success = evaluation.play_many(agent, codec, goals.space, goals.positions, rng)
+    grasp = goals.categories == CATEGORIES.index("grasp")
+    assert success[grasp].all()
+    assert not success[~grasp].any()
+    assert evaluation.play_many(agent, codec, goals.space, goals.positions[:0], rng).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["per_goal", "expert_buckets"])
+def test_predictions_speak_of_the_goals_that_are_evaluated(name):
+    """Against the competence of every single arm; unseen goals have that of their group, or 0."""
     goals = GoalSpace.draw((40, 30, 20, 10, 5), 0)
-    sampler = make_sampler(name, goals, np.random.default_rng(0), SamplerSettings(window=8))
+    estimator = make_estimator(name, EstimatorParts(goals, np.random.default_rng))
     rng = np.random.default_rng(1)
-    practised = rng.integers(len(goals), size=300)
-    sampler.update(Outcomes(practised, rng.integers(0, 2, 300)))
-    arm_of_goal = np.arange(len(goals)) if name == "online" else goals.categories.astype(np.int64)
-    now, delayed = sampler.estimator.competence(arm_of_goal)
-    expected = mean_competence(goals.categories, now, delayed)
-    found = mean_competence_of_space(sampler, goals)
-    assert [(m.category, m.n) for m in found] == [(m.category, m.n) for m in expected]
-    for mine, other in zip(found, expected, strict=True):
-        assert (mine.now, mine.delayed, mine.progress) == pytest.approx(
-            (other.now, other.delayed, other.progress), rel=1e-12
-        )
-    assert max(m.progress for m in found) > 0.02
-
-
-def test_means_over_the_whole_space_count_every_goal():
-    """One of 5,184 carnivore goals succeeds after a failure; one grasp goal fails after success."""
-    space = WholeSpace()
-    carnivore, grasp = (int(space.nth(category, np.array([9]))[0]) for category in (4, 1))
-    sampler = make_sampler("online", space, np.random.default_rng(0))
-    sampler.update(Outcomes(np.array([carnivore, grasp] * 2), np.array([0, 1, 1, 0])))
-    means = {m.category: m for m in mean_competence_of_space(sampler, space)}
-    assert [m.n for m in means.values()] == [17_995_213, 1_471_225, 41_484, 18_144, 5_184]
-    assert means["grow_carnivore"].now == means["grow_carnivore"].progress == 1 / 5_184
-    assert means["grow_carnivore"].delayed == 0
-    assert (means["grasp"].now, means["grasp"].delayed) == (0, 1 / 1_471_225)
-    assert means["impossible"].progress == 0
-    assert mean_competence_of_space(make_sampler("random", space, None), space) == []
+    estimator.update(Outcomes(rng.integers(len(goals), size=900), rng.integers(0, 2, 900)))
+    sets = evaluation_sets(goals, per_category=4, seed=5)
+    for split, chosen in sets.items():
+        arms = chosen.positions if name == "per_goal" else chosen.categories.astype(np.int64)
+        expected = np.stack(estimator.competence(arms))
+        if (name, split) == ("per_goal", "unseen"):
+            expected = np.zeros_like(expected)
+        found = np.stack(estimator.predict(chosen.space, chosen.positions))
+        np.testing.assert_array_equal(found, expected)
+        means = mean_competence(chosen.categories, *found)
+        assert [m.n for m in means] == [4] * 5
+        for mean in means:
+            mine = chosen.categories == CATEGORIES.index(mean.category)
+            assert mean.now == pytest.approx(expected[0, mine].mean())
+            assert mean.progress == pytest.approx(np.abs(expected[0] - expected[1])[mine].mean())
+    if name == "expert_buckets":
+        assert set(FEASIBLE) == {m.category for m in means if m.now > 0}
 
 
 def test_evaluation_sets_of_the_whole_space():
     sets = evaluation_sets(WholeSpace(), per_category=64, seed=5)
-    assert sets["train"].goals.counts() == dict.fromkeys(CATEGORIES, 64)
-    assert len(np.unique(sets["train"].goals.indices)) == 5 * 64
+    assert counts(sets["train"]) == dict.fromkeys(CATEGORIES, 64)
+    assert len(np.unique(codes(sets["train"]))) == 5 * 64

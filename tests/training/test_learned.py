@@ -7,15 +7,16 @@ import torch
 from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.agent.packing import Codec
 from magellan.competence.base import Outcomes
-from magellan.competence.learned import LearnedCompetence
-from magellan.config import BackboneConfig, CompetenceConfig, RunConfig
+from magellan.competence.learned import LearnedSettings
+from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.config import BackboneConfig, run_model
 from magellan.littlezoo import GoalSpace
 from magellan.training.checkpoint import Checkpoints
 
 
 def make(**settings) -> LearnedCompetence:
     backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
-    config = CompetenceConfig(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
+    config = LearnedSettings(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
     rngs = np.random.default_rng(0), np.random.default_rng(1)
     return LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, config, *rngs, seed=0)
@@ -183,7 +184,7 @@ def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     learned, copy = make(**POOL), make(**POOL)
     for _ in range(updates):
         learned.update(outcomes(learned))
-    checkpoints = Checkpoints(tmp_path, RunConfig())
+    checkpoints = Checkpoints(tmp_path, run_model()())
     checkpoints.save(learned.state_dict())
     copy.load_state_dict(checkpoints.load().state)
     for _ in range(4):

@@ -68,8 +68,13 @@ class Project:
 
     def write_runs(self, **declared) -> None:
         """Finished runs of the default experiment, with made-up numbers."""
-        experiment = synthetic.experiment(**declared)
-        synthetic.write_runs(self / "results/laptop/runs", experiment, episodes=4_000)
+        experiment = synthetic.experiment(preset="laptop", **declared)
+        synthetic.write_runs(self / "results/laptop", experiment, episodes=4_000)
+
+    def folder_of(self, place: str) -> Path:
+        """Folder of the only run that lies in SAMPLER/GOAL_SPACE/seedN."""
+        (folder,) = (self / "results/laptop/runs" / place).iterdir()
+        return folder
 
 
 @pytest.fixture

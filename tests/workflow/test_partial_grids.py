@@ -6,12 +6,16 @@ import re
 import pytest
 
 from analysis.figures import applicable
+from analysis.grid import Algorithm
 from tests.analysis import synthetic
 from tests.workflow.conftest import Project
 from tests.workflow.test_runs import STAND_IN
 
 SPACE = synthetic.GOAL_SPACE
 SAMPLERS = ("random", "online")
+DRAWN = applicable(
+    [Algorithm(name, "default") for name in SAMPLERS], synthetic.experiment(samplers=SAMPLERS)
+)
 BROKEN = f"online/{SPACE}/seed1"
 PARTIAL = ("--config", "allow_incomplete=true")
 FIGURES = f"results/laptop/figures/{SPACE}"
@@ -27,7 +31,8 @@ def failed(tmp_path_factory):
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
     config += "analysis:\n  bootstrap_repetitions: 100\n"
     (project / "config/laptop.yaml").write_text(config)
-    synthetic.write_runs(project / "shelf", synthetic.experiment(samplers=SAMPLERS), episodes=2_000)
+    experiment = synthetic.experiment(preset="laptop", samplers=SAMPLERS)
+    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(BROKEN)
     return project, project.snakemake()
 
@@ -37,9 +42,10 @@ def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     assert done.returncode != 0
     _, _, said = done.stdout.partition("1 of 4 runs are missing, so there is no report:\n")
     lines = said.splitlines()
+    name = project.folder_of(BROKEN).name
     assert lines[0].strip() == (
-        f"sampler 'online', goal space '{SPACE}', seed 1: RuntimeError: out of luck "
-        f"(results/laptop/logs/train/{BROKEN}.log)"
+        f"sampler 'online', variant 'default', goal space '{SPACE}', seed 1: "
+        f"RuntimeError: out of luck (results/laptop/logs/train/{BROKEN}/{name}.log)"
     )
     assert "allow_incomplete=true" in lines[1]
     assert not (project / "results/laptop/tables").exists()
@@ -57,9 +63,9 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
     assert len(manifest["runs"]) == 3
     (entry,) = manifest["missing"]
     assert (entry["sampler"], entry["seed"]) == ("online", 1)
-    assert entry["log"] == f"logs/train/{BROKEN}.log"
+    assert entry["log"] == f"logs/train/{BROKEN}/{project.folder_of(BROKEN).name}.log"
     names = {path.name for path in (project / FIGURES).iterdir()}
-    drawn = {f"{name}.{end}" for name in applicable(SAMPLERS) for end in ("png", "pdf")}
+    drawn = {f"{name}.{end}" for name in DRAWN for end in ("png", "pdf")}
     assert names == drawn | {"numbers.html"}
     coverage = (project / "results/laptop/figures/coverage.html").read_text()
     assert "1 of 2 (missing: 1)" in coverage
@@ -76,7 +82,7 @@ def test_the_report_never_claims_more_than_it_shows(failed, settings):
     assert "The grid is incomplete" in page
     assert "3 of 4 declared runs are complete" in page
     assert "n = 2 seeds" not in page
-    assert len(re.findall("n = 1 to 2 seeds", page)) > len(applicable(SAMPLERS))
+    assert len(re.findall("n = 1 to 2 seeds", page)) > len(DRAWN)
     assert "Coverage of the grid" in page
     assert "Time, memory, restarts" in page
 
@@ -98,14 +104,16 @@ def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
 
 
 def test_runs_of_another_configuration_are_left_out(failed):
+    """In the right folder or not: a run that is not the one asked for is no run of the grid."""
     project, _ = failed
     for seed in (0, 1):
-        path = project / f"results/laptop/runs/random/{SPACE}/seed{seed}/manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"config_hash": "0" * 64}))
+        path = project.folder_of(f"random/{SPACE}/seed{seed}") / "manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest["counted"]["agent.gamma"] = manifest["config"]["agent"]["gamma"] = 0.5
+        path.write_text(json.dumps(manifest))
     done = project.snakemake("-n", *PARTIAL)
     assert done.returncode == 0, done.stdout
     assert "report is made of 2 complete runs" in done.stdout
-    assert "not with the configuration of the experiment" in done.stdout
     nothing = project.snakemake("-n", "--config", "allow_incomplete=true", "samplers=[random]")
     assert nothing.returncode != 0
     errors = [line for line in nothing.stdout.splitlines() if line.startswith("error: ")]

@@ -13,6 +13,7 @@ from analysis.figures import FIGURES
 from analysis.summaries import STATISTICS
 from analysis.tables import TABLES
 from magellan.config import load_experiment
+from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
 
 DRAWN = {f"draw_{name}": 1 for name in FIGURES}
@@ -59,8 +60,17 @@ def test_the_grid_is_sampler_times_goal_space_times_seed(shared_project):
     )
     assert planned["train"] == 12
     assert planned["draw_practice"] == 2
-    assert "draw_calibration" not in planned
-    assert "draw_improvement" not in planned
+    # The last sampler is the one that others are compared with; it has predictions.
+    assert planned["draw_calibration"] == planned["draw_improvement"] == 2
+    alone = shared_project.planned("--config", "samplers=[random]")
+    assert "draw_calibration" not in alone
+    assert "draw_improvement" not in alone
+
+
+def test_variants_are_runs_where_they_make_a_difference(shared_project):
+    variants = "variants={plain: {}, window: {competence: {delay: 3200}}}"
+    planned = shared_project.planned("--config", "samplers=[random,magellan]", variants)
+    assert planned["train"] == 2 + 2 * 2
 
 
 def test_another_config_file_stands_alone(project):
@@ -157,3 +167,62 @@ def test_without_reference_results_the_target_says_how_to_make_them(shared_proje
     errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, done.stdout
     assert "snakemake adopt" in errors[0]
+
+
+def test_a_file_without_a_name_does_not_write_among_the_default_results(project):
+    (project / "mine.yaml").write_text("samplers: [random]\n")
+    done = project.snakemake("-n", "--configfile", "mine.yaml")
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert "mine.yaml: experiment: key is missing" in errors[0]
+
+
+def test_a_slash_behind_the_results_folder_is_no_matter(shared_project):
+    assert shared_project.planned("--config", "results=results/") == shared_project.planned()
+
+
+def test_braces_in_a_path_are_no_wildcards(project):
+    model = project / "models/a{x}b"
+    shutil.copytree(project / "magellan/backbones/zoo-mini", model)
+    overrides = "overrides={backbone: {model: 'models/a{x}b'}}"
+    done = project.snakemake("-n", "-p", "--config", "samplers=[random]", overrides)
+    assert done.returncode == 0, done.stdout
+    assert 'backbone.model="models/a{x}b"' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["$(touch X)", "25k; touch X", "../../X", "</script >"])
+def test_a_goal_space_of_a_foreign_manifest_is_no_command(project, name):
+    project.write_runs(samplers=("random",))
+    done = project.snakemake("--config", "samplers=[random]", "--until", "combine")
+    assert done.returncode == 0, done.stdout
+    reference = project / "results/reference/tables"
+    reference.parent.mkdir()
+    shutil.move(project / "results/laptop/tables", reference)
+    for path in reference.iterdir():
+        path.write_text(path.read_text().replace(synthetic.GOAL_SPACE, name))
+    done = project.snakemake("figures")
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert "goal_space" in errors[0]
+    assert not list(project.folder.glob("**/X"))
+
+
+def test_damaged_reference_tables_cost_no_statistic(project):
+    project.write_runs(samplers=("random",))
+    done = project.snakemake("--config", "samplers=[random]", "--until", "combine")
+    assert done.returncode == 0, done.stdout
+    done = project.snakemake("--config", "samplers=[random]", "adopt")
+    assert done.returncode == 0, done.stdout
+    assert project.snakemake("figures").returncode == 0
+    kept = {p: p.read_bytes() for p in (project / "results/reference").rglob("*") if p.is_file()}
+    damaged = project / "results/reference/tables/evaluation.csv"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    done = project.snakemake("figures")
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert str(damaged.relative_to(project.folder)) in errors[0]
+    for path, content in kept.items():
+        assert path == damaged or path.read_bytes() == content

@@ -5,9 +5,11 @@ import json
 import re
 
 import pytest
+import yaml
 
 from analysis.figures import FIGURES
 from tests.analysis import synthetic
+from tests.snippets import write_files
 from tests.workflow.conftest import Project
 
 # Stands in for the trainer: takes a finished run from a shelf, or fails like one that breaks down
@@ -17,6 +19,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from magellan.errors import NotFiniteError
+
 
 def train(config, output, resume, progress, stop_after):
     output.mkdir(parents=True, exist_ok=True)
@@ -25,14 +29,16 @@ def train(config, output, resume, progress, stop_after):
     (output / "checkpoint").write_text(name)
     if Path("broken").exists() and name == Path("broken").read_text():
         raise RuntimeError("out of luck")
-    shutil.copytree(Path("shelf") / name, output, dirs_exist_ok=True)
+    if Path("hopeless").exists() and name == Path("hopeless").read_text():
+        raise NotFiniteError("critic_loss is nan")
+    shutil.copytree(Path("shelf/runs") / name / output.name, output, dirs_exist_ok=True)
 """
 
 
 def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/training/run.py").write_text(STAND_IN)
-    experiment = synthetic.experiment(samplers=("random", "online"))
+    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
     synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
     settings = ("--config", "samplers=[random,online]")
@@ -40,11 +46,12 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     assert done.returncode != 0
     runs = project / "results/laptop/runs"
     assert len(list(runs.rglob("manifest.json"))) == 3
-    broken = runs / "online" / synthetic.GOAL_SPACE / "seed1"
+    broken = project.folder_of(f"online/{synthetic.GOAL_SPACE}/seed1")
     assert [path.name for path in broken.iterdir()] == ["checkpoint"]
     # Progress reaches the person who watches, and the log keeps it with the reason.
     assert f"random/{synthetic.GOAL_SPACE}/seed0: half way" in done.stdout
-    log = project / f"results/laptop/logs/train/online/{synthetic.GOAL_SPACE}/seed1.log"
+    logs = project / f"results/laptop/logs/train/online/{synthetic.GOAL_SPACE}/seed1"
+    log = logs / f"{broken.name}.log"
     assert "half way, resume True" in log.read_text()
     assert "out of luck" in log.read_text()
     assert "out of luck" in done.stdout
@@ -55,10 +62,40 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     assert project.planned(*changed)["train"] == 4
 
 
+def test_a_run_that_can_never_succeed_is_not_tried_again(project):
+    (project / "magellan/training/__init__.py").write_text("")
+    (project / "magellan/training/run.py").write_text(STAND_IN)
+    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
+    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
+    (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
+    (project / "hopeless").write_text(f"random/{synthetic.GOAL_SPACE}/seed0")
+    settings = ("--retries", "2", "--until", "train", "--config", "samplers=[random,online]")
+    done = project.snakemake(*settings)
+    assert done.returncode != 0
+    assert done.stdout.count("Trying to restart job") == 2, done.stdout
+    assert done.stdout.count("Error in rule train") == 4
+    # The next call tries it again, for a person may have mended it.
+    (project / "hopeless").unlink()
+    done = project.snakemake(*settings)
+    finished = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0") / "manifest.json"
+    assert finished.is_file(), done.stdout
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The smoke experiment, run with one call."""
+    """The smoke experiment, run with one call, and in its grid a user's own sampler.
+
+    Its file and that of its estimator are those of docs/extending.md; it has two variants.
+    """
     project = Project(tmp_path_factory.mktemp("smoke"))
+    write_files("docs/extending.md", project.folder)
+    path = project / "config/smoke.yaml"
+    experiment = yaml.safe_load(path.read_text())
+    experiment["samplers"].insert(0, "sharp")
+    experiment["modules"] = ["my_estimator.py", "my_sampler.py"]
+    experiment["variants"] = {"plain": {}, "soft": {"sharp": {"power": 0.5}}}
+    experiment["overrides"] = {"observers": ["counts", "per_goal"]}
+    path.write_text(yaml.safe_dump(experiment))
     done = project.snakemake("--configfile", "config/smoke.yaml")
     assert done.returncode == 0, done.stdout
     return project
@@ -66,7 +103,12 @@ def smoke(tmp_path_factory):
 
 def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
     manifest = json.loads((smoke / "results/smoke/tables/manifest.json").read_text())
-    assert len(manifest["runs"]) == 8
+    assert len(manifest["runs"]) == 12
+    assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
+        ("sharp", "plain"),
+        ("sharp", "soft"),
+        *((sampler, "plain") for sampler in ("random", "online", "ek_online", "magellan")),
+    }
     assert {run["status"] for run in manifest["runs"]} == {"complete"}
     for name in FIGURES:
         found = list((smoke / "results/smoke/figures").rglob(f"{name}.png"))
@@ -74,7 +116,11 @@ def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
         assert found[0].stat().st_size > 10_000
     assert smoke.planned("--configfile", "config/smoke.yaml") == {}
     benchmarks = list((smoke / "results/smoke/benchmarks").rglob("*.tsv"))
-    assert len(benchmarks) == 8
+    assert len(benchmarks) == 12
+    competence = (smoke / "results/smoke/tables/competence.csv").read_text()
+    for start in ("sharp,soft,40-20-12-8-8,1,", "random,plain,40-20-12-8-8,0,"):
+        lines = [line for line in competence.splitlines() if line.startswith(start)]
+        assert {line.split(",")[7] for line in lines} == {"counts", "per_goal"}
 
 
 def test_changed_code_trains_nothing(smoke):
@@ -103,13 +149,14 @@ def test_the_report_holds_every_figure_with_its_caption(smoke):
 def test_a_changed_value_trains_again(smoke):
     overrides = "overrides={agent: {gamma: 0.9}}"
     planned = smoke.planned("--configfile", "config/smoke.yaml", "--config", overrides)
-    assert planned["train"] == 8
-    # The checkpoint of the old configuration must not stand in the way.
+    assert planned["train"] == 12
+    # What was made before stays where it is, and is there again when the value is back.
     one = ("samplers=[random]", "seeds=[0]", overrides)
     done = smoke.snakemake(
         "--configfile", "config/smoke.yaml", "--config", *one, "--until", "train"
     )
     assert done.returncode == 0, done.stdout
-    assert "the configuration has changed" in done.stdout
-    (manifest,) = (smoke / "results/smoke/runs/random").rglob("seed0/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["agent"]["gamma"] == 0.9
+    manifests = sorted((smoke / "results/smoke/runs/random").rglob("seed0/*/manifest.json"))
+    gammas = {json.loads(path.read_text())["config"]["agent"]["gamma"] for path in manifests}
+    assert gammas == {0.9, 0.99}
+    assert "train" not in smoke.planned("--configfile", "config/smoke.yaml")

@@ -8,7 +8,7 @@
 rule statistics:
     input:
         tables=tables_in("{folder}"),
-        code=["analysis/statistics.py", "analysis/summaries.py"],
+        code=sources("analysis.summaries"),
     output:
         statistics_in("{folder}"),
     log:
@@ -34,7 +34,7 @@ rule numbers:
     input:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
-        code=["analysis/summary.py", "analysis/pages.py"],
+        code=sources("analysis.summary"),
     output:
         page=report(
             "{folder}/figures/{goal_space}/numbers.html",
@@ -60,13 +60,13 @@ rule numbers:
         "numbers of {wildcards.folder}, {wildcards.goal_space}"
     shell:
         "python -m analysis summary --tables {params.tables:q} --statistics {params.statistics:q} "
-        "--goal-space {wildcards.goal_space} --html {output.page:q} > {log:q} 2>&1"
+        "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
 
 
 rule coverage:
     input:
         manifest="{folder}/tables/manifest.json",
-        code=["analysis/coverage.py", "analysis/pages.py"],
+        code=sources("analysis.coverage"),
     output:
         page=report(
             "{folder}/figures/coverage.html",
@@ -95,7 +95,7 @@ rule coverage:
 rule runs:
     input:
         manifest="{folder}/tables/manifest.json",
-        code=["analysis/runs.py", "analysis/pages.py"],
+        code=sources("analysis.runs"),
     output:
         page=report(
             "{folder}/figures/runs.html",
@@ -129,7 +129,7 @@ for figure, spec in FIGURES.items():
         input:
             tables=tables_in("{folder}"),
             statistics=statistics_in("{folder}"),
-            code=["analysis/figures/style.py", f"analysis/figures/{figure}.py"],
+            code=sorted({*sources("analysis.tables"), *sources(f"analysis.figures.{figure}")}),
         output:
             png=report(
                 f"{{folder}}/figures/{{goal_space}}/{figure}.png",
@@ -158,5 +158,5 @@ for figure, spec in FIGURES.items():
             "draw {params.figure} of {wildcards.folder}, {wildcards.goal_space}"
         shell:
             "python -m analysis figure {params.figure} --tables {params.tables:q} "
-            "--statistics {params.statistics:q} --goal-space {wildcards.goal_space} "
+            "--statistics {params.statistics:q} --goal-space {wildcards.goal_space:q} "
             "--stem {params.stem:q} > {log:q} 2>&1"

@@ -6,7 +6,7 @@ rule combine:
     input:
         manifests=run_files(RUNS, RUN_FILES[-1:]),
         tables=run_files(RUNS, RUN_FILES[:-1]),
-        code="analysis/tables.py",
+        code=sources("analysis.tables"),
     output:
         manifest=f"{FOLDER}/tables/manifest.json",
         tables=expand("{folder}/tables/{table}", folder=FOLDER, table=RUN_FILES[:-1]),
@@ -21,12 +21,13 @@ rule combine:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=json.dumps(
-            EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"}), sort_keys=True
+        # Functions, as braces in a text would be wildcards. The order of variants counts: no sorting.
+        experiment=lambda wildcards: json.dumps(
+            EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"})
         ),
         runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
         options=["--allow-incomplete", FOLDER] if LEFT_OUT else [],
-        reasons=missing_text(LEFT_OUT),  # a new reason makes the list anew
+        reasons=lambda wildcards: missing_text(LEFT_OUT),  # a new reason makes the list anew
         folder=subpath(output.manifest, parent=True),
     message:
         "combine the tables of {EXPERIMENT.experiment}"

@@ -3,25 +3,29 @@
 import json
 import os
 import re
-import shlex
 import sys
 import tempfile
 from pathlib import Path
 
-from analysis.coverage import (
-    declared_runs,
-    describe_missing,
-    is_complete,
-    missing_run,
-    number_text,
-    run_folder,
-    run_of,
-    seeds_by_sampler,
-)
+from analysis.captions import facts as caption_facts
+from analysis.captions import numbers
+from analysis.coverage import describe_missing, is_complete, missing_runs
 from analysis.figures import FIGURES, applicable
+from analysis.grid import run_of, seeds_by_algorithm
 from analysis.manifests import read_combined_manifest
-from magellan.config import OPERATIONAL, config_hash, load_experiment, read_yaml, resolve_run
+from analysis.restoring import advice
+from analysis.sources import sources
+from magellan.config import (
+    backbone_folder,
+    check_named,
+    flat_keys,
+    given_keys,
+    grid,
+    load_experiment,
+    read_yaml,
+)
 from magellan.errors import InputError
+from magellan.model_files import number_of_parameters
 
 DEFAULT_CONFIG = "config/laptop.yaml"
 REFERENCE = "results/reference"
@@ -33,6 +37,8 @@ RUN_FILES = (
     "training.csv",
     "manifest.json",
 )
+# Where a run lies below `runs`, `logs/train` and `benchmarks/train`.
+RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
 STATISTICS = (
     "success",
     "scores",
@@ -68,8 +74,8 @@ def stop(error):
     sys.exit(f"error: {error}")
 
 
-def check_yaml(path):
-    """Stop with the file's name and line if it is not YAML, or has a key twice."""
+def check_config_file(path):
+    """Stop with the file's name and line if it is not YAML, has a key twice, or holds Python."""
     try:
         read_yaml(path)
     except InputError as error:
@@ -78,8 +84,11 @@ def check_yaml(path):
 
 def checked_experiment(values):
     """The typed experiment; stops at the first key that is wrong."""
+    files = workflow.overwrite_configfiles
     try:
         experiment = load_experiment(values)
+        if files:
+            check_named(values, f"config file: {' '.join(map(str, files))}")
     except InputError as error:
         stop(error)
     if experiment_folder(experiment) in (REFERENCE, BACKBONE):
@@ -116,14 +125,18 @@ def statistics_in(folder):
     return [f"{folder}/statistics/{name}.csv" for name in STATISTICS]
 
 
-def figures_in(folder, runs):
+def figures_in(folder, runs, experiment):
     """Every figure that makes sense for these runs, and the pages of numbers."""
     pages = [f"{folder}/figures/{name}.html" for name in ("coverage", "runs")]
     return pages + [
         f"{folder}/figures/{goal_space}/{name}"
-        for goal_space, samplers in seeds_by_sampler(runs).items()
+        for goal_space, algorithms in seeds_by_algorithm(runs).items()
         for name in (
-            *(f"{figure}.{end}" for figure in applicable(samplers) for end in ("png", "pdf")),
+            *(
+                f"{figure}.{end}"
+                for figure in applicable(algorithms, experiment)
+                for end in ("png", "pdf")
+            ),
             "numbers.html",
         )
     ]
@@ -131,22 +144,17 @@ def figures_in(folder, runs):
 
 def run_files(runs, names):
     """These files of these runs of the experiment."""
-    return [(run_folder(Path(FOLDER), run) / name).as_posix() for run in runs for name in names]
+    return [f"{FOLDER}/{run.path}/{name}" for run in runs for name in names]
 
 
 def runs_to_report():
     """The whole grid; with `allow_incomplete` the runs of it that are complete."""
-    grid = declared_runs(config)
     if not EXPERIMENT.allow_incomplete:
-        return grid
-    runs = [
-        run
-        for run in grid
-        if is_complete(run_folder(Path(FOLDER), run), RUN_FILES, config_hash(config_of(run)))
-    ]
+        return GRID
+    runs = [run for run in GRID if is_complete(Path(FOLDER) / run.path, RUN_FILES, run.identity)]
     if not runs:
         stop(
-            f"allow_incomplete: none of {len(grid)} runs in {FOLDER} is complete; "
+            f"allow_incomplete: none of {len(GRID)} runs in {FOLDER} is complete; "
             "allowed with at least one: first call without it, to start them"
         )
     return runs
@@ -154,14 +162,14 @@ def runs_to_report():
 
 def runs_left_out():
     """Declared runs that an incomplete report does without."""
-    reported = set(RUNS)
-    return [run for run in declared_runs(config) if run not in reported]
+    reported = {run.identity for run in RUNS}
+    return [run for run in GRID if run.identity not in reported]
 
 
 def missing_text(runs):
     """One line per missing run: which, why, and where its log is."""
     folder = Path(FOLDER)
-    return describe_missing([missing_run(folder, run) for run in runs], folder)
+    return describe_missing(missing_runs(folder, runs, GRID), folder)
 
 
 def announce_left_out():
@@ -177,8 +185,8 @@ def announce_left_out():
 def announce_unfinished():
     """After a failure: which runs this call wanted and did not get."""
     jobs = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
-    wanted = {(job.wildcards.sampler, job.wildcards.goal_space, job.wildcards.seed) for job in jobs}
-    unfinished = [run for run in RUNS if (run[0], run[1], str(run[2])) in wanted]
+    wanted = {job.wildcards.identity for job in jobs}
+    unfinished = [run for run in RUNS if run.identity in wanted]
     if unfinished and workflow.is_main_process:
         print(
             f"{len(unfinished)} of {len(RUNS)} runs are missing, so there is no report:\n"
@@ -193,13 +201,25 @@ def reference_manifest():
     try:
         return read_combined_manifest(Path(REFERENCE) / "tables")
     except InputError as error:
-        stop(f"{error}; `snakemake adopt` makes the reference results")
+        stop_without_reference(error)
+
+
+def stop_without_reference(error):
+    """Say how to get whole reference tables, before a job could remove what was made of them."""
+    how = advice(Path(REFERENCE) / "tables") or "`snakemake adopt` makes the reference results"
+    stop(f"{error}; {how}")
 
 
 def reference_figures(wildcards):
-    """Files of the target `figures`."""
-    runs = [run_of(manifest) for manifest in reference_manifest()["runs"]]
-    return [*statistics_in(REFERENCE), *figures_in(REFERENCE, runs)]
+    """Files of the target `figures`; the tables behind them are checked first."""
+    from analysis import tables
+
+    try:
+        manifest = tables.load(Path(REFERENCE) / "tables").manifest
+    except InputError as error:
+        stop_without_reference(error)
+    runs = list(map(run_of, manifest["runs"]))
+    return [*statistics_in(REFERENCE), *figures_in(REFERENCE, runs, manifest["experiment"])]
 
 
 def declared(folder):
@@ -211,59 +231,65 @@ def declared(folder):
 
 def facts(wildcards):
     """What the captions say about intervals."""
-    settings = declared(wildcards.folder)["analysis"]
-    return {
-        "confidence": f"{settings['confidence']:.0%}",
-        "resamples": f"{settings['bootstrap_repetitions']:,}",
-    }
+    return caption_facts(declared(wildcards.folder))
 
 
-def numbers_of_seeds(folder, planned):
+def numbers_of_seeds(folder, planned, experiment):
     """How much the tables of a results folder rest on, for the captions.
 
     From the tables that are there, so that a report never claims more than it shows; from the
-    `planned` runs where there are none yet. Per goal space: n in words, the fewest seeds of a
-    sampler, and the seeds of each.
+    `planned` runs of the experiment where there are none yet.
     """
     try:
         manifest = read_combined_manifest(Path(folder) / "tables")
-        runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
     except InputError:
-        runs, missing = planned, []
-    spaces = {}
-    for goal_space, samplers in seeds_by_sampler(runs).items():
-        counts = {sampler: len(seeds) for sampler, seeds in samplers.items()}
-        spaces[goal_space] = {
-            "n": number_text(counts.values()),
-            "fewest": min(counts.values()),
-            "most": max(counts.values()),
-            "samplers": counts,
-        }
-    return {"complete": len(runs), "declared": len(runs) + len(missing), "goal_spaces": spaces}
+        return numbers(planned, 0, experiment)
+    runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
+    return numbers(runs, len(missing), manifest["experiment"])
 
 
-def config_of(run):
-    """Resolved configuration of one run: sampler, goal space, seed."""
-    named = dict(zip(("sampler", "goal_space", "seed"), run, strict=True))
-    return resolve_run(EXPERIMENT.preset, [EXPERIMENT.overrides, named])
+def run_with(identity):
+    """The run of the grid that has this identity."""
+    return next(run for run in GRID if run.identity == identity)
 
 
-def fingerprint(wildcards):
-    """Hash of a run's configuration: a parameter, so that a changed value makes the run anew."""
-    run = (wildcards.sampler, wildcards.goal_space, int(wildcards.seed))
-    return config_hash(config_of(run))
+def in_words(variant):
+    """A variant as it stands behind the name of its sampler."""
+    return f", variant {variant}," if EXPERIMENT.variants else ""
 
 
-def override_arguments(experiment, operational):
-    """Overrides as arguments of the train command: `--set section.key=value`, value in JSON.
+def train_arguments(wildcards, output):
+    """Words of the train command that say what the run is.
 
-    Operational keys are asked for apart: they say how a job runs, and make nothing anew.
+    Keys that the experiment gives, `--set section.key=value` with the value in JSON; the trainer
+    refuses if they make another run than the identity says.
     """
-    resolved = resolve_run(experiment.preset, [experiment.overrides]).model_dump(mode="json")
-    return [
-        word
-        for section, keys in experiment.overrides.items()
-        for key in keys
-        if (section == "budget" and key in OPERATIONAL) == operational
-        for word in ("--set", f"{section}.{key}={json.dumps(resolved[section][key])}")
-    ]
+    run = run_with(wildcards.identity)
+    named = ("sampler", "goal_space", "seed")
+    words = [w for key in named for w in (f"--{key.replace('_', '-')}", str(getattr(run, key)))]
+    words += ["--preset", EXPERIMENT.preset, "--identity", run.identity]
+    words += [word for path in EXPERIMENT.modules for word in ("--module", path)]
+    resolved = flat_keys(run.config.model_dump(mode="json"))
+    given = given_keys(EXPERIMENT.model_dump(mode="json"), run.variant)
+    return words + [w for key in given for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
+
+
+def memory_mb():
+    """Memory that a run asks for at first, of the largest model and batch among the runs.
+
+    Measured with zoo-mini and with a model of 248 million parameters (docs/speed.md): weights with
+    their adapters, and what a batch of transitions leaves behind for its gradients.
+    """
+    return max(
+        2000
+        + round(number_of_parameters(backbone_folder(model)) / 1e6 * per_parameter(mode, batch))
+        for model, mode, batch in {
+            (run.config.backbone.model, run.config.backbone.lora_mode, run.config.agent.batch_size)
+            for run in GRID
+        }
+    )
+
+
+def per_parameter(lora_mode, batch_size):
+    """MB per million parameters of a model."""
+    return 15 + 0.2 * batch_size if lora_mode == "merged" else 6 + 0.5 * batch_size

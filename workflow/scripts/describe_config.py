@@ -10,12 +10,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from magellan.config import PRESETS, RunConfig, experiment_schema, resolve_run  # noqa: E402
+from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  # noqa: E402
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
 # Given by the grid, not by the overrides.
-GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads")
+GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads", "modules", "observers")
 LIMITS = {
     "minimum": ">= {}",
     "exclusiveMinimum": "> {}",
@@ -51,7 +51,7 @@ def experiment_table() -> str:
 
 def run_tables() -> str:
     """Keys that `overrides` may hold, by section, with the value in each preset."""
-    schema = RunConfig.model_json_schema()
+    schema = run_model().model_json_schema()
     presets = {name: resolve_run(name, []).model_dump(mode="json") for name in PRESETS}
     parts = []
     for section, reference in schema["properties"].items():
@@ -94,6 +94,8 @@ def allowed(rule: dict, schema: dict) -> str:
     if rule.get("type") == "array":
         items = allowed(rule["items"], schema) if isinstance(rule.get("items"), dict) else "values"
         return f"list of: {items}"
+    if "examples" in rule:
+        return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
     limits = [text.format(_limit(rule[key])) for key, text in LIMITS.items() if key in rule]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))

@@ -1,0 +1,63 @@
+"""What the captions of the report say about the tables: numbers of seeds, names, intervals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from analysis.grid import Algorithm, Run, number_text, reference_algorithm, seeds_by_algorithm
+from analysis.labels import algorithm_label, sampler_label
+
+
+def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """How much tables rest on, as plain values for the captions.
+
+    Args:
+        runs: those that are there.
+        missing: how many of the grid are not.
+        experiment: configuration of the grid.
+
+    Returns:
+        complete and declared runs; labels of the reference and of its sampler; for each goal space
+        `n` seeds in words, the fewest and the most, and `reference_n`, that of the reference's
+        sampler.
+    """
+    listed = list(runs)
+    reference = reference_algorithm(experiment)
+    algorithms = list(dict.fromkeys(run.algorithm for run in listed))
+    return {
+        "complete": len(listed),
+        "declared": len(listed) + missing,
+        "reference": _plain(algorithm_label(reference, algorithms)),
+        "reference_sampler": _plain(sampler_label(reference.sampler)),
+        "goal_spaces": {
+            name: _of_goal_space(seeds, reference)
+            for name, seeds in seeds_by_algorithm(listed).items()
+        },
+    }
+
+
+def _plain(label: str) -> str:
+    """A name in reStructuredText: `small_` is no link."""
+    return re.sub(r"([\\*`|_])", r"\\\1", label)
+
+
+def _of_goal_space(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -> dict[str, Any]:
+    counts = {algorithm: len(listed) for algorithm, listed in seeds.items()}
+    own = [count for algorithm, count in counts.items() if algorithm.sampler == reference.sampler]
+    return {
+        "n": number_text(counts.values()),
+        "fewest": min(counts.values()),
+        "most": max(counts.values()),
+        "reference_n": number_text(own) if own else "0",
+    }
+
+
+def facts(experiment: Mapping[str, Any]) -> dict[str, str]:
+    """What the captions say about intervals."""
+    settings = experiment["analysis"]
+    return {
+        "confidence": f"{settings['confidence']:.0%}",
+        "resamples": f"{settings['bootstrap_repetitions']:,}",
+    }

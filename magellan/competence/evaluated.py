@@ -1,0 +1,186 @@
+"""Competence measured by playing: the estimators of Eval-ALP and EK-Eval-ALP.
+
+Every so many training episodes each arm (a goal, or a category of goals) is played some thousand
+times with the policy as it is, only to count successes. Now is the success rate of the last
+evaluation, delayed that of the one before (Gaven et al. 2025, section 5.1: every 1,000 episodes,
+2,048 episodes per arm). Precise, and so dear that the paper computes the cost of the per-goal kind
+instead of running it; `cost` counts every such episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.registry import EstimatorParts, register_estimator
+from magellan.errors import InputError
+from magellan.littlezoo.goals import CATEGORIES, GoalSet
+from magellan.registry import Look
+from magellan.settings import Count, Section
+
+
+class EvaluationSettings(Section):
+    """How often, and how often each."""
+
+    every: Count = Field(1_000, description="Training episodes between two evaluations.")
+    episodes: int = Field(
+        2_048, ge=1, le=10**6, description="Episodes played per arm in an evaluation."
+    )
+
+
+class Evaluated(CompetenceEstimator):
+    """Success rates of arms in the last two evaluations; 0 before the first.
+
+    A subclass says which arms there are and which goals of an arm are played.
+
+    settings: how often.
+    rng: stream that draws the goals to be played.
+    n_arms: number of arms.
+    """
+
+    def __init__(self, settings: EvaluationSettings, rng: np.random.Generator, n_arms: int) -> None:
+        self.cost = 0
+        self._settings, self._rng = settings, rng
+        self._next = 0
+        self._now, self._delayed = np.zeros(n_arms), np.zeros(n_arms)
+        self._waiting: list[np.ndarray] = []  # rates of evaluations since the last update
+        self._asked = np.zeros(0, np.int64)
+        self._fresh = False
+
+    def _arms(self) -> np.ndarray:
+        """Arms that are evaluated, int64 (k,)."""
+        raise NotImplementedError
+
+    def _draw(self, arm: int, n: int) -> np.ndarray:
+        """Goals to play for an arm, positions int64 (n,)."""
+        raise NotImplementedError
+
+    def wanted(self, episodes: int) -> np.ndarray | None:
+        if episodes < self._next:
+            return None
+        self._next = (episodes // self._settings.every + 1) * self._settings.every
+        arms = self._arms()
+        self._asked = np.repeat(arms, self._settings.episodes)
+        return np.concatenate([self._draw(int(arm), self._settings.episodes) for arm in arms])
+
+    def evaluated(self, outcomes: Outcomes) -> None:
+        self.cost += len(outcomes)
+        played = np.bincount(self._asked, minlength=len(self._now))
+        won = np.bincount(self._asked, weights=outcomes.success, minlength=len(self._now))
+        self._waiting.append(won / np.maximum(played, 1))
+
+    def update(self, outcomes: Outcomes) -> None:
+        """Evaluations made since the last update count from here on; practice is not looked at."""
+        self._fresh = bool(self._waiting)
+        for rates in self._waiting:
+            self._now, self._delayed = rates, self._now
+        self._waiting = []
+
+    def known(self) -> np.ndarray:
+        """All arms that are evaluated."""
+        return self._arms()
+
+    def changed(self) -> np.ndarray:
+        """All arms after an evaluation, none otherwise."""
+        return self.known() if self._fresh else np.zeros(0, np.int64)
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._now[which], self._delayed[which]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "cost": self.cost,
+            "next": self._next,
+            "rng": self._rng.bit_generator.state,
+            "now": self._now,
+            "delayed": self._delayed,
+            "waiting": np.array(self._waiting).reshape(-1, len(self._now)),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        now = np.array(state["now"])
+        if now.shape != self._now.shape:
+            raise InputError(
+                f"evaluated competence: saved for {len(now)} arms; this run has {len(self._now)}"
+            )
+        self.cost, self._next = int(state["cost"]), int(state["next"])
+        self._rng.bit_generator.state = state["rng"]
+        self._now, self._delayed = now, np.array(state["delayed"])
+        self._waiting = list(np.array(state["waiting"]))
+        self._fresh = False
+
+
+class EvaluatedGoals(Evaluated):
+    """Every goal is an arm, and played `episodes` times: for goal spaces of a few goals."""
+
+    def __init__(
+        self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
+    ) -> None:
+        super().__init__(settings, rng, len(goals))
+        self._goals = goals
+
+    def _arms(self) -> np.ndarray:
+        return np.arange(len(self._goals))
+
+    def _draw(self, arm: int, n: int) -> np.ndarray:
+        return np.full(n, arm)
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of goals outside the training space it knows nothing: 0."""
+        if goals is not self._goals:
+            return np.zeros(len(positions)), np.zeros(len(positions))
+        return self.competence(np.asarray(positions))
+
+
+class EvaluatedBuckets(Evaluated):
+    """Every category that has goals is an arm; its goals are drawn anew with replacement.
+
+    The impossible ones are played too, as the paper's cost of five groups counts them.
+    """
+
+    def __init__(
+        self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
+    ) -> None:
+        super().__init__(settings, rng, len(CATEGORIES))
+        self._goals = goals
+
+    def _arms(self) -> np.ndarray:
+        return np.flatnonzero(self._goals.sizes)
+
+    def _draw(self, arm: int, n: int) -> np.ndarray:
+        return self._goals.nth(arm, self._rng.integers(self._goals.sizes[arm], size=n))
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of any goal, unseen ones included, what its category has."""
+        return self.competence(goals.categories_at(np.asarray(positions)))
+
+
+class EvaluatedGoalsSettings(EvaluationSettings):
+    """The estimator `evaluated_goals` (Eval-ALP)."""
+
+
+class EvaluatedBucketsSettings(EvaluationSettings):
+    """The estimator `evaluated_buckets`, which drives `ek_eval` (EK-Eval-ALP)."""
+
+
+@register_estimator(
+    "evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings, look=Look("#E69F00", "-", "P")
+)
+def build_goals(parts: EstimatorParts, settings: EvaluatedGoalsSettings) -> EvaluatedGoals:
+    """Every goal of the training space."""
+    return EvaluatedGoals(parts.goals, settings, parts.stream("evaluated_goals"))
+
+
+@register_estimator(
+    "evaluated_buckets",
+    "Evaluated categories",
+    EvaluatedBucketsSettings,
+    look=Look("#56B4E9", "-", "X"),
+)
+def build_buckets(parts: EstimatorParts, settings: EvaluatedBucketsSettings) -> EvaluatedBuckets:
+    """Every category of the training space."""
+    return EvaluatedBuckets(parts.goals, settings, parts.stream("evaluated_buckets"))

@@ -1,0 +1,90 @@
+"""Competence estimators by name, and what they are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magellan.competence.base import CompetenceEstimator
+from magellan.registry import Look, Registry, source_of
+from magellan.settings import NoSettings, Section
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
+    from magellan.agent.packing import Codec
+    from magellan.littlezoo.goals import GoalSet
+
+
+@dataclass(frozen=True)
+class EstimatorParts:
+    """What a run gives to the builder of an estimator.
+
+    Attributes:
+        goals: the training goal space.
+        stream: name to a random generator of the run; two names never share one.
+        seed: for initial values.
+        backbone: the language model with its adapters.
+        codec: text to tokens.
+    """
+
+    goals: GoalSet
+    stream: Callable[[str], np.random.Generator]
+    seed: int = 0
+    backbone: Backbone | None = None
+    codec: Codec | None = None
+
+
+Builder = Callable[[EstimatorParts, Any], CompetenceEstimator]
+"""(parts, settings of the estimator's own section) to the estimator at the start of a run."""
+
+
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """An estimator that a configuration can name.
+
+    Attributes:
+        name: in `observers`, in tables and in samplers' `estimator`.
+        build: its builder.
+        label: its name in figures.
+        settings: its own constants; their keys stand in `section` of a run's configuration.
+        section: that section; the name, unless told otherwise.
+        look: colour and line style in figures; None takes a spare one.
+        source: file that it comes from.
+    """
+
+    name: str
+    build: Builder
+    label: str
+    settings: type[Section] = NoSettings
+    section: str = ""
+    look: Look | None = None
+    source: str = ""
+
+
+ESTIMATORS: Registry[EstimatorSpec] = Registry("estimator")
+
+
+def register_estimator(
+    name: str,
+    label: str = "",
+    settings: type[Section] = NoSettings,
+    section: str = "",
+    look: Look | None = None,
+) -> Callable[[Builder], Builder]:
+    """Decorator of a builder: the estimator can then be named in configurations.
+
+    Args: see `EstimatorSpec`.
+    """
+
+    def add(build: Builder) -> Builder:
+        ESTIMATORS.add(
+            EstimatorSpec(
+                name, build, label or name, settings, section or name, look, source_of(build)
+            )
+        )
+        return build
+
+    return add

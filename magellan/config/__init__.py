@@ -1,0 +1,74 @@
+"""Configuration: schema, presets, what a run is, and the grid of an experiment.
+
+The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
+"""
+
+from magellan.config.grid import PlannedRun, configuration, given_keys, grid, variants_of
+from magellan.config.identity import (
+    OPERATIONAL,
+    counted,
+    estimators_of,
+    flat_keys,
+    hash_of,
+    identity,
+)
+from magellan.config.presets import PRESETS
+from magellan.config.resolve import (
+    backbone_folder,
+    check_backbone,
+    check_named,
+    experiment_schema,
+    load_experiment,
+    parse_assignment,
+    read_yaml,
+    resolve_run,
+    sampler_names,
+)
+from magellan.config.schema import (
+    PLAIN,
+    AgentConfig,
+    AnalysisConfig,
+    BackboneConfig,
+    BudgetConfig,
+    ExperimentConfig,
+    GoalConfig,
+    RunConfig,
+    SamplerConfig,
+    run_model,
+    sections,
+)
+
+__all__ = [
+    "OPERATIONAL",
+    "PLAIN",
+    "PRESETS",
+    "AgentConfig",
+    "AnalysisConfig",
+    "BackboneConfig",
+    "BudgetConfig",
+    "ExperimentConfig",
+    "GoalConfig",
+    "PlannedRun",
+    "RunConfig",
+    "SamplerConfig",
+    "backbone_folder",
+    "check_backbone",
+    "check_named",
+    "configuration",
+    "counted",
+    "estimators_of",
+    "experiment_schema",
+    "flat_keys",
+    "given_keys",
+    "grid",
+    "hash_of",
+    "identity",
+    "load_experiment",
+    "parse_assignment",
+    "read_yaml",
+    "resolve_run",
+    "run_model",
+    "sampler_names",
+    "sections",
+    "variants_of",
+]

@@ -1,0 +1,141 @@
+"""The runs of an experiment: sampler x variant x goal space x seed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from magellan.config.identity import flat_keys, identity
+from magellan.config.resolve import check_backbone, merged, resolve_run
+from magellan.config.schema import (
+    GRID_KEYS,
+    PLAIN,
+    VARIANT_PATTERN,
+    ExperimentConfig,
+    RunConfig,
+    sections,
+)
+from magellan.errors import InputError, shown
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a grid: its place there, its resolved configuration, and what it is."""
+
+    sampler: str
+    variant: str
+    goal_space: str
+    seed: int
+    config: RunConfig
+    identity: str
+
+    @property
+    def path(self) -> str:
+        """Folder of the run, below that of the experiment: another identity, another folder."""
+        return f"runs/{self.sampler}/{self.goal_space}/seed{self.seed}/{self.identity}"
+
+    def declared(self) -> dict[str, Any]:
+        """The run as manifests list it."""
+        names = ("sampler", "variant", "goal_space", "seed", "identity")
+        return {name: getattr(self, name) for name in names}
+
+
+def variants_of(experiment: ExperimentConfig) -> Mapping[str, Mapping[str, Any]]:
+    """Variants by name; the plain one where none is declared."""
+    return experiment.variants or {PLAIN: {}}
+
+
+def configuration(
+    experiment: ExperimentConfig, sampler: str, variant: str, goal_space: str, seed: int
+) -> RunConfig:
+    """Resolved configuration of one run of an experiment."""
+    named = {"sampler": sampler, "goal_space": goal_space, "seed": seed}
+    layers = [experiment.overrides, variants_of(experiment)[variant], named]
+    return resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+
+
+def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
+    """All runs, in the order of samplers, variants, goal spaces, seeds.
+
+    A variant that makes no difference to a sampler is left out for it: `random` has no use for
+    another window of the learned estimator, and equal runs are made once.
+    """
+    runs: list[PlannedRun] = []
+    seen: set[str] = set()
+    for sampler, variant, goal_space, seed in itertools.product(
+        experiment.samplers, variants_of(experiment), experiment.goal_spaces, experiment.seeds
+    ):
+        config = configuration(experiment, sampler, variant, goal_space, seed)
+        name = identity(config)
+        if name not in seen:
+            seen.add(name)
+            runs.append(PlannedRun(sampler, variant, goal_space, seed, config, name))
+    return runs
+
+
+def check_layers(experiment: ExperimentConfig) -> None:
+    """Check overrides and variants of an experiment.
+
+    Raises:
+        InputError: a key or value does not fit, an override is the grid's to give, or a variant
+            changes nothing.
+    """
+    _check_layer(experiment, [experiment.overrides], "overrides")
+    check_backbone(_resolved(experiment, [experiment.overrides]).backbone.model)
+    for name, layer in experiment.variants.items():
+        _check_variant_name(name)
+        where = f"variants.{name}"
+        _check_layer(experiment, [experiment.overrides, layer], where)
+        check_backbone(_resolved(experiment, [experiment.overrides, layer]).backbone.model)
+    _check_differences(experiment)
+
+
+def _resolved(experiment: ExperimentConfig, layers: list[Mapping[str, Any]]) -> RunConfig:
+    return resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+
+
+def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], where: str) -> None:
+    for key, value in layers[-1].items():
+        if key in GRID_KEYS:
+            raise InputError(
+                f"{where}.{key}: {shown(value)} is not allowed: the experiment gives it; "
+                f"allowed here: observers, {', '.join(sections())}"
+            )
+    try:
+        _resolved(experiment, layers)
+    except InputError as error:
+        raise InputError(f"{where}.{error}") from None
+
+
+def _check_variant_name(name: str) -> None:
+    if not re.fullmatch(VARIANT_PATTERN, name):
+        raise InputError(
+            f"variants: name {shown(name)} is not allowed; allowed: letters, digits, _ . and -, "
+            "a letter or digit first"
+        )
+
+
+def _check_differences(experiment: ExperimentConfig) -> None:
+    """Two variants with the same values are a mistake."""
+    known: dict[RunConfig, str] = {}
+    for name, layer in experiment.variants.items():
+        config = _resolved(experiment, [experiment.overrides, layer])
+        if config in known:
+            raise InputError(
+                f"variants.{name}: is the same as variants.{known[config]}; allowed: a difference "
+                "in the value of a key"
+            )
+        known[config] = name
+
+
+def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    """Flat keys that an experiment, as its manifest has it, gives to the runs of a variant."""
+    layers = merged(experiment.get("overrides") or {}, _variant(experiment, variant))
+    return flat_keys(layers)
+
+
+def _variant(experiment: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
+    return (experiment.get("variants") or {}).get(variant) or {}

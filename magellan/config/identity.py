@@ -1,0 +1,111 @@
+"""What a run is: the one place that says when two configurations mean the same run.
+
+A run is its sampler, goal space and seed, and every value that can matter for it and differs from
+its default. So a key that is added to the schema changes the identity of no earlier run, and a key
+of a sampler or an estimator counts only for runs that use it. What says how a job is run (threads,
+checkpoints, the preset's name) does not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magellan.competence import ESTIMATORS
+from magellan.config.schema import RunConfig, run_model, sections
+from magellan.samplers import SAMPLERS
+
+LENGTH = 16
+"""Letters of an identity: 64 bits in hexadecimal."""
+
+GENERATION = 1
+"""Counts changes of defaults. Raise it when a default changes: a value that equals its default is
+not written down, so without that two different runs would have one identity."""
+
+NAMED = ("sampler", "goal_space", "seed")
+# Keys that say how a job is run, and change no number in its tables.
+OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds")
+OPERATIONAL = frozenset(
+    {"preset", "threads", "modules", *(f"budget.{key}" for key in OPERATIONAL_KEYS)}
+)
+
+
+def _learns_temperature(config: RunConfig) -> bool:
+    return config.agent.temperature != "fixed"
+
+
+def _aims_at_entropy(config: RunConfig) -> bool:
+    return config.agent.temperature == "max_entropy"
+
+
+def _samples_the_space(config: RunConfig) -> bool:
+    """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
+    from magellan.littlezoo.goals import parse_goal_space
+
+    return sum(parse_goal_space(config.goal_space)) > config.section("competence").pool
+
+
+MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
+    "agent.temperature_learning_rate": _learns_temperature,
+    "agent.target_entropy_scale": _aims_at_entropy,
+    "competence.pool": _samples_the_space,
+}
+"""Keys that count only under a condition."""
+
+
+def estimators_of(config: RunConfig) -> tuple[str, ...]:
+    """Names of the estimators of a run: the one that drives its sampler, then the watchers."""
+    driver = SAMPLERS[config.sampler].estimator
+    watchers = [name for name in config.observers if name != driver]
+    return tuple(watchers) if driver is None else (driver, *watchers)
+
+
+def counted(config: RunConfig) -> dict[str, Any]:
+    """What makes the run what it is: flat keys and JSON values, sorted; see the module."""
+    values = flat_keys(config.model_dump(mode="json"))
+    defaults = flat_keys(run_model()().model_dump(mode="json"))
+    kept = {name: values[name] for name in NAMED} | {"generation": GENERATION}
+    watchers = estimators_of(config)[SAMPLERS[config.sampler].estimator is not None :]
+    if watchers:
+        kept["observers"] = sorted(watchers)
+    unused = _unused_sections(config)
+    for key, value in values.items():
+        section, dot, _ = key.partition(".")
+        if not dot or section in unused or key in OPERATIONAL or value == defaults[key]:
+            continue
+        if key in MATTERS_IF and not MATTERS_IF[key](config):
+            continue
+        kept[key] = value
+    return dict(sorted(kept.items()))
+
+
+def _unused_sections(config: RunConfig) -> set[str]:
+    """Sections that have nothing to say about this run."""
+    used = {SAMPLERS[config.sampler].section}
+    used |= {ESTIMATORS[name].section for name in estimators_of(config)}
+    own = {sampler.section for sampler in SAMPLERS.values()}
+    own |= {estimator.section for estimator in ESTIMATORS.values()}
+    explores = {"samplers"} if not SAMPLERS[config.sampler].epsilon else set()
+    return (own - used) & set(sections()) | explores
+
+
+def hash_of(keys: Mapping[str, Any]) -> str:
+    """Identity of a run from its counted keys."""
+    text = json.dumps(keys, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def identity(config: RunConfig) -> str:
+    """Name of what a run is, 16 letters: equal exactly when `counted` is equal."""
+    return hash_of(counted(config))
+
+
+def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested mapping as one level: `section.key` -> value."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = flat_keys(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
+        flat |= {f"{prefix}{key}": value} if inner is None else inner
+    return flat

@@ -1,0 +1,77 @@
+"""Presets: named sets of values that a run starts from."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from magellan.errors import InputError, shown
+
+# The accelerated recipe for two CPU cores. It was fixed with the random sampler only (see
+# docs/protocol.md) and is the same for every sampler.
+LAPTOP: dict[str, Any] = {
+    "backbone": {"lora_targets": "all_linear"},
+    "agent": {
+        "steps_per_update": 32,
+        "n_step": 15,
+        "replay_capacity": 50_000,
+        "batch_size": 64,
+        "success_fraction": 0.3,
+        "learning_rate": 1e-3,
+        "critic_hidden": (128,),
+        "joint_update": True,
+        "temperature": "fixed",
+        "temperature_initial": 0.02,
+        "actor_warmup_updates": 100,
+        "score": "log_prob_sum",
+    },
+    "competence": {"learning_rate": 3e-4, "batch_size": 64},
+    "budget": {
+        "episodes": 12_000,
+        "evaluate_every": 1_000,
+        "practice_window": 500,
+        "record_every": 50,
+        "checkpoint_seconds": 60.0,
+    },
+}
+
+SMOKE: dict[str, Any] = {
+    "backbone": {"lora_targets": "all_linear", "lora_rank": 4},
+    "agent": {
+        **LAPTOP["agent"],
+        "num_envs": 8,
+        "batch_size": 16,
+        "replay_capacity": 2_000,
+        "actor_warmup_updates": 2,
+        "critic_hidden": (32,),
+    },
+    "competence": {"learning_rate": 3e-4, "batch_size": 16, "hidden": 16, "refresh": 4, "delay": 8},
+    "budget": {
+        "episodes": 120,
+        "evaluate_every": 60,
+        "evaluation_goals": 4,
+        "practice_window": 30,
+        "record_every": 5,
+        "checkpoint_seconds": 60.0,
+    },
+}
+
+# Every default above is the paper's or the released code's constant; see DEVIATIONS.md. The paper's
+# backbone is not in the repository: point backbone.model at a local copy of flan-t5-base.
+PAPER: dict[str, Any] = {
+    "backbone": {"model": "google/flan-t5-base", "lora_mode": "per_token"},
+    "competence": {"pool": 100_000},  # its largest goal space, scored as a whole
+    "expert_buckets": {"drop_standing_starts": True},
+}
+
+PRESETS: Mapping[str, dict[str, Any]] = types.MappingProxyType(
+    {"smoke": SMOKE, "laptop": LAPTOP, "paper": PAPER}
+)
+
+
+def check_preset(name: str) -> str:
+    """The name itself; InputError when there is no such preset."""
+    if name not in PRESETS:
+        raise InputError(f"preset: {shown(name)} is unknown; allowed: {', '.join(PRESETS)}")
+    return name

@@ -1,0 +1,378 @@
+"""The schema: one model for a run, one for an experiment (a grid of runs).
+
+Every key has its default and a sentence saying what it is. Sections of samplers and estimators come
+from their registries, so that a new one brings its own keys.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from magellan.competence import ESTIMATORS
+from magellan.config.presets import check_preset
+from magellan.errors import InputError
+from magellan.registry import Entry
+from magellan.samplers import SAMPLERS
+from magellan.settings import (
+    BatchSize,
+    Count,
+    Fraction,
+    Positive,
+    Section,
+    Seed,
+    StepSize,
+    Width,
+    without_duplicates,
+)
+
+
+class GoalConfig(Section):
+    """Which goals a run trains on."""
+
+    seed: Seed = Field(
+        0,
+        description="Seed that draws the goal space; the same for all runs of an experiment.",
+    )
+
+
+class BackboneConfig(Section):
+    """The language model and its LoRA adapters."""
+
+    model: str = Field(
+        "zoo-mini",
+        description="`zoo-mini` (in the repository) or a folder in Hugging Face format with a "
+        "causal or encoder-decoder language model.",
+    )
+    lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
+    lora_alpha: float = Field(
+        32.0, gt=0.0, le=1e6, description="LoRA scale: updates count alpha / r."
+    )
+    lora_targets: Literal["attention_qv", "all_linear"] = Field(
+        "attention_qv", description="Which linear layers carry adapters."
+    )
+    lora_mode: Literal["merged", "per_token"] = Field(
+        "merged",
+        description="`merged` adds B A to the weights once per update (small models); `per_token` "
+        "applies the adapter to every token (large models). Same result up to rounding.",
+    )
+
+
+class AgentConfig(Section):
+    """Discrete SAC over candidate actions."""
+
+    num_envs: int = Field(32, ge=1, le=10**5, description="Environments stepped together.")
+    steps_per_update: int = Field(
+        64,
+        ge=1,
+        le=10**7,
+        description="Environment steps (all environments together) between two updates.",
+    )
+    gamma: Fraction = Field(0.99, description="Discount per step.")
+    n_step: Count = Field(3, description="Length of n-step returns; 15 or more is Monte Carlo.")
+    replay_capacity: Count = Field(500_000, description="Transitions kept.")
+    batch_size: BatchSize = Field(256, description="Transitions per update.")
+    success_fraction: Fraction = Field(
+        0.0, description="Share of a batch drawn from successful episodes; 0 is plain replay."
+    )
+    learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
+    critic_hidden: tuple[Width, ...] = Field(
+        (1024, 1024), max_length=16, description="Hidden widths of the critic head (ReLU)."
+    )
+    joint_update: bool = Field(
+        False,
+        description="One pass and one Adam step for critic and actor loss together, instead of a "
+        "critic step followed by an actor step with its own Adam moments.",
+    )
+    critic_trains_adapter: bool = Field(
+        True,
+        description="Whether the critic loss reaches the policy adapter; false reproduces defect "
+        "B2 of the released code.",
+    )
+    polyak: Fraction = Field(0.005, description="Step of the target critic towards the critic.")
+    target_init: Literal["random", "copy"] = Field(
+        "random", description="Target head at the start: drawn anew (released) or a copy."
+    )
+    next_candidates: Literal["next", "current"] = Field(
+        "next",
+        description="Candidates used in the bootstrap: those of the next state, or those of the "
+        "current one (defect B4 of the released code).",
+    )
+    score: Literal["logit_sum", "log_prob_sum"] = Field(
+        "logit_sum",
+        description="Score of an action: sum of raw token logits, or of log-probabilities.",
+    )
+    actor_warmup_updates: int = Field(
+        11, ge=0, le=10**9, description="Updates in which only critic and competence learn."
+    )
+    random_steps: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="Environment steps of uniformly random play before the policy acts.",
+    )
+    temperature: Literal["fixed", "released", "max_entropy"] = Field(
+        "released",
+        description="`fixed`; `released` (target -log n, only decays: defect B3); `max_entropy` "
+        "(target c log n).",
+    )
+    temperature_initial: float = Field(
+        0.049787, ge=1e-12, le=1e6, description="Entropy temperature at the start."
+    )
+    temperature_learning_rate: StepSize = Field(1e-3, description="Adam step size of log alpha.")
+    target_entropy_scale: Fraction = Field(
+        0.98, description="c of `max_entropy`: share of the largest entropy log n."
+    )
+    gradient_clip: float = Field(
+        0.0, ge=0.0, description="Largest gradient norm; 0 is no clipping."
+    )
+
+
+class SamplerConfig(Section):
+    """Exploration, which the goal samplers share; `random` always explores."""
+
+    epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
+    epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
+    epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
+
+
+class BudgetConfig(Section):
+    """How long a run is, and when it is looked at."""
+
+    episodes: Count = Field(500_000, description="Training episodes.")
+    evaluate_every: Count = Field(5_000, description="Episodes between two evaluations.")
+    evaluation_goals: Count = Field(
+        64, description="Goals per category and split; fewer where the goal space has fewer."
+    )
+    evaluation_seed: Seed = Field(
+        12_345, description="Seed of the evaluation set and of its episodes."
+    )
+    record_goals: bool = Field(
+        False,
+        description="Also write goals.csv: success and predictions for each evaluated goal.",
+    )
+    practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
+    record_every: Count = Field(100, description="Updates per row of training.csv.")
+    checkpoint_seconds: float = Field(
+        300.0, ge=0.0, description="Seconds between two checkpoints, at least."
+    )
+    checkpoint_share: float = Field(
+        0.01,
+        gt=0.0,
+        le=1.0,
+        description="Largest share of the run time spent saving: after a slow save the next one "
+        "waits longer; 1 is no limit.",
+    )
+    stop_margin_seconds: float = Field(
+        60.0,
+        ge=0.0,
+        description="A job with a time limit stops this long before it, and earlier by its longest "
+        "round and save so far.",
+    )
+
+
+MODULES_DESCRIPTION = (
+    "Python files that add samplers or estimators of your own; what they hold is run."
+)
+OBSERVERS_DESCRIPTION = (
+    "Estimators that watch the run beside the one that drives its sampler, without changing it."
+)
+
+
+class RunConfig(Section):
+    """One training run. The sections of samplers and estimators are in `run_model()`."""
+
+    sampler: str = Field("magellan", description="Goal sampler.")
+    goal_space: str = Field(
+        "25k",
+        description="25k, 50k, 100k, another size up to 1.29M in the same proportions, a mix such "
+        "as 1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore), or all: every "
+        "goal there is.",
+    )
+    seed: Seed = Field(0, description="Root seed of all random streams of the run.")
+    preset: str = Field("paper", description="Preset that the values started from.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of the numerical libraries.")
+    modules: tuple[str, ...] = Field((), description=MODULES_DESCRIPTION)
+    observers: tuple[str, ...] = Field((), description=OBSERVERS_DESCRIPTION)
+    goals: GoalConfig = Field(default_factory=GoalConfig)
+    backbone: BackboneConfig = Field(default_factory=BackboneConfig)
+    agent: AgentConfig = Field(default_factory=AgentConfig)
+    samplers: SamplerConfig = Field(default_factory=SamplerConfig)
+    budget: BudgetConfig = Field(default_factory=BudgetConfig)
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_sampler(cls, name: str) -> str:
+        return SAMPLERS.find(name).name
+
+    @field_validator("observers")
+    @classmethod
+    def _known_observers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        without_duplicates([ESTIMATORS.find(name, "observers").name for name in names])
+        return tuple(name for name in ESTIMATORS if name in names)
+
+    @field_validator("goal_space")
+    @classmethod
+    def _known_goal_space(cls, name: str) -> str:
+        return checked_goal_space(name)
+
+    @model_validator(mode="after")
+    def _can_learn(self) -> RunConfig:
+        agent = self.agent
+        if agent.replay_capacity < agent.batch_size:
+            raise InputError(
+                f"agent.replay_capacity: {agent.replay_capacity} is not allowed: a batch of "
+                f"agent.batch_size = {agent.batch_size} would never be full; allowed: "
+                f"{agent.batch_size} or more"
+            )
+        return self
+
+    def section(self, name: str) -> Any:
+        """Settings of a sampler's or estimator's section."""
+        return getattr(self, name)
+
+
+# Top-level keys of an experiment file, where an override stands below a section.
+GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads", "modules")
+
+
+def run_model() -> type[RunConfig]:
+    """Model of a run with the sections of all registered estimators and samplers.
+
+    Raises:
+        InputError: a section has the name of another key.
+    """
+    entries: list[Entry] = [*ESTIMATORS.values(), *SAMPLERS.values()]
+    return _run_model(tuple((e.section, e.settings) for e in entries if e.settings.model_fields))
+
+
+@functools.lru_cache(maxsize=8)
+def _run_model(sections: tuple[tuple[str, type[Section]], ...]) -> type[RunConfig]:
+    fields: dict[str, Any] = {}
+    for name, settings in sections:
+        if name in RunConfig.model_fields or name in fields:
+            raise InputError(f"section {name!r}: the name is taken; allowed: another name")
+        fields[name] = (settings, Field(default_factory=settings))
+    model = create_model("RunConfig", __base__=RunConfig, **fields)
+    model.__doc__ = "One training run."
+    return model
+
+
+def sections() -> tuple[str, ...]:
+    """Names of all sections of a run's configuration."""
+    return tuple(
+        name
+        for name, field in run_model().model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    )
+
+
+def checked_goal_space(name: str) -> str:
+    """The one name of a goal space: `25000` is `25k`.
+
+    Raises:
+        InputError: not a goal space, or none of its goals is possible.
+    """
+    from magellan.littlezoo.goals import FEASIBLE, IMPOSSIBLE, canonical_name, parse_goal_space
+
+    mix = parse_goal_space(name)
+    if sum(mix) == mix[IMPOSSIBLE]:
+        raise InputError(
+            f"goal_space = {name!r}: all goals are impossible; allowed are mixes with a goal of "
+            f"{', '.join(FEASIBLE)}"
+        )
+    return canonical_name(name)
+
+
+VARIANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+PLAIN = "default"
+"""Name of the only variant of an experiment that names none."""
+
+
+class AnalysisConfig(Section):
+    """Statistics of the report."""
+
+    bootstrap_repetitions: int = Field(
+        2_000, ge=100, le=10**6, description="Stratified bootstrap resamples."
+    )
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
+    bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
+    reference: str = Field(
+        "",
+        description="Sampler (or sampler/variant) that all others are compared with; empty is the "
+        "last of `samplers`, with its first variant.",
+    )
+
+
+class ExperimentConfig(Section):
+    """A grid sampler x variant x goal space x seed, and what is made of it."""
+
+    experiment: str = Field(
+        "laptop", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
+    )
+    # No braces: to Snakemake they are wildcards. No <: its report has paths inside a script.
+    results: str = Field(
+        "results",
+        pattern=r"^[^\x00-\x1f{}<>]+$",
+        description="Folder that holds the experiments.",
+    )
+    preset: str = Field("laptop", description="Preset of every run: smoke, laptop or paper.")
+    modules: tuple[str, ...] = Field((), description=MODULES_DESCRIPTION)
+    samplers: list[str] = Field(
+        ["random", "online", "ek_online", "magellan"],
+        min_length=1,
+        description="Samplers to compare.",
+    )
+    goal_spaces: list[str] = Field(
+        ["1000-400-200-100-50"], min_length=1, description="Goal spaces, by size or by mix."
+    )
+    seeds: list[Seed] = Field([0, 1], min_length=1, description="Root seeds.")
+    overrides: dict[str, Any] = Field(
+        {}, description="Keys of the run configuration that differ from the preset, by section."
+    )
+    variants: dict[str, dict[str, Any]] = Field(
+        {},
+        description="Named sets of such keys, on top of `overrides`: each sampler runs once with "
+        "every one that makes a difference to it. Without any there is one, `default`.",
+    )
+    allow_incomplete: bool = Field(
+        False,
+        description="Report on the runs that are complete, and start none.",
+    )
+    analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
+
+    @field_validator("goal_spaces")
+    @classmethod
+    def _known_goal_spaces(cls, names: list[str]) -> list[str]:
+        return without_duplicates([checked_goal_space(name) for name in names])
+
+    @field_validator("samplers")
+    @classmethod
+    def _known_samplers(cls, names: list[str]) -> list[str]:
+        for place, name in enumerate(names):
+            SAMPLERS.find(name, f"samplers.{place}")
+        return without_duplicates(names)
+
+    @field_validator("seeds")
+    @classmethod
+    def _no_duplicates(cls, values: list) -> list:
+        return without_duplicates(values)
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, name: str) -> str:
+        return check_preset(name)
+
+    @field_validator("results")
+    @classmethod
+    def _no_slash_at_the_end(cls, path: str) -> str:
+        return path.rstrip("/") or "/"
+
+    @model_validator(mode="after")
+    def _layers_fit(self) -> ExperimentConfig:
+        from magellan.config.grid import check_layers
+
+        check_layers(self)
+        return self

@@ -1,0 +1,107 @@
+"""Named things that a configuration may ask for: samplers, competence estimators.
+
+A user's own file adds to the same registries as the built-in ones (`magellan.modules`); schema,
+documentation and figures take names, labels and looks from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from magellan.errors import InputError, shown
+from magellan.settings import Section
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the lines of something are drawn: colour, matplotlib line style, marker."""
+
+    color: str
+    dash: Any = "-"
+    marker: str = "o"
+
+
+class Entry(Protocol):
+    """What every registered thing has."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> type[Section]: ...
+
+    @property
+    def section(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+
+EntryT = TypeVar("EntryT", bound=Entry)
+
+
+class Registry(Mapping[str, EntryT], Generic[EntryT]):
+    """Entries by name, in the order in which they were added.
+
+    Args:
+        kind: what it holds, for messages.
+        section: key of the configuration that names one, for messages.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, EntryT] = {}
+
+    def add(self, entry: EntryT) -> EntryT:
+        """Add an entry; the same file may add it again, as when it is loaded anew.
+
+        Raises:
+            InputError: the name is malformed, or another file has taken it.
+        """
+        if not NAME.fullmatch(entry.name):
+            raise InputError(
+                f"{self.kind}: name {shown(entry.name)} is not allowed; allowed: lower-case "
+                "letters, digits and underscores, a letter first"
+            )
+        present = self._entries.get(entry.name)
+        if present is not None and present.source != entry.source:
+            raise InputError(
+                f"{self.kind}: name {entry.name!r} is taken by {present.source}; "
+                "allowed: another name"
+            )
+        self._entries[entry.name] = entry
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Forget an entry, as when the file that added it failed."""
+        self._entries.pop(name, None)
+
+    def __getitem__(self, name: str) -> EntryT:
+        try:
+            return self._entries[name]
+        except (KeyError, TypeError):
+            raise KeyError(name) from None
+
+    def find(self, name: object, key: str | None = None) -> EntryT:
+        """Entry of this name; InputError with the names that exist, after `key`."""
+        if not isinstance(name, str) or name not in self._entries:
+            raise InputError(
+                f"{key or self.kind}: {shown(name)} is unknown; allowed: {', '.join(self)}"
+            )
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """File that a function was written in, as entries name it."""
+    return str(getattr(getattr(function, "__code__", None), "co_filename", function.__module__))

@@ -1,0 +1,27 @@
+"""EK-Eval-ALP: learning progress of an expert's categories between two evaluations of them."""
+
+from __future__ import annotations
+
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import NoSettings
+
+
+@register_sampler(
+    "ek_eval",
+    "EK-Eval-ALP",
+    estimator="evaluated_buckets",
+    look=Look("#56B4E9", (0, (2, 1)), "X"),
+)
+def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
+    """As EK-Online-ALP, but competence is evaluated (Gaven et al. 2025, the reference of Q1)."""
+    return GoalSampler(
+        parts.goals,
+        parts.estimator,
+        absolute_learning_progress,
+        parts.epsilon,
+        parts.rng,
+        arms="categories",
+    )

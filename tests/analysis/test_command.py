@@ -1,0 +1,186 @@
+"""What every command does on a full disk, with damaged tables; and which files rules depend on."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from analysis import figures, restoring, tables
+from analysis.__main__ import main
+from analysis.captions import facts, numbers
+from analysis.coverage import Run
+from analysis.sources import ROOT, sources
+from magellan.errors import InputError, printable
+from tests.analysis import synthetic
+
+
+@pytest.fixture
+def folder(results, tmp_path):
+    tables.write(results, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Nothing more can be written, from the second write on."""
+    real, count = os.write, iter(range(10**6))
+
+    def write(descriptor, content):
+        if next(count) > 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, content)
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
+    folder, tmp_path, full_disk, capsys
+):
+    output = tmp_path / "statistics"
+    assert main(["statistics", str(folder), str(output)]) == 2
+    line = capsys.readouterr().err
+    assert line == f"error: {output}/scores.csv cannot be written (No space left on device)\n"
+    assert [path.name for path in output.iterdir()] == ["success.csv"]
+
+
+def test_an_error_without_a_file_names_the_output(folder, tmp_path, monkeypatch, capsys):
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("analysis.summaries.write", fail)
+    output = tmp_path / "statistics"
+    assert main(["statistics", str(folder), str(output)]) == 2
+    expected = f"error: {output}: cannot be written (No space left on device)\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_standard_output_is_said_in_one_line(folder):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "analysis", "check", str(folder)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode != 0
+    first = done.stderr.splitlines()[0]
+    assert first == "error: standard output: cannot be written (No space left on device)"
+
+
+def test_writing_tables_does_not_load_torch():
+    code = "import analysis.__main__, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# --- damaged tables -----------------------------------------------------------------------------
+
+
+def git(*arguments, at):
+    names = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *names, *arguments], cwd=at, check=True, capture_output=True)
+
+
+def test_damaged_tables_that_git_does_not_have_get_no_such_advice(folder):
+    git("init", at=folder.parent)
+    (folder / "evaluation.csv").write_text("")
+    with pytest.raises(InputError) as error:
+        tables.load(folder)
+    assert "git checkout" not in str(error.value)
+
+
+def test_the_advice_restores_them(results, tmp_path):
+    folder = tmp_path / "tables of mine"
+    tables.write(results, folder)
+    git("init", at=tmp_path)
+    git("add", ".", at=tmp_path)
+    git("commit", "-m", "tables", at=tmp_path)
+    assert restoring.advice(folder) == ""
+    for damage in (
+        lambda: (folder / "evaluation.csv").write_text(""),
+        lambda: (folder / "manifest.json").unlink(),
+        lambda: [path.unlink() for path in folder.iterdir()] and folder.rmdir(),
+    ):
+        damage()
+        with pytest.raises(InputError, match="git checkout -- ") as error:
+            tables.load(folder)
+        command = str(error.value).split("`")[1]
+        assert "\n" not in str(error.value)
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path, capture_output=True)
+        tables.load(folder)
+
+
+def test_tables_as_committed_get_no_such_advice(results, tmp_path):
+    """Of an older version, say: what git has is what is refused."""
+    tables.write(results, tmp_path)
+    (tmp_path / "manifest.json").write_text('{"experiment": {}, "runs": []}')
+    git("init", at=tmp_path)
+    git("add", ".", at=tmp_path)
+    git("commit", "-m", "tables", at=tmp_path)
+    with pytest.raises(InputError, match="older version") as error:
+        tables.load(tmp_path)
+    assert "git checkout" not in str(error.value)
+
+
+# --- sources, captions, text --------------------------------------------------------------------
+
+
+def test_sources_are_what_a_module_imports_from_here_on():
+    found = sources("analysis.figures.calibration")
+    assert {
+        "analysis/__init__.py",
+        "analysis/figures/__init__.py",
+        "analysis/figures/calibration.py",
+        "analysis/figures/style.py",
+        "analysis/labels.py",
+        "analysis/results.py",
+        "analysis/statistics.py",
+        "analysis/summaries.py",
+    } <= set(found)
+    assert "analysis/figures/profiles.py" not in found
+    assert "analysis/comparison.py" not in found
+    assert found == sorted(set(found))
+    with pytest.raises(ModuleNotFoundError):
+        sources("analysis.figures.pie")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(f"analysis.figures.{name}" for name in figures.FIGURES),
+        *(f"analysis.{name}" for name in ("tables", "summaries", "summary", "coverage", "runs")),
+    ],
+)
+def test_every_file_of_the_package_that_a_module_loads_is_among_its_sources(module):
+    code = (
+        f"import sys, {module}\n"
+        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'analysis'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    loaded = {os.path.relpath(path, ROOT) for path in done.stdout.split()}
+    assert loaded <= set(sources(module))
+
+
+def test_captions_have_numbers_and_names(varied):
+    results, _ = varied
+    runs = results.runs[1:]
+    found = numbers(runs, 1, results.experiment)
+    assert found == {
+        "complete": 5,
+        "declared": 6,
+        "reference": "MAGELLAN, whole",
+        "reference_sampler": "MAGELLAN",
+        "goal_spaces": {
+            synthetic.GOAL_SPACE: {"n": "1 to 2", "fewest": 1, "most": 2, "reference_n": "2"}
+        },
+    }
+    odd = [Run("magellan", "small_", "25k", 0), Run("magellan", "b", "25k", 0)]
+    declared = synthetic.experiment(("magellan",), variants={"small_": {}, "b": {}})
+    assert numbers(odd, 0, declared)["reference"] == r"MAGELLAN, small\_"
+    assert facts(declared) == {"confidence": "95%", "resamples": "200"}
+
+
+def test_text_for_a_terminal_shows_control_characters():
+    assert printable("a\x1b[31m\x9b\u202e\u2066\u2028é\n") == (
+        "a\\x1b[31m\\x9b\\u202e\\u2066\\u2028é\\n"
+    )

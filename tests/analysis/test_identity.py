@@ -1,0 +1,362 @@
+"""A run that is not the one asked for is refused by name, wherever tables are made or read."""
+
+import copy
+import json
+import re
+import shutil
+
+import pytest
+
+from analysis import identity, provenance, tables
+from analysis.__main__ import main
+from analysis.manifests import read_combined_manifest
+from magellan.config import hash_of
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+DECLARED = synthetic.experiment(
+    ("random", "magellan"),
+    variants=synthetic.VARIANTS,
+    overrides={"agent": {"gamma": 0.9, "learning_rate": "1e-4"}},
+)
+PLAN = synthetic.plan(DECLARED)
+MAGELLAN_SMALL = r"sampler 'magellan', variant 'small', goal space '1000-400-200-100-50', seed 0"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return synthetic.write_runs(tmp_path_factory.mktemp("asked"), DECLARED, episodes=2_000)
+
+
+@pytest.fixture(scope="module")
+def good(folders):
+    return tables.combine(folders, DECLARED)
+
+
+@pytest.fixture
+def folder(good, tmp_path):
+    tables.write(good, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+def edit(path, change):
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def at_small(manifest):
+    """Manifest of MAGELLAN's first run of the variant `small`."""
+    return next(run for run in manifest["runs"] if run["variant"] == "small")
+
+
+def with_counted(run, key, value):
+    """A run that agrees with itself and has another value."""
+    run["counted"][key] = value
+    section, _, name = key.partition(".")
+    run["config"][section][name] = value
+    run["identity"] = hash_of(run["counted"])
+
+
+def test_the_plan_names_each_run_and_what_is_the_same_is_made_once(good):
+    plan = good.manifest["plan"]
+    assert [run.declared() for run in PLAN] == plan
+    assert len(plan) == 2 * 3  # the variants differ for one of two samplers
+    assert {entry["variant"] for entry in plan if entry["sampler"] == "random"} == {"whole"}
+    assert [run["variant"] for run in good.manifest["runs"]] == [run.variant for run in PLAN]
+
+
+def test_variants_keep_their_order_in_files(tmp_path):
+    """The first one, with the look of the sampler, is not the first of the alphabet."""
+    declared = synthetic.experiment(("magellan",), variants=synthetic.VARIANTS, seeds=(0,))
+    runs = synthetic.write_runs(tmp_path, declared, episodes=1_000)
+    tables.write(tables.combine(runs, declared), tmp_path / "tables")
+    again = tables.load(tmp_path / "tables")
+    assert [algorithm.variant for algorithm in again.algorithms] == ["whole", "small"]
+    assert again.reference == ("magellan", "whole")
+
+
+def test_overrides_are_kept_as_the_runs_have_them(good):
+    """YAML reads 1e-4 as a word; the manifest has the number."""
+    assert good.experiment["overrides"] == {"agent": {"gamma": 0.9, "learning_rate": 1e-4}}
+    assert good.experiment["variants"] == synthetic.VARIANTS
+
+
+def other_experiment(manifest):
+    manifest["experiment"]["overrides"]["agent"]["gamma"] = 0.5
+
+
+def other_variant(manifest):
+    manifest["experiment"]["variants"]["small"]["competence"]["buffer"] = 50
+
+
+def other_value(manifest):
+    with_counted(at_small(manifest), "agent.gamma", 0.5)
+    sync_plan(manifest)
+
+
+def sync_plan(manifest):
+    for entry, run in zip(manifest["plan"], manifest["runs"], strict=True):
+        entry["identity"] = run["identity"]
+
+
+def swapped(manifest):
+    """The runs of two variants, each under the other's name."""
+    runs = {run["variant"]: run for run in manifest["runs"] if run["sampler"] == "magellan"}
+    for run, name in ((runs["whole"], "small"), (runs["small"], "whole")):
+        run["variant"] = name
+
+
+def swapped_with_plan(manifest):
+    swapped(manifest)
+    identities = {(r["sampler"], r["variant"], r["seed"]): r["identity"] for r in manifest["runs"]}
+    for entry in manifest["plan"]:
+        entry["identity"] = identities[entry["sampler"], entry["variant"], entry["seed"]]
+
+
+def another(*path, value):
+    def change(manifest):
+        inner = at_small(manifest)
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+
+    return change
+
+
+def other_preset(manifest):
+    run = at_small(manifest)
+    run["preset"] = run["config"]["preset"] = "laptop"
+
+
+def other_observers(manifest):
+    manifest["experiment"]["variants"]["small"]["observers"] = ["per_goal"]
+
+
+def other_default(manifest):
+    at_small(manifest)["config"]["agent"]["polyak"] = 0.5
+
+
+def undeclared_in_plan(manifest):
+    manifest["experiment"]["variants"] = {"whole": {}}
+
+
+REFUSED = {
+    "another experiment": (
+        other_experiment,
+        "agent.gamma is 0.9 in the run and 0.5 in the experiment, for sampler 'random', "
+        "variant 'whole', ",
+    ),
+    "another variant": (
+        other_variant,
+        f"competence.buffer is 100 in the run and 50 in the experiment, for {MAGELLAN_SMALL}",
+    ),
+    "another value that agrees with itself": (
+        other_value,
+        f"agent.gamma is 0.5 in the run and 0.9 in the experiment, for {MAGELLAN_SMALL}",
+    ),
+    "another identity": (
+        another("identity", value="0" * 16),
+        "identity is '0000000000000000', and '[0-9a-f]{16}' by the values that count",
+    ),
+    "another configuration": (
+        another("config", "agent", "gamma", value=0.5),
+        "agent.gamma is 0.5 in the config and 0.9 in the counted values",
+    ),
+    "another default": (other_default, "agent.polyak is 0.5 for .*, 0.005 elsewhere"),
+    "variants swapped": (swapped, "identity is '.*' in the run and '.*' in the plan, for .*"),
+    "variants swapped, in the plan too": (
+        swapped_with_plan,
+        "competence.buffer is 5000 in the run and 100 in the experiment, for .*'small'",
+    ),
+    "another sampler": (
+        another("config", "sampler", value="online"),
+        "sampler is 'online' in the config and 'magellan' in the manifest",
+    ),
+    "another preset": (other_preset, "preset is 'laptop' in the run and 'smoke' in the experiment"),
+    "other observers": (
+        other_observers,
+        rf"observers is \[\] in the run and \['per_goal'\] in the experiment, for {MAGELLAN_SMALL}",
+    ),
+    "a variant that is not declared": (undeclared_in_plan, "plan: undeclared run for .*'small'"),
+    "other estimators": (
+        lambda m: m["runs"][-1].update(estimation_episodes={"learned": 0, "per_goal": 0}),
+        r"estimators are .* for .*variant 'small'.*allowed: the same for all runs of an algorithm",
+    ),
+    "an estimator without predictions": (
+        another("estimation_episodes", value={"per_goal": 0}),
+        r"competence.csv: estimators are \['learned'\] for .*allowed: \['per_goal'\]",
+    ),
+    "other weights of the model": (
+        another("backbone", value={"model": "zoo-mini", "sha256": "b" * 64}),
+        "backbone.model: 'zoo-mini' has SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0",
+    ),
+    "no reference": (
+        lambda m: m["experiment"]["analysis"].update(reference="best"),
+        "analysis.reference: 'best' is not in the experiment; allowed: random, magellan",
+    ),
+    "a reference that makes no difference": (
+        lambda m: m["experiment"]["analysis"].update(reference="random/small"),
+        "analysis.reference: 'random/small' is not .*; allowed: random/whole, magellan/whole, ",
+    ),
+}
+
+
+@pytest.fixture
+def with_backbones(folder):
+    def change(manifest):
+        for run in manifest["runs"]:
+            run["backbone"] = {"model": "zoo-mini", "sha256": "a" * 64}
+
+    edit(folder / "manifest.json", change)
+    return folder
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_tables_with_another_run_are_refused_in_one_line(with_backbones, case, capsys, tmp_path):
+    change, pattern = REFUSED[case]
+    tables.load(with_backbones)
+    edit(with_backbones / "manifest.json", change)
+    with pytest.raises(InputError) as error:
+        tables.load(with_backbones)
+    line = str(error.value)
+    assert re.search(pattern, line), line
+    assert "\n" not in line
+    place = str(with_backbones)
+    for command in (
+        ["check", place],
+        ["statistics", place, str(tmp_path / "statistics")],
+        ["compare", place, "--variants", "whole", "small"],
+        ["adopt", str(with_backbones.parent), str(tmp_path / "reference")],
+    ):
+        assert main(command) == 2
+        assert capsys.readouterr().err == f"error: {line}\n"
+    assert not (tmp_path / "statistics").exists()
+    assert not (tmp_path / "reference").exists()
+
+
+def copied(folder, place, change):
+    shutil.copytree(folder, place)
+    edit(place / "manifest.json", change)
+    return place
+
+
+def test_a_folder_of_another_run_is_refused_by_name_with_the_key(folders, tmp_path):
+    place = copied(folders[0], tmp_path / "run", lambda run: with_counted(run, "agent.gamma", 0.5))
+    with pytest.raises(InputError) as error:
+        tables.combine([place, *folders[1:]], DECLARED)
+    assert str(error.value) == (
+        f"{place}: agent.gamma is 0.5 in the run and 0.9 in the experiment, for sampler 'random', "
+        "variant 'whole', goal space '1000-400-200-100-50', seed 0"
+    )
+
+
+def test_a_folder_of_no_run_of_the_grid_is_refused_by_name(folders):
+    declared = {**DECLARED, "seeds": [0]}
+    with pytest.raises(InputError, match=r"seed1/.*: undeclared run for sampler 'random'.*seed 1"):
+        tables.combine(folders, declared)
+
+
+def test_a_folder_whose_values_do_not_make_its_identity_is_refused(folders, tmp_path):
+    place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update(generation=0))
+    with pytest.raises(InputError, match=r"run: identity is '.*', and '.*' by the values"):
+        tables.combine([place, *folders[1:]], DECLARED)
+
+
+def test_a_folder_with_an_experiments_value_changed_is_refused(folders, tmp_path):
+    """Not counted, because it is the default: only the experiment tells."""
+    declared = {**DECLARED, "overrides": {"agent": {"gamma": 0.9, "n_step": 15, "batch_size": 16}}}
+    place = copied(
+        folders[0], tmp_path / "run", lambda run: run["config"]["agent"].update(gamma=0.91)
+    )
+    with pytest.raises(InputError, match=r"agent.gamma is 0.91 in the config and 0.9"):
+        tables.combine([place, *folders[1:]], declared)
+
+
+def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, capsys):
+    place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update({"\x1b[2J": 1}))
+    edit(place / "manifest.json", lambda run: run.update(identity=hash_of(run["counted"])))
+    call = ["combine", "--experiment", json.dumps(DECLARED), "--output", str(tmp_path / "tables")]
+    assert main([*call, str(place)]) == 2
+    assert "run: \\x1b[2J is 'absent' in the config" in capsys.readouterr().err
+
+
+def test_two_folders_of_one_run_are_refused(folders, tmp_path):
+    place = copied(folders[0], tmp_path / "again", lambda run: None)
+    with pytest.raises(InputError, match=r"again: two runs for .*'random'.*the other is "):
+        tables.combine([*folders, place], DECLARED)
+
+
+def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders, tmp_path):
+    """`random` has no competence head: what the head's settings were makes no other run."""
+    place = copied(
+        folders[0], tmp_path / "run", lambda run: run["config"]["competence"].update(hidden=999)
+    )
+    declared = {**DECLARED, "overrides": {**DECLARED["overrides"], "competence": {"hidden": 16}}}
+    found = tables.combine([place, *folders[1:]], declared)
+    assert found.manifest["runs"][0]["config"]["competence"]["hidden"] == 999
+
+
+def test_json_values_are_compared_as_such():
+    assert identity.same(1, 1.0)
+    assert not identity.same(1, True)
+    assert identity.same([64, 64.0], (64, 64))
+    assert not identity.same([64], [64, 64])
+    assert not identity.same("1", 1)
+
+
+def test_tables_of_an_older_version_are_refused_in_one_line(folder):
+    edit(folder / "manifest.json", lambda manifest: manifest.pop("plan"))
+    with pytest.raises(InputError, match="made by an older version of magellan-bench") as error:
+        read_combined_manifest(folder)
+    assert "\n" not in str(error.value)
+
+
+# --- what is no part of the configuration -----------------------------------------------------
+
+
+def run_with(**changes):
+    known = {"code_version": "0.1.0+abc", "versions": {"torch": "2.9.0"}, "modules": {}}
+    return copy.deepcopy(known) | changes
+
+
+def test_runs_that_were_made_alike_have_no_notes(good):
+    assert provenance.notes([run_with(), run_with()]) == []
+    assert good.manifest["notes"] == []
+
+
+def test_notes_count_runs_by_version_and_name_what_no_commit_has():
+    runs = [
+        run_with(),
+        run_with(),
+        run_with(code_version="0.1.0+def.dirty", versions={"torch": "2.10.0"}),
+        run_with(attempt_log=[{"code_version": "0.1.0+old"}, {"code_version": "0.1.0+abc"}]),
+    ]
+    assert provenance.notes(runs) == [
+        "code: 0.1.0+abc (2 runs), 0.1.0+def.dirty (1 run), 0.1.0+old then 0.1.0+abc (1 run); "
+        "dirty: with changes that no commit has",
+        "torch: 2.9.0 (3 runs), 2.10.0 (1 run)",
+    ]
+    only_dirty = [run_with(code_version="0.1.0+abc.dirty")]
+    assert provenance.notes(only_dirty)[0].startswith("code: 0.1.0+abc.dirty (1 run); dirty: ")
+
+
+def test_module_files_that_differ_are_noted():
+    runs = [run_with(modules={"mine.py": digit * 64}) for digit in "aab"]
+    assert provenance.notes(runs) == [f"module mine.py: {'a' * 12} (2 runs), {'b' * 12} (1 run)"]
+
+
+def test_combine_says_what_differs_and_keeps_it(folders, tmp_path, capsys):
+    place = copied(
+        folders[0], tmp_path / "run", lambda run: run.update(code_version="0.1.0+\x1b[2J")
+    )
+    output = tmp_path / "tables"
+    call = ["combine", "--experiment", json.dumps(DECLARED), "--output", str(output), str(place)]
+    assert main([*call, *map(str, folders[1:])]) == 0
+    note = "code: 0.1.0+\\x1b[2J (1 run), 0.1.0+0123456789ab (5 runs)"
+    assert f"not alike: {note}\n" in capsys.readouterr().out
+    assert main(["check", str(output)]) == 0
+    assert f"not alike: {note}\n" in capsys.readouterr().out
+    for page in ("coverage", "runs"):
+        assert main([page, str(output), str(tmp_path / f"{page}.html")]) == 0
+        assert note in (tmp_path / f"{page}.html").read_text()

@@ -1,0 +1,208 @@
+"""Estimators that watch a run: they change nothing in it, and know what a driver would know."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magellan.competence import ESTIMATORS, EstimatorParts, Outcomes, make_estimator
+from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
+from magellan.config import resolve_run
+from magellan.errors import JobError
+from magellan.littlezoo import CATEGORIES, GoalSpace
+from magellan.samplers import SAMPLERS
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from magellan.training.randomness import stream
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+
+SPACE = "40-20-10-5-5"
+FEW = {
+    "evaluated_goals": {"every": 40, "episodes": 1},
+    "evaluated_buckets": {"every": 30, "episodes": 8},
+}
+
+
+def config(sampler, observers=(), **layer):
+    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "observers": list(observers)}
+    return resolve_run("smoke", [named, FEW, layer])
+
+
+def rows(folder: Path, table: str) -> list[dict]:
+    with (folder / f"{table}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder of a run of a sampler, plain or watched by every estimator."""
+    folders: dict[tuple[str, bool], Path] = {}
+
+    def get(sampler: str, watched: bool) -> Path:
+        if (sampler, watched) not in folders:
+            folder = tmp_path_factory.mktemp(f"{sampler}-{watched}")
+            observers = ESTIMATORS if watched else ()
+            train(config(sampler, observers), folder, resume=False, progress="none")
+            folders[sampler, watched] = folder
+        return folders[sampler, watched]
+
+    return get
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
+    plain, watched = trained(sampler, False), trained(sampler, True)
+    for table in ("evaluation", "practice", "training"):
+        assert (plain / f"{table}.csv").read_bytes() == (watched / f"{table}.csv").read_bytes()
+    driver = SAMPLERS[sampler].estimator
+    own = [row for row in rows(watched, "competence") if row["estimator"] == driver]
+    assert own == rows(plain, "competence")
+
+
+@pytest.mark.parametrize("sampler", ["random", "magellan"])
+def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
+    table = rows(trained(sampler, True), "competence")
+    assert {row["estimator"] for row in table} == set(ESTIMATORS)
+    for name in ESTIMATORS:
+        mine = [row for row in table if row["estimator"] == name]
+        assert len(mine) == 3 * 2 * len(CATEGORIES)  # evaluations, splits, categories
+        assert {row["n"] for row in mine} == {"4"}
+        for row in mine:
+            assert float(row["learning_progress"]) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned"])
+def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
+    """What drove a run is built again, hears the recorded outcomes, and knows the same."""
+    sampler = next(spec.name for spec in SAMPLERS.values() if spec.estimator == name)
+    settings = config(sampler)
+    trainer = Trainer(settings)
+    heard, update = [], trainer.sampler.update
+    monkeypatch.setattr(trainer.sampler, "update", lambda o: (heard.append(o), update(o))[1])
+    while not trainer.done:
+        trainer.advance()
+    assert len(heard) == trainer.updates > 20
+    fresh = Trainer(settings)  # its backbone and its goals, untouched by practice
+    parts = EstimatorParts(
+        fresh.goals,
+        lambda stream_name: stream(settings.seed, stream_name),
+        seed=initial_seed(settings.seed),
+        backbone=fresh.backbone,
+        codec=fresh.codec,
+    )
+    section = ESTIMATORS[name].section
+    watcher = make_estimator(name, parts, getattr(settings, section))
+    for outcomes in heard:
+        watcher.update(outcomes)
+    driver = trainer.sampler.estimator
+    for mine, its in zip(
+        watcher.competence(watcher.known()), driver.competence(driver.known()), strict=True
+    ):
+        np.testing.assert_array_equal(mine, its)
+    assert len(driver.known())
+
+
+def initial_seed(seed: int) -> int:
+    return [int(s) for s in stream(seed, "init").integers(2**31, size=3)][2]
+
+
+def test_cost_is_counted_and_only_where_there_is_one(trained):
+    manifest = json.loads((trained("random", True) / "manifest.json").read_text())
+    cost = manifest["estimation_episodes"]
+    # 80 goals once at episodes 0, 40, 80; five categories eight times at 0, 30, 60, 90.
+    assert cost == {
+        "per_goal": 0,
+        "expert_buckets": 0,
+        "learned": 0,
+        "evaluated_goals": 80 * 3,
+        "evaluated_buckets": 5 * 8 * 4,
+    }
+    assert manifest["driver"] is None
+    assert manifest["episodes"] < 160
+
+
+def test_a_watched_run_goes_on_from_a_checkpoint(trained, tmp_path):
+    settings = config("magellan", ESTIMATORS)
+    straight = Trainer(settings)
+    for _ in range(9):
+        straight.advance()
+    checkpoints = Checkpoints(tmp_path, settings)
+    checkpoints.save(straight.state_dict())
+    resumed = Trainer(settings)
+    resumed.load_state_dict(checkpoints.load().state)
+    while not resumed.done:
+        resumed.advance()
+    resumed.record.write(tmp_path)
+    for table in ("evaluation", "competence", "practice", "training"):
+        expected = (trained("magellan", True) / f"{table}.csv").read_bytes()
+        assert (tmp_path / f"{table}.csv").read_bytes() == expected
+
+
+def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_path):
+    settings = config("online", ["expert_buckets"], budget={"record_goals": True})
+    train(settings, tmp_path, resume=False, progress="none")
+    goals = rows(tmp_path, "goals")
+    assert tuple(goals[0]) == COLUMNS["goals"]
+    for name in ("per_goal", "expert_buckets"):
+        for mean in (r for r in rows(tmp_path, "competence") if r["estimator"] == name):
+            keys = ("episode", "estimator", "split", "category")
+            mine = [g for g in goals if all(g[k] == mean[k] for k in keys)]
+            assert len(mine) == int(mean["n"])
+            assert np.mean([float(g["competence"]) for g in mine]) == pytest.approx(
+                float(mean["competence"]), abs=1e-5
+            )
+    for found in rows(tmp_path, "evaluation"):
+        keys = ("episode", "split", "category")
+        won = [
+            int(g["success"])
+            for g in goals
+            if g["estimator"] == "per_goal" and all(g[k] == found[k] for k in keys)
+        ]
+        assert np.mean(won) == pytest.approx(float(found["success"]), abs=1e-5)
+    assert not [g for g in goals if g["category"] == "impossible" and g["success"] != "0"]
+
+
+def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):
+    trainer = Trainer(config("random", ["learned"]))
+    monkeypatch.setattr(trainer.learned, "losses", lambda: {"competence_loss": float("nan")})
+
+    def run() -> None:
+        while not trainer.done:
+            trainer.advance()
+
+    with pytest.raises(JobError, match="competence_loss of learned"):
+        run()
+
+
+def test_an_evaluation_by_hand():
+    """Two goals a category, of which the second succeeds; each is drawn for its own category."""
+    goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
+    settings = EvaluatedBucketsSettings(every=10, episodes=50)
+    estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))
+    wanted = estimator.wanted(0)
+    assert goals.categories_at(wanted).tolist() == [c for c in range(4) for _ in range(50)]
+    assert len(set(wanted.tolist())) == 8
+    assert estimator.wanted(9) is None
+    success = (wanted % 2 == 1).astype(float)
+    estimator.evaluated(Outcomes(wanted, success))
+    everything = np.arange(5)
+    assert estimator.competence(everything)[0].tolist() == [0] * 5  # not before an update
+    estimator.update(Outcomes(np.array([0, 1]), np.array([1, 1])))  # practice is not looked at
+    now, delayed = estimator.competence(everything)
+    rates = [success[50 * c : 50 * (c + 1)].mean() for c in range(4)]
+    assert now.tolist() == [*rates, 0.0]
+    assert delayed.tolist() == [0] * 5
+    assert estimator.changed().tolist() == [0, 1, 2, 3]
+    estimator.update(Outcomes(np.zeros(0, int), np.zeros(0)))
+    assert estimator.changed().tolist() == []
+    again = estimator.wanted(25)
+    estimator.evaluated(Outcomes(again, np.ones(len(again))))
+    assert estimator.wanted(29) is None
+    estimator.update(Outcomes(np.zeros(0, int), np.zeros(0)))
+    now, delayed = estimator.competence(everything)
+    assert (now.tolist(), delayed.tolist()) == ([1, 1, 1, 1, 0], [*rates, 0])
+    assert estimator.cost == 400
+    assert estimator.wanted(30) is not None

@@ -4,7 +4,7 @@
 # make figures    redraw the figures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)
-# make backbone   rebuild the embedded language model, in results/backbone
+# make backbone   rebuild the embedded language models, in results/backbone
 # make clean      remove caches (never results)
 #
 # PYTHON=python3.12 make ...   takes another interpreter, 3.11 or newer, for .venv

@@ -161,12 +161,15 @@ def _add_goals(commands: Commands) -> None:
 
 
 def _add_backbone(commands: Commands) -> None:
-    backbone = commands.add_parser("backbone", help="build the zoo-mini language model")
+    backbone = commands.add_parser("backbone", help="build a language model of the repository")
     backbone.add_argument(
         "--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M (required)"
     )
     backbone.add_argument(
         "--output", type=file_path, required=True, help="folder of the model (required)"
+    )
+    backbone.add_argument(
+        "--name", default="zoo-reader", help="zoo-reader or zoo-mini (default: %(default)s)"
     )
     backbone.set_defaults(command=_backbone)
 
@@ -234,7 +237,7 @@ def _goals(options: argparse.Namespace) -> None:
 def _backbone(options: argparse.Namespace) -> None:
     from magellan.pretraining.build import build
 
-    figures = build(options.wheel, options.output)
+    figures = build(options.wheel, options.output, name=options.name)
     print(json.dumps(figures))
 
 

@@ -17,8 +17,8 @@ from magellan.errors import InputError, shown
 from magellan.parsing import read_json_object
 
 ALLOWED = (
-    "zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer in "
-    "Hugging Face format"
+    "zoo-reader, zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer "
+    "in Hugging Face format"
 )
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

@@ -1,1 +1,1 @@
-"""Builds `zoo-mini`: word vectors of a real LLM, a tokenizer, pretraining on random play."""
+"""Builds `zoo-reader` and `zoo-mini`: vectors of a real LLM, a tokenizer, random play as text."""

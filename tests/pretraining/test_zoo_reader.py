@@ -1,0 +1,369 @@
+"""The committed backbone that reads, the probe that says so, and the lessons it had."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.packing import Codec
+from magellan.agent.passes.llama import LlamaPass
+from magellan.agent.sac import SAC
+from magellan.config import check_backbone, resolve_run
+from magellan.errors import InputError
+from magellan.littlezoo import GoalSpace, LittleZooVector
+from magellan.littlezoo.goals import draw_codes
+from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, NUM_TRAIN, OBJECTS, TRAIN_OBJECTS
+from magellan.pretraining import probe as probing
+from magellan.pretraining.build import (
+    RECIPES,
+    ReadingRecipe,
+    build,
+    find_recipe,
+    keep_actions,
+    make_model,
+    object_rows,
+    pretrain,
+)
+from magellan.pretraining.card import SMOLLM2, ZOO_MINI, write_card
+from magellan.pretraining.play import random_play
+from magellan.pretraining.probe import SETS, auc, fit_logistic, probe, probe_goals, reader_of
+from magellan.pretraining.reading import (
+    QUESTIONS,
+    Ids,
+    invented_objects,
+    right_answers,
+    start_comparing,
+)
+from magellan.pretraining.tokenizer import build_tokenizer
+from magellan.training.evaluate import EvaluationSet, by_category, evaluate
+
+FOLDER = check_backbone("zoo-reader")
+OLD = check_backbone("zoo-mini")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AutoModelForCausalLM.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return json.loads((FOLDER / "build.json").read_text())["figures"]
+
+
+# --- the committed model --------------------------------------------------------------------------
+
+
+def test_size_of_the_repository_copy():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 2_000_000
+
+
+def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
+    found = probe(reader_of(model, tokenizer))
+    for name in ("grasp", "grow"):
+        assert found[name]["train"] >= 0.95
+        assert found[name]["unseen"] >= 0.90
+    assert found["grow_near"]["train"] >= 0.95
+    card = (FOLDER / "README.md").read_text()
+    for name, split in itertools.product(SETS, ("train", "unseen")):
+        assert found[name][split] == pytest.approx(figures["probe"][name][split], abs=2e-3)
+        assert f"| {figures['probe'][name][split]:.3f} | {ZOO_MINI[name][split]:.3f} |" in card
+
+
+def test_the_probe_finds_little_in_a_model_that_does_not_read():
+    """The goal line is in the state of zoo-mini, whether its object is there is not."""
+    old = AutoModelForCausalLM.from_pretrained(OLD)
+    found = probe(reader_of(old, AutoTokenizer.from_pretrained(OLD)))
+    assert found["grasp"]["train"] < 0.7
+    for name, split in itertools.product(SETS, ("train", "unseen")):
+        assert found[name][split] == pytest.approx(ZOO_MINI[name][split], abs=2e-3)
+
+
+def test_matching_works_for_objects_that_never_existed(model, tokenizer):
+    """The probe is fit on the objects there are, and tried where all 25 have new vectors."""
+    goals = probe_goals("grasp", "train", 3_000, seed=4)
+    states = reader_of(model, tokenizer)(goals.prompts())
+    weights = fit_logistic(states[:2_000], goals.possible[:2_000])
+    embedding = model.get_input_embeddings().weight
+    rows = torch.tensor(object_rows(tokenizer, TRAIN_OBJECTS))
+    before = embedding.detach().clone()
+    found = []
+    try:
+        for seed in range(3):
+            new = invented_objects(before[rows].numpy(), np.random.default_rng(100 + seed))
+            with torch.no_grad():
+                embedding[rows] = torch.from_numpy(new).float()
+            states = reader_of(model, tokenizer)(goals.prompts()[2_000:])
+            found.append(auc(probing.linear(states, weights), goals.possible[2_000:]))
+    finally:
+        with torch.no_grad():
+            embedding.copy_(before)
+    assert min(found) > 0.9
+
+
+def test_object_vectors_are_those_of_zoo_mini(model, tokenizer):
+    """Both are frozen and made alike, so pretraining has not touched them."""
+    rows = object_rows(tokenizer, OBJECTS)
+    old = AutoModelForCausalLM.from_pretrained(OLD).get_input_embeddings().weight
+    new = model.get_input_embeddings().weight
+    np.testing.assert_allclose(new.detach()[rows], old.detach()[rows], atol=1e-6)
+
+
+def test_answers_are_no_words_of_the_model(model, tokenizer):
+    """Same vocabulary as zoo-mini, and no weights beside those of a Llama."""
+    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(OLD).get_vocab()
+    assert model.get_input_embeddings().weight.shape == (len(tokenizer), 64)
+    assert LlamaPass.fits(model)
+
+
+def test_possible_actions_take_nearly_all_probability(model, tokenizer):
+    env, codec, total = LittleZooVector(64), Codec(tokenizer), []
+    env.reset(seed=1)
+    for prompt, actions in zip(env.prompts(), env.possible_actions, strict=True):
+        (head,), tails = codec.encode([prompt]), codec.encode(sorted(set(actions)))
+        mass = 0.0
+        for tail in tails:
+            with torch.no_grad():
+                tokens = torch.from_numpy(np.concatenate([head, tail]).astype(np.int64))
+                logits = model(tokens[None]).logits[0, len(head) - 1 : -1]
+            steps = torch.log_softmax(logits, -1).gather(1, tokens[len(head) :, None])
+            mass += float(steps.sum().exp())
+        total.append(mass)
+    assert np.mean(total) > 0.8
+
+
+def untrained(name: str) -> tuple[SAC, Codec]:
+    """An agent of the preset `laptop` with a backbone, before any training."""
+    config = resolve_run("laptop", [{"backbone": {"model": name}}])
+    backbone = Backbone(config.backbone, 0)
+    return SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
+
+
+@pytest.mark.parametrize("split", ["train", "unseen"])
+def test_untrained_it_plays_no_better_than_zoo_mini(split):
+    space = GoalSpace(draw_codes((0, 400, 300, 200, 200), 3, split), split)
+    goals = EvaluationSet(space, np.arange(len(space)))
+    old, new = (
+        by_category(goals.categories, evaluate(*untrained(name), goals, seed=7))
+        for name in ("zoo-mini", "zoo-reader")
+    )
+    for category, (n, success) in new.items():
+        rate = 0.1 if category == "grasp" else 0.02  # of uniform random play, or less
+        assert success < old[category][1] + 3 * np.sqrt(2 * rate * (1 - rate) / n), category
+
+
+def test_untrained_it_goes_to_the_named_object_about_as_often_as_to_others():
+    goals = GoalSpace(draw_codes((0, 600, 100, 100, 100), 3, "train"))
+    env, (agent, codec) = LittleZooVector(len(goals)), untrained("zoo-reader")
+    drawn = [goals.goal(position) for position in range(len(goals))]
+    env.reset(seed=5, options={"goals": drawn})
+    possible = env.possible_actions
+    shares = []
+    for goal, actions, chances in zip(
+        drawn, possible, agent.probabilities(codec.pack(env.prompts(), possible)), strict=True
+    ):
+        walks = np.array([action.startswith("Go to") for action in actions])
+        named = walks & [goal.text.split()[1] in action.split() for action in actions]
+        chances = chances[: len(actions)]
+        shares.append([chances[named].sum() / chances[walks].sum(), named.sum() / walks.sum()])
+    share, uniform = np.mean(shares, axis=0)
+    assert share == pytest.approx(uniform, rel=0.2)
+
+
+# --- the probe ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["train", "unseen"])
+@pytest.mark.parametrize("name", SETS)
+def test_probe_goals_are_what_they_say(name, split):
+    goals = probe_goals(name, split, 400, seed=0)
+    assert goals.possible.sum() == 200
+    for target, scene, possible in zip(goals.targets, goals.scenes, goals.possible, strict=True):
+        assert possible == can_be_reached(goals.verb, int(target), scene.tolist())
+    held_out = goals.targets >= NUM_TRAIN
+    assert held_out.all() if split == "unseen" else not held_out.any()
+    if split == "unseen":  # some held-out object is in every scene
+        assert (goals.scenes[:, 0] >= NUM_TRAIN).all()
+
+
+def can_be_reached(verb: int, target: int, scene: list[int]) -> bool:
+    """By the rules: the target is there and, to grow it, the food of each step."""
+    plants = set(range(6, 12)) | {OBJECTS.index(o) for o in ("spinach", "broccoli", "lettuce")}
+    herbivores = set(range(12, 18)) | {OBJECTS.index(o) for o in ("goat", "horse", "rabbit")}
+    carnivores = set(range(18, 24)) | {OBJECTS.index(o) for o in ("leopard", "hyena", "tiger")}
+    there = set(scene)
+    if target not in there or verb == 0:
+        return target in there
+    if OBJECTS.index("water") not in there:
+        return False
+    if target in plants:
+        return True
+    if target in herbivores:
+        return bool(there & plants)
+    return target in carnivores and bool(there & plants) and bool(there & herbivores)
+
+
+def test_probe_goals_repeat_and_mix():
+    first, again = (probe_goals("grow_near", "train", 300, seed=2) for _ in range(2))
+    np.testing.assert_array_equal(first.scenes, again.scenes)
+    assert probe_goals("grow_near", "train", 300, seed=3).scenes.tolist() != first.scenes.tolist()
+    water = (first.scenes == OBJECTS.index("water")).any(axis=1)
+    target = (first.scenes == first.targets[:, None]).any(axis=1)
+    assert water[first.possible].all()
+    assert target[first.possible].all()
+    impossible = ~first.possible
+    # Each of the three reasons occurs, and an impossible goal has one reason only.
+    assert not (impossible & ~water & ~target).any()
+    for reason in (impossible & ~water, impossible & ~target, impossible & water & target):
+        assert reason.sum() > 20
+
+
+def test_auc_by_hand():
+    labels = np.array([False, True, False, True])
+    assert auc(np.array([0.0, 1.0, 2.0, 3.0]), labels) == 0.75
+    assert auc(np.zeros(4), labels) == 0.5
+
+
+def test_logistic_regression_finds_a_direction():
+    rng = np.random.default_rng(0)
+    states = rng.standard_normal((500, 5)) * [1, 10, 0.1, 1, 1] + 3
+    labels = states @ [1, 0.1, 10, 0, 0] + rng.standard_normal(500) > 33
+    weights = fit_logistic(states, labels)
+    assert auc(probing.linear(states, weights), labels) > 0.8
+    chance = 1 / (1 + np.exp(-probing.linear(states, weights)))
+    assert chance.mean() == pytest.approx(labels.mean(), abs=1e-6)  # where the slope is 0
+
+
+# --- the lessons ----------------------------------------------------------------------------------
+
+
+def answers_to(*prompts: str) -> list[list[int]]:
+    tokenizer = build_tokenizer(list(OBJECTS))
+    tokens = Codec(tokenizer).encode(prompts)
+    return right_answers(tokens, Ids.of(tokenizer)).tolist()
+
+
+def test_answers_by_hand():
+    lines = "You see: {}\nYou are standing on: {}\nInventory ({}/2): {}\nAction: "
+    sight = "Goal: Grow lion\n" + lines.format("door, baby lion, water", "water", 0, "empty")
+    hand = "Goal: Grasp cow\n" + lines.format("door, carrot", "nothing", 1, "baby cow")
+    under = "Goal: Grasp door\n" + lines.format("door, door", "door", 0, "empty")
+    # in sight, in hand, underfoot, kind, verb, then furniture, plant, herbivore, carnivore, supply
+    assert answers_to(sight, hand, under) == [
+        [1, 0, 0, 3, 1, 1, 0, 0, 1, 1],
+        [0, 1, 0, 2, 0, 1, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0, 1, 0, 0, 0, 0],
+    ]
+    assert len(QUESTIONS) == 10
+
+
+def test_questions_ask_about_the_text_only():
+    asked = " ".join(question for question, _ in QUESTIONS).lower()
+    for word in (
+        "possible",
+        "reach",
+        "reward",
+        "goal",
+        "action",
+        "go to",
+        "release",
+        "eat",
+        "next",
+    ):
+        assert word not in asked
+    tokenizer = build_tokenizer(list(OBJECTS))
+    kinds = Ids.of(tokenizer).kind
+    assert (kinds[object_rows(tokenizer, HELD_OUT_OBJECTS)] == -1).all()
+
+
+def test_lessons_read_random_play_and_meet_no_held_out_object():
+    """The answers are a function of prompts of random play, not of the action taken there."""
+    tokenizer, rng = build_tokenizer(list(OBJECTS)), np.random.default_rng(0)
+    prompts = [prompt for prompt, _, _ in itertools.islice(random_play(rng, distinct=True), 2_000)]
+    tokens = Codec(tokenizer).encode(prompts)
+    held_out = object_rows(tokenizer, HELD_OUT_OBJECTS)
+    assert not np.isin(np.concatenate(tokens), held_out).any()
+    answers = right_answers(tokens, Ids.of(tokenizer))
+    names = [prompt.split("\n")[0].split()[-1] for prompt in prompts]
+    seen = [name in prompt.split("\n")[1] for name, prompt in zip(names, prompts, strict=True)]
+    np.testing.assert_array_equal(answers[:, 0], seen)
+    assert 0.3 < np.mean(seen) < 0.7
+
+
+def test_invented_objects_stay_with_their_kind():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((NUM_TRAIN, 64)) / 8
+    draws = np.stack([invented_objects(vectors, rng) for _ in range(400)])
+    means = vectors[:24].reshape(4, 6, 64).mean(axis=1).repeat(6, axis=0)
+    np.testing.assert_allclose(draws.mean(axis=0)[:24], means, atol=0.04)
+    away = np.linalg.norm(vectors[:24] - means, axis=1).mean()
+    assert np.linalg.norm(draws[:, :24] - means, axis=2).mean() == pytest.approx(away, rel=0.02)
+
+
+def test_only_the_words_of_the_action_are_kept():
+    tokens = torch.tensor([[5, 6, 7, 8, 9], [5, 7, 9, 2, 0]])
+    prompts = [np.array([5, 6]), np.array([5])]
+    kept = keep_actions(tokens, prompts, [np.array([7, 8]), np.array([7])], padding=0)
+    assert kept.tolist() == [[0, 0, 7, 8, 0], [0, 7, 0, 0, 0]]
+
+
+def small() -> tuple[ReadingRecipe, np.ndarray]:
+    recipe = ReadingRecipe(width=16, heads=2, mlp_width=32, layers=2, steps=120, batch_size=16)
+    return recipe, np.random.default_rng(0).standard_normal((len(OBJECTS), 16)) / 4
+
+
+def test_start_values_compare_and_copy():
+    recipe, vectors = small()
+    model = make_model(recipe, build_tokenizer(list(OBJECTS)), vectors)
+    start_comparing(model, spread=0.1, copy=0.5)
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        torch.testing.assert_close(attention.q_proj.weight, attention.k_proj.weight)
+        copied = attention.o_proj.weight @ attention.v_proj.weight
+        torch.testing.assert_close(copied, 0.5 * torch.eye(16), atol=1e-5, rtol=0)
+
+
+def test_pretraining_with_lessons_leaves_object_vectors_alone_and_repeats():
+    recipe, vectors = small()
+    tokenizer, made = build_tokenizer(list(OBJECTS)), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = make_model(recipe, tokenizer, vectors)
+        loss = pretrain(model, tokenizer, recipe, np.random.default_rng(0))
+        made.append(model.state_dict())
+    rows = object_rows(tokenizer, OBJECTS)
+    after = made[0]["model.embed_tokens.weight"][rows]
+    np.testing.assert_array_equal(after.numpy(), vectors.astype(np.float32))
+    assert loss < np.log(len(tokenizer)) - 0.5
+    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_path):
+    folder = check_backbone(name)
+    made = json.loads((folder / "build.json").read_text())
+    recipe = find_recipe(name)
+    assert made["recipe"] == vars(recipe)
+    write_card(tmp_path, made["recipe"], made["figures"])
+    assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
+
+
+def test_smollm2_reads_too():
+    assert min(SMOLLM2[name]["unseen"] for name in ("grasp", "grow")) > 0.9
+
+
+def test_an_unknown_name_is_refused(tmp_path):
+    with pytest.raises(InputError, match="allowed are zoo-reader, zoo-mini"):
+        build(tmp_path / "absent.whl", tmp_path, name="zoo")

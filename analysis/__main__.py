@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from analysis import coverage, pages, runs, tables
 from analysis.manifests import GridManifest, read_combined_manifest
 from analysis.restoring import advised
-from magellan.arguments import ArgumentParser, file_path
+from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import load_experiment
-from magellan.errors import InputError, StorageError, printable
+from magellan.errors import InputError, StorageError, printable, shown
 from magellan.parsing import parse_json
 from magellan.settings import validated
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ArgumentParser]
 
+MOST_SEEDS = 1_000
 TABLES_HELP = "folder of combined tables (required)"
 STATISTICS_HELP = "folder of the statistics (required)"
 
@@ -107,6 +108,14 @@ def _compare(arguments: argparse.Namespace) -> None:
     print(comparison.to_markdown(pairs), end="")
 
 
+def _power(arguments: argparse.Namespace) -> None:
+    from analysis import power
+
+    results = tables.load(arguments.tables)
+    sizes = tuple(arguments.seeds or power.SIZES)
+    print(power.to_markdown(results, arguments.difference, arguments.power, sizes), end="")
+
+
 def _adopt(arguments: argparse.Namespace) -> None:
     tables.adopt(arguments.source, arguments.target)
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
@@ -115,7 +124,7 @@ def _adopt(arguments: argparse.Namespace) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_combine, _add_tables, _add_figures, _add_pages, _add_compare):
+    for add in (_add_combine, _add_tables, _add_figures, _add_pages, _add_compare, _add_power):
         add(commands)
     return parser
 
@@ -186,6 +195,51 @@ def _add_compare(commands: Commands) -> None:
         help="two variants of the first folder (default: none)",
     )
     compare.set_defaults(run=_compare)
+
+
+def _add_power(commands: Commands) -> None:
+    power = commands.add_parser("power", help="print how many seeds an experiment needs")
+    power.add_argument("tables", type=file_path, help="folder of combined tables")
+    power.add_argument(
+        "--difference",
+        type=_fraction,
+        default=0.1,
+        help="of mean success over training, to be found (default: 0.1)",
+    )
+    power.add_argument(
+        "--power", type=_fraction, default=0.8, help="chance to find it (default: 0.8)"
+    )
+    power.add_argument(
+        "--seeds",
+        nargs="+",
+        type=_count,
+        metavar="N",
+        help="sizes for the chance of the right order (default: 4 5 8 10 20)",
+    )
+    power.set_defaults(run=_power)
+
+
+def _fraction(text: str) -> float:
+    """A number between 0 and 1, without them."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1.0:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not allowed; allowed: numbers between 0 and 1"
+        )
+    return value
+
+
+def _count(text: str) -> int:
+    """A number of seeds."""
+    count = whole_number(text)
+    if not 1 <= count <= MOST_SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not allowed; allowed: whole numbers from 1 to {MOST_SEEDS}"
+        )
+    return count
 
 
 OUTPUTS = ("output", "page", "html", "stem", "target")

@@ -1,8 +1,7 @@
 """Runs that should differ in one setting only: do they learn alike?
 
 Two experiments, or two variants of one. Runs are paired by sampler, goal space and seed. The
-difference of a category is the mean over seeds; its interval is the percentile bootstrap over seeds
-of that mean.
+difference of a category is the mean over seeds; its interval is the studentised bootstrap of it.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.grid import Algorithm, run_name, variant_names
+from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
+from analysis.matrices import evaluated_categories, evaluation_points, score_matrices
 from analysis.results import SPLITS, Results
-from analysis.statistics import Matrix
-from analysis.summaries import evaluated_categories, evaluation_points, score_matrices
 from magellan.errors import InputError
 
-CONFIDENCE = 0.95
-RESAMPLES = 9_999
-SEED = 0
+BOOTSTRAP = Bootstrap(repetitions=9_999)
 
 Interval = tuple[float, float]
 
@@ -43,23 +40,12 @@ class Pair(NamedTuple):
 
 
 def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
-    """Mean of differences (seeds,) and its bootstrap interval; None with a single seed."""
+    """Mean of differences (seeds,) and its interval; None with a single seed."""
     mean = float(differences.mean())
     if len(differences) < 2:
         return mean, None
-    if np.ptp(differences) == 0.0:
-        return mean, (mean, mean)
-    from scipy.stats import bootstrap
-
-    found = bootstrap(
-        (differences,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(SEED),
-    ).confidence_interval
-    return mean, (float(found.low), float(found.high))
+    found = mean_estimate(differences[:, None], BOOTSTRAP, DIFFERENCE)
+    return mean, (float(found.low[0]), float(found.high[0]))
 
 
 # --- which runs make a pair -------------------------------------------------------------------
@@ -169,7 +155,7 @@ def _lines(pair: Pair) -> list[str]:
         f"{names[0]} and {names[1]}, paired by seed**",
         "",
         f"| split | category | {names[0]} | {names[1]} | difference | "
-        f"{CONFIDENCE:.0%} interval | n |",
+        f"{BOOTSTRAP.confidence:.0%} interval | n |",
         "|---|---|---|---|---|---|---|",
     ]
     for split in SPLITS:

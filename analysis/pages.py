@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from magellan.training.record import write_atomically
+
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -47,6 +49,6 @@ def _table(table: Table) -> str:
 
 
 def write(text: str, path: Path) -> None:
-    """Write a page; makes its folder."""
+    """Write a page, whole or not at all; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())

@@ -1,9 +1,8 @@
 """Statistics of scores as matrices: rows are seeds, columns are goal categories.
 
 Success rates lie in [0, 1], so no normalisation is needed. All functions are pure: a matrix in,
-numbers out. Intervals are percentile intervals of rliable's stratified bootstrap (Agarwal et al.
-2021), which resamples seeds independently within each category. Few seeds make them honest but
-crude: with two seeds a category has only three distinct resamples.
+numbers out. Most take leading axes as well, so that all resamples of `analysis.intervals` are
+computed at once.
 
 rliable and scipy are imported where they are used: they take longer to load than a figure to draw,
 and the figures need only the names in this module.
@@ -11,8 +10,6 @@ and the figures need only the names in this module.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,84 +19,7 @@ from magellan.errors import InputError
 
 Matrix = NDArray[np.float64]
 
-METHOD = "percentile stratified bootstrap over seeds, within category"
 AGGREGATES = ("iqm", "mean")
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Resampling of the intervals: number of resamples, level in (0, 1), seed."""
-
-    repetitions: int = 2_000
-    confidence: float = 0.95
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A point estimate with its interval; arrays of one shape. NaN bounds: a single seed."""
-
-    value: Matrix
-    low: Matrix
-    high: Matrix
-
-
-@contextlib.contextmanager
-def seeded_numpy(seed: int) -> Iterator[None]:
-    """Seed numpy's global generator inside the block and give it back as it was.
-
-    rliable draws its resamples from the global generator and ignores `random_state`, so this is
-    the only way to equal intervals in two reports.
-    """
-    state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(seed)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
-
-
-def estimate(
-    scores: Matrix | list[Matrix], function: Callable[..., Matrix], bootstrap: Bootstrap
-) -> Estimate:
-    """Point and interval of `function` over resampled seeds.
-
-    Args:
-        scores: (runs, tasks) or (runs, tasks, points); or a list of such arrays, which are
-            resampled independently and passed as separate arguments.
-        function: maps the array (or arrays) to a vector; applied to each resample.
-        bootstrap: repetitions, level and seed.
-
-    Returns:
-        An estimate of the function's shape. With one seed in any array the bounds are NaN: a
-        single run says nothing about the spread between runs.
-    """
-    arrays = scores if isinstance(scores, list) else [scores]
-    for array in arrays:
-        _check_scores(array)
-    if any(array.shape[0] == 1 for array in arrays):
-        value = np.asarray(function(*arrays), dtype=np.float64)
-        return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    from rliable import library as rly
-
-    with seeded_numpy(bootstrap.seed):
-        points, intervals = rly.get_interval_estimates(
-            {"scores": scores},
-            function,
-            reps=bootstrap.repetitions,
-            confidence_interval_size=bootstrap.confidence,
-        )
-    low, high = intervals["scores"]
-    return Estimate(np.asarray(points["scores"]), low, high)
-
-
-def _check_scores(scores: Matrix) -> None:
-    if scores.ndim < 2 or 0 in scores.shape:
-        raise InputError(
-            f"scores: shape {scores.shape} is not (runs, tasks) with at least one each"
-        )
-    if not np.isfinite(scores).all():
-        raise InputError("scores: a matrix of scores holds NaN or infinity")
 
 
 def final_success(curves: Matrix) -> Matrix:
@@ -136,39 +56,40 @@ def aggregates(scores: Matrix) -> Matrix:
     return np.array([metrics.aggregate_iqm(scores), metrics.aggregate_mean(scores)])
 
 
+def iqm(scores: Matrix) -> Matrix:
+    """IQM over runs x tasks: (..., runs, tasks) to (..., 1)."""
+    return iqm_curve(scores[..., None])
+
+
 def iqm_curve(curves: Matrix) -> Matrix:
-    """IQM over runs x tasks at each point: (runs, tasks, points) to (points,)."""
+    """IQM over runs x tasks at each point: (..., runs, tasks, points) to (..., points)."""
     import scipy.stats
 
-    flat = curves.reshape(-1, curves.shape[-1])
-    return scipy.stats.trim_mean(flat, proportiontocut=0.25, axis=0)
-
-
-def mean_over_runs(curves: Matrix) -> Matrix:
-    """Mean over runs, flattened: (runs, tasks, points) to (tasks * points,)."""
-    return curves.mean(axis=0).ravel()
+    *lead, runs, tasks, points = curves.shape
+    flat = curves.reshape(*lead, runs * tasks, points)
+    return np.asarray(scipy.stats.trim_mean(flat, proportiontocut=0.25, axis=-2))
 
 
 def probability_of_improvement(ours: Matrix, theirs: Matrix) -> Matrix:
-    """P(a run of ours scores higher than one of theirs), averaged over tasks: (1,).
+    """P(a run of ours scores higher than one of theirs), averaged over tasks: (..., 1).
 
     Args:
-        ours: (runs, tasks).
-        theirs: (other runs, tasks).
+        ours: (..., runs, tasks).
+        theirs: (..., other runs, tasks).
 
     Ties count one half. Equal to rliable's metric, which calls a Mann-Whitney test for each task
     and each resample and is some hundred times slower.
     """
-    if ours.shape[1] != theirs.shape[1]:
-        raise InputError(f"scores: {ours.shape[1]} tasks against {theirs.shape[1]}")
-    difference = np.sign(ours[:, None, :] - theirs[None, :, :])
-    return np.array([0.5 + 0.5 * difference.mean()])
+    if ours.shape[-1] != theirs.shape[-1]:
+        raise InputError(f"scores: {ours.shape[-1]} tasks against {theirs.shape[-1]}")
+    difference = np.sign(ours[..., :, None, :] - theirs[..., None, :, :])
+    return 0.5 + 0.5 * difference.mean(axis=(-3, -2, -1))[..., None]
 
 
 def performance_profile(scores: Matrix, thresholds: Matrix) -> Matrix:
-    """Fraction of runs x tasks scoring above each threshold: (runs, tasks) to (thresholds,)."""
-    above = scores.ravel()[:, None] > np.asarray(thresholds)[None, :]
-    return above.mean(axis=0)
+    """Fraction of runs x tasks above each threshold: (..., runs, tasks) to (..., thresholds)."""
+    above = scores[..., None] > np.asarray(thresholds)
+    return above.mean(axis=(-3, -2))
 
 
 @dataclass(frozen=True)

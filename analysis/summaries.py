@@ -6,101 +6,49 @@ interval was made, so that a table can be read alone.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
-from analysis.grid import RUN_COLUMNS, Algorithm
-from analysis.results import SPLITS, Results
-from analysis.statistics import Bootstrap, Matrix
+from analysis import intervals, statistics
+from analysis.grid import RUN_COLUMNS
+from analysis.intervals import Bootstrap, Estimate, Matrix
+from analysis.mastery import mastery
+from analysis.matrices import (
+    SCORES,
+    Row,
+    algorithms_of,
+    bootstrap_of,
+    evaluated_categories,
+    evaluation_points,
+    provenance,
+    score_matrices,
+    success_curves,
+)
+from analysis.primary import comparison
+from analysis.results import Results
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES
 from magellan.training.record import write_atomically
 
-SCORES = ("final", "area")
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
-
-Row = dict[str, Any]
-
-
-def bootstrap_of(results: Results) -> Bootstrap:
-    """Resampling settings of the experiment that made the tables."""
-    settings = results.experiment["analysis"]
-    return Bootstrap(
-        repetitions=settings["bootstrap_repetitions"],
-        confidence=settings["confidence"],
-        seed=settings["bootstrap_seed"],
-    )
-
-
-def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:
-    """Categories that are evaluated, in the order of `CATEGORIES`: the columns of all matrices."""
-    found = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
-    return tuple(category for category in CATEGORIES if category in found)
-
-
-def evaluation_points(results: Results, goal_space: str) -> Matrix:
-    """Training episodes at each evaluation point, increasing: (points,)."""
-    return np.sort(results.table("evaluation", goal_space=goal_space)["episode"].unique())
-
-
-def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
-    """Success of one algorithm: (seeds, categories, evaluation points)."""
-    where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
-    frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", "episode"])["success"]
-    categories = evaluated_categories(results, goal_space, split)
-    points = evaluation_points(results, goal_space)
-    seeds = results.seeds_of(algorithm, goal_space)
-    index = pd.MultiIndex.from_product([seeds, categories, points])
-    values = cube.reindex(index).to_numpy(dtype=np.float64)
-    return values.reshape(len(seeds), len(categories), len(points))
-
-
-def score_matrices(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str
-) -> dict[str, Matrix]:
-    """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
-    curves = success_curves(results, algorithm, goal_space, split)
-    points = evaluation_points(results, goal_space)
-    return {
-        "final": statistics.final_success(curves),
-        "area": statistics.area_under_curve(curves, points),
-    }
-
-
-def _grid(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
-    for goal_space in results.goal_spaces:
-        for split, algorithm in itertools.product(SPLITS, results.algorithms_in(goal_space)):
-            yield goal_space, split, algorithm
-
-
-def _provenance(bootstrap: Bootstrap, runs: int, tasks: int) -> Row:
-    return {
-        "runs": runs,
-        "tasks": tasks,
-        "method": statistics.METHOD if runs > 1 else "none: a single seed",
-        "repetitions": bootstrap.repetitions if runs > 1 else 0,
-        "confidence": bootstrap.confidence,
-    }
 
 
 def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
-    for goal_space, split, algorithm in _grid(results):
+    for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
-        mean = statistics.estimate(curves, statistics.mean_over_runs, bootstrap)
+        flat = curves.reshape(len(curves), -1)
+        mean = intervals.mean_estimate(flat, bootstrap)
         cells = itertools.product(
             evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
         )
-        lowest, highest = curves.min(axis=0).ravel(), curves.max(axis=0).ravel()
         for at, (category, episode) in enumerate(cells):
             rows.append(
                 {
@@ -112,9 +60,9 @@ def success(results: Results) -> pd.DataFrame:
                     "mean": mean.value[at],
                     "low": mean.low[at],
                     "high": mean.high[at],
-                    "lowest_seed": lowest[at],
-                    "highest_seed": highest[at],
-                    **_provenance(bootstrap, curves.shape[0], 1),
+                    "lowest_seed": flat[:, at].min(),
+                    "highest_seed": flat[:, at].max(),
+                    **provenance(bootstrap, (len(flat), 1), mean.method[at]),
                 }
             )
     return pd.DataFrame(rows)
@@ -123,7 +71,7 @@ def success(results: Results) -> pd.DataFrame:
 def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
     rows: list[Row] = []
-    for goal_space, split, algorithm in _grid(results):
+    for goal_space, split, algorithm in algorithms_of(results):
         matrices = score_matrices(results, algorithm, goal_space, split)
         categories = evaluated_categories(results, goal_space, split)
         for (column, category), (row, seed) in itertools.product(
@@ -146,10 +94,9 @@ def aggregates(results: Results) -> pd.DataFrame:
     """IQM and mean over seeds x categories, for each score."""
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
-    for goal_space, split, algorithm in _grid(results):
+    for goal_space, split, algorithm in algorithms_of(results):
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
-            found = statistics.estimate(matrix, statistics.aggregates, bootstrap)
-            for at, statistic in enumerate(statistics.AGGREGATES):
+            for statistic, found in aggregate_estimates(matrix, bootstrap).items():
                 rows.append(
                     {
                         "goal_space": goal_space,
@@ -157,13 +104,23 @@ def aggregates(results: Results) -> pd.DataFrame:
                         "score": score,
                         **algorithm._asdict(),
                         "statistic": statistic,
-                        "value": found.value[at],
-                        "low": found.low[at],
-                        "high": found.high[at],
-                        **_provenance(bootstrap, *matrix.shape),
+                        "value": found.value[0],
+                        "low": found.low[0],
+                        "high": found.high[0],
+                        **provenance(bootstrap, matrix.shape, found.method[0]),
                     }
                 )
     return pd.DataFrame(rows)
+
+
+def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
+    """IQM and mean of (runs, tasks), each (1,): rliable's values, intervals over whole runs."""
+    found = {
+        "iqm": intervals.percentile_estimate([matrix], statistics.iqm, bootstrap),
+        "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
+    }
+    values = zip(statistics.AGGREGATES, statistics.aggregates(matrix), strict=True)
+    return {name: dataclasses.replace(found[name], value=value[None]) for name, value in values}
 
 
 IMPROVEMENT_COLUMNS = (
@@ -193,7 +150,7 @@ def improvement(results: Results) -> pd.DataFrame:
     """
     bootstrap, reference = bootstrap_of(results), results.reference
     rows: list[Row] = []
-    for goal_space, split, baseline in _grid(results):
+    for goal_space, split, baseline in algorithms_of(results):
         if reference not in results.algorithms_in(goal_space) or baseline == reference:
             continue
         ours, theirs = (
@@ -201,9 +158,11 @@ def improvement(results: Results) -> pd.DataFrame:
             for algorithm in (reference, baseline)
         )
         for score in SCORES:
-            found = statistics.estimate(
-                [ours[score], theirs[score]], statistics.probability_of_improvement, bootstrap
+            pair = [ours[score], theirs[score]]
+            found = intervals.percentile_estimate(
+                pair, statistics.probability_of_improvement, bootstrap
             )
+            shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
             rows.append(
                 {
                     "goal_space": goal_space,
@@ -215,7 +174,7 @@ def improvement(results: Results) -> pd.DataFrame:
                     "probability": found.value[0],
                     "low": found.low[0],
                     "high": found.high[0],
-                    **_provenance(bootstrap, *min(ours[score].shape, theirs[score].shape)),
+                    **provenance(bootstrap, shape, found.method[0]),
                 }
             )
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
@@ -225,10 +184,10 @@ def profiles(results: Results) -> pd.DataFrame:
     """Fraction of seeds x categories above each threshold of success, for each score."""
     bootstrap = bootstrap_of(results)
     frames = []
-    for goal_space, split, algorithm in _grid(results):
+    for goal_space, split, algorithm in algorithms_of(results):
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
-            found = statistics.estimate(
-                matrix, lambda x: statistics.performance_profile(x, THRESHOLDS), bootstrap
+            found = intervals.percentile_estimate(
+                [matrix], lambda x: statistics.performance_profile(x, THRESHOLDS), bootstrap
             )
             where = {"goal_space": goal_space, "split": split, "score": score}
             where |= algorithm._asdict()
@@ -238,7 +197,8 @@ def profiles(results: Results) -> pd.DataFrame:
                 "low": found.low,
                 "high": found.high,
             }
-            frames.append(_frame(where, columns, _provenance(bootstrap, *matrix.shape)))
+            made = provenance(bootstrap, matrix.shape, found.method[0])
+            frames.append(_frame(where, columns, made))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -246,9 +206,9 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
     """IQM over seeds x categories at each evaluation point."""
     bootstrap = bootstrap_of(results)
     frames = []
-    for goal_space, split, algorithm in _grid(results):
+    for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
-        found = statistics.estimate(curves, statistics.iqm_curve, bootstrap)
+        found = intervals.percentile_estimate([curves], statistics.iqm_curve, bootstrap)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
         columns = {
             "episode": evaluation_points(results, goal_space),
@@ -256,7 +216,8 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
             "low": found.low,
             "high": found.high,
         }
-        frames.append(_frame(where, columns, _provenance(bootstrap, *curves.shape[:2])))
+        made = provenance(bootstrap, curves.shape, found.method[0])
+        frames.append(_frame(where, columns, made))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -357,7 +318,9 @@ STATISTICS: Mapping[str, Callable[[Results], pd.DataFrame]] = {
     "scores": scores,
     "aggregates": aggregates,
     "improvement": improvement,
+    "comparison": comparison,
     "profiles": profiles,
+    "mastery": mastery,
     "sample_efficiency": sample_efficiency,
     "calibration": calibration,
     "practice": practice,

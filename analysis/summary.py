@@ -9,10 +9,11 @@ import pandas as pd
 from analysis import pages
 from analysis.coverage import sentence
 from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS
-from analysis.grid import number_text, run_names, run_of
+from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import algorithm_label
+from analysis.matrices import SCORES
+from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
-from analysis.summaries import SCORES
 from magellan.littlezoo.goals import CATEGORIES
 
 ESTIMATING = "Episodes for estimating"
@@ -92,6 +93,78 @@ def cost_table(
     return table if (cost["estimation_episodes"] > 0).any() else table.drop(columns=ESTIMATING)
 
 
+def comparison_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> pd.DataFrame:
+    """The pre-registered comparison: one row per split and baseline; empty where there is none."""
+    where = {"goal_space": goal_space, "score": PRIMARY_SCORE}
+    frame = rows_where(statistics["comparison"], **where)
+    rows = []
+    for split in SPLITS:
+        for _, row in rows_where(frame, split=split).iterrows():
+            baseline = Algorithm(row["baseline"], row["baseline_variant"])
+            rows.append(
+                {
+                    "Goals": _goals(row),
+                    "Compared with": algorithm_label(baseline, results.algorithms),
+                    "n": f"{row['runs']} and {row['baseline_runs']}",
+                    "Difference": f"{row['difference']:+.3f}",
+                    f"{row['confidence']:.0%} interval": _interval(row),
+                    "p": _p_value(row["p"]),
+                    "p, Holm": _p_value(row["p_holm"]),
+                    "p, paired": _p_value(row["p_paired"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _goals(row: pd.Series) -> str:
+    label = SPLIT_LABELS[row["split"]]
+    return f"{label} (primary)" if row["primary"] else label
+
+
+def _interval(row: pd.Series) -> str:
+    return "n/a" if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
+
+
+def _p_value(p: float) -> str:
+    if pd.isna(p):
+        return "n/a"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def mastery_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str, split: str
+) -> pd.DataFrame:
+    """One row per algorithm, one column per category: `runs that master (mean episodes)`."""
+    frame = rows_where(statistics["mastery"], goal_space=goal_space, split=split)
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
+        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
+            cell = f"{found['mastered']} of {found['runs']} ({found['restricted_mean']:,.0f})"
+            row[CATEGORY_LABELS[found["category"]]] = cell
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def mastery_heading(goal_space: str, split: str) -> str:
+    """What the table of mastery shows, in one line."""
+    return (
+        f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
+        "(mean episodes until then; a run that never does counts as the whole training)"
+    )
+
+
+def comparison_heading(results: Results, goal_space: str) -> str:
+    """What the table of the comparison shows, in one line."""
+    reference = algorithm_label(results.reference, results.algorithms)
+    return (
+        f"{reference} minus each other: {SCORE_LABELS[PRIMARY_SCORE].lower()}, mean over feasible "
+        f"categories, goal space {goal_space}"
+    )
+
+
 def _number(value: float, digits: int) -> str:
     return "n/a" if pd.isna(value) else f"{value:,.{digits}f}"
 
@@ -100,10 +173,16 @@ def _tables(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """All tables of a goal space, each with its heading."""
+    compared = comparison_table(results, statistics, goal_space)
+    if len(compared):
+        yield comparison_heading(results, goal_space), compared
     for score in SCORES:
         for split in SPLITS:
             table = success_table(results, statistics, goal_space, split, score)
             yield heading(results, goal_space, split, score), table
+    for split in SPLITS:
+        mastered = mastery_table(results, statistics, goal_space, split)
+        yield mastery_heading(goal_space, split), mastered
     cost = cost_table(results, statistics, goal_space)
     yield f"Cost of a run, goal space {goal_space}: mean over seeds", cost
 

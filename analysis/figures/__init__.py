@@ -58,9 +58,10 @@ class FigureSpec:
 FIGURES: Mapping[str, FigureSpec] = {
     "success_by_category": FigureSpec("Success per category", "1. Success", ("success",)),
     "sample_efficiency": FigureSpec("Sample efficiency", "1. Success", ("sample_efficiency",)),
+    "mastery": FigureSpec("Time to mastery", "1. Success", ()),
     "aggregates": FigureSpec("IQM and mean", "2. Comparison", ("aggregates",)),
     "improvement": FigureSpec(
-        "Probability of improvement", "2. Comparison", ("improvement",), _a_comparison
+        "Probability of improvement", "2. Comparison", ("improvement", "comparison"), _a_comparison
     ),
     "profiles": FigureSpec("Performance profiles", "2. Comparison", ("profiles",)),
     "practice": FigureSpec("Goals practised", "3. Inside the samplers", ()),

@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.matrices import SCORES
 from analysis.results import SPLITS, Results, rows_where
-from analysis.summaries import SCORES
 
 TITLES = {"iqm": "IQM (higher is better)", "mean": "Mean (higher is better)"}
+METHODS = f"IQM {style.PERCENTILE}, mean {style.STUDENTISED}"
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
@@ -46,7 +47,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         ax.set_xticks(np.linspace(0.0, 1.0, 6))
     axes[0, 0].set_ylim(count - 0.5, -0.5)
     axes[0, 0].set_yticks([])
-    style.footnote(figure, style.interval_text(results, goal_space))
+    style.footnote(figure, style.interval_text(results, goal_space, METHODS))
     return figure
 
 

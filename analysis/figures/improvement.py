@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 from analysis.figures import style
 from analysis.grid import Algorithm
 from analysis.labels import algorithm_label
+from analysis.matrices import SCORES
+from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
-from analysis.summaries import SCORES
 
 MARKERS = {"final": "o", "area": "s"}
 OFFSETS = {"final": -0.14, "area": 0.14}
@@ -35,14 +36,16 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         sharey=True,
     )
     frame = rows_where(statistics["improvement"], goal_space=goal_space)
+    compared = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _panel(ax, results, rows_where(frame, split=split), others)
+        _differences(ax, rows_where(compared, split=split), others)
         ax.set_title(style.SPLIT_LABELS[split])
         ax.set_xlabel(f"P({reference} > other)")
     axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
     labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
     axes[0, 0].set_yticks(np.arange(len(others)), labels, size=9)
-    style.footnote(figure, f"Ties count one half. {style.interval_text(results, goal_space)}")
+    style.footnote(figure, style.interval_text(results, goal_space))
     return figure
 
 
@@ -67,3 +70,15 @@ def _panel(ax: Axes, results: Results, frame: pd.DataFrame, others: Sequence[Alg
     ax.set_xlim(-0.03, 1.03)
     ax.set_xticks(np.linspace(0.0, 1.0, 6))
     ax.grid(axis="y", visible=False)
+
+
+def _differences(ax: Axes, compared: pd.DataFrame, others: Sequence[Algorithm]) -> None:
+    """Right of the panel: difference of mean success over training, and its p value."""
+    small = {"size": 7.5, "color": style.GREY}
+    ax.text(1.02, 1.0, "difference\nof means", va="bottom", transform=ax.transAxes, **small)
+    for place, other in enumerate(others):
+        where = {"baseline": other.sampler, "baseline_variant": other.variant}
+        found = rows_where(compared, **where).iloc[0]
+        words = f"{found['difference']:+.2f}\np = {found['p_holm']:.2g}"
+        across = ax.get_yaxis_transform()
+        ax.text(1.02, place, words, va="center", transform=across, **small)

@@ -76,8 +76,12 @@ SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
 SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
 
 GREY = "#555555"
-# From this many seeds on a bootstrap band says more than single lines would.
-SEEDS_FOR_BAND = 5
+# What intervals are called in footnotes.
+PERCENTILE = "percentile bootstrap"
+STUDENTISED = "studentised bootstrap"
+# From this many seeds on a bootstrap band says more than single lines would, and covers about as
+# often as it says (docs/statistics.md).
+SEEDS_FOR_BAND = 8
 
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so text has the same size everywhere
@@ -281,16 +285,15 @@ def variants_shown(results: Results, goal_space: str) -> set[str]:
     return {algorithm.variant for algorithm in results.algorithms_in(goal_space)}
 
 
-def interval_text(results: Results, goal_space: str) -> str:
+def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -> str:
     """The interval method in words, for footnotes."""
     settings = results.experiment["analysis"]
     seeds = results.seed_counts(goal_space)
     if max(seeds) == 1:
         return "No intervals: a single seed says nothing about the spread between runs."
     text = (
-        f"Intervals: {settings['confidence']:.0%} percentile, stratified bootstrap over "
-        f"n = {number_text(seeds)} seeds within each category, "
-        f"{settings['bootstrap_repetitions']:,} resamples."
+        f"Intervals: {settings['confidence']:.0%}, {method}, resampling whole runs "
+        f"(n = {number_text(seeds)}), {settings['bootstrap_repetitions']:,} resamples."
     )
     if min(seeds) == 1:
         return f"{text} None for a single seed."

@@ -79,4 +79,6 @@ def _footnote(results: Results, goal_space: str, band: bool) -> str:
     goals = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}-{counts.max()}"
     noise = 0.5 / counts.min() ** 0.5
     text = f"Each point: {goals} episodes per seed (standard error up to {noise:.2f})."
-    return f"{text} {style.interval_text(results, goal_space)}" if band else f"{text} No smoothing."
+    if not band:
+        return f"{text} No smoothing."
+    return f"{text} {style.interval_text(results, goal_space, style.STUDENTISED)}"

@@ -33,15 +33,15 @@ def made(tmp_path_factory, **declared):
 def experiments(results, statistics, tmp_path_factory):
     """Experiments of several shapes: (results, statistics, goal space)."""
     two = made(tmp_path_factory, samplers=("random", "magellan"), goal_spaces=(WIDE,), seeds=(0,))
-    many = made(tmp_path_factory, seeds=(0, 1, 2, 3, 4, 5))
+    many = made(tmp_path_factory, seeds=tuple(range(8)))
     return {
         "default": (results, statistics, GOAL_SPACE),
         "two samplers, one seed, long name": (*two, WIDE),
-        "six seeds": (*many, GOAL_SPACE),
+        "eight seeds": (*many, GOAL_SPACE),
     }
 
 
-SHAPES = ("default", "two samplers, one seed, long name", "six seeds")
+SHAPES = ("default", "two samplers, one seed, long name", "eight seeds")
 
 
 def visible_texts(figure):

@@ -8,6 +8,7 @@ from analysis.results import rows_where
 from magellan.errors import InputError
 from tests.analysis import synthetic
 
+PAIRWISE = ("improvement", "comparison")
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 
@@ -115,9 +116,12 @@ def test_any_sampler_can_be_the_one_that_others_are_compared_with(runs):
 
 def test_a_sampler_alone_has_no_improvement_to_speak_of(runs):
     declared = synthetic.experiment(samplers=("random",))
-    frame = summaries.improvement(tables.combine(runs[:2], declared))
+    alone = tables.combine(runs[:2], declared)
+    frame = summaries.improvement(alone)
     assert frame.empty
     assert "probability" in frame.columns
+    assert summaries.comparison(alone).empty
+    assert "minus each other" not in summary.to_markdown(alone, summaries.compute(alone))
 
 
 def test_practice_counts_the_whole_run(results, statistics):
@@ -182,7 +186,7 @@ def test_the_readable_table_has_mean_and_range(results, statistics):
 # --- variants, watchers, cost ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in summaries.STATISTICS if name != "improvement"])
+@pytest.mark.parametrize("name", [name for name in summaries.STATISTICS if name not in PAIRWISE])
 def test_every_statistic_tells_variants_apart(varied_statistics, name):
     """Rows of each, of the same shape, with other numbers; a column `variant` after `sampler`."""
     frame = varied_statistics[name]
@@ -193,13 +197,14 @@ def test_every_statistic_tells_variants_apart(varied_statistics, name):
         rows_where(frame, sampler="magellan", variant=variant) for variant in ("whole", "small")
     )
     assert len(whole) == len(small) > 0
-    if name != "cost":
+    if name not in ("cost", "mastery"):  # nothing is mastered so early
         values = [column for column in columns if frame[column].dtype == float]
         assert not np.array_equal(whole[values].to_numpy(), small[values].to_numpy())
 
 
-def test_improvement_is_over_variants_as_well(varied_statistics):
-    frame = varied_statistics["improvement"]
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_comparisons_are_over_variants_as_well(varied_statistics, name):
+    frame = varied_statistics[name]
     pairs = frame[["sampler", "variant", "baseline", "baseline_variant"]].drop_duplicates()
     assert list(pairs.itertuples(index=False, name=None)) == [
         ("magellan", "whole", "online", "whole"),

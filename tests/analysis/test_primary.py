@@ -1,0 +1,93 @@
+"""The pre-registered comparison: what is compared, and what the tables say of it."""
+
+import numpy as np
+import pytest
+
+from analysis import figures, intervals, primary, significance, summaries, summary, tables
+from analysis.grid import Algorithm
+from analysis.results import rows_where
+from tests.analysis import synthetic
+
+SPACE = synthetic.GOAL_SPACE
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    """Three samplers and five seeds."""
+    declared = synthetic.experiment(("random", "online", "magellan"), seeds=(1, 2, 3, 4, 5))
+    root = tmp_path_factory.mktemp("five")
+    return tables.combine(synthetic.write_runs(root, declared, episodes=6_000), declared)
+
+
+def means(results, sampler, split="train"):
+    scores = rows_where(summaries.scores(results), sampler=sampler, split=split)
+    return scores.groupby("seed")["area"].mean().to_numpy()
+
+
+def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five):
+    frame = primary.comparison(five)
+    assert len(frame) == 2 * 2 * 2
+    rows = frame[frame["primary"]]
+    assert set(rows["split"]) == {"train"}
+    assert set(rows["score"]) == {"area"}
+    assert list(rows["baseline"]) == ["random", "online"]
+    ours, theirs = means(five, "magellan"), means(five, "online")
+    row = rows.iloc[1]
+    assert row["difference"] == pytest.approx(ours.mean() - theirs.mean())
+    assert (row["runs"], row["baseline_runs"], row["tasks"]) == (5, 5, 4)
+    assert row["p"] == pytest.approx(significance.permutation_test(ours, theirs).p)
+    assert row["test"] == "exact: all 252 splits of the runs"
+    assert row["p_paired"] == pytest.approx(significance.sign_flip_test(ours - theirs).p)
+    found = intervals.difference_estimate(
+        ours[:, None], theirs[:, None], summaries.bootstrap_of(five)
+    )
+    np.testing.assert_allclose([row["low"], row["high"]], [found.low[0], found.high[0]])
+    assert row["method"] == intervals.STUDENTISED
+
+
+def test_p_is_corrected_over_the_baselines_within_split_and_score(five):
+    frame = primary.comparison(five)
+    assert len(frame.groupby(primary.FAMILY)) == 4
+    for _, family in frame.groupby(primary.FAMILY):
+        np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
+        assert family["p_holm"].min() == pytest.approx(2 * family["p"].min())
+
+
+def test_other_seeds_are_not_paired(runs, tmp_path):
+    declared = synthetic.experiment()
+    partial = tables.combine(runs[1:], declared, incomplete=tmp_path)  # random has one seed
+    frame = primary.comparison(partial).set_index(["baseline", "split", "score"])
+    row = frame.loc[("random", "train", "area")]
+    assert np.isnan([row["p_paired"], row["low"], row["high"]]).all()
+    assert (row["runs"], row["baseline_runs"]) == (2, 1)
+    assert row["method"] == intervals.SINGLE
+    assert frame.loc[("online", "train", "area"), "p_paired"] > 0
+    text = summary.to_markdown(partial, summaries.compute(partial))
+    assert "| 2 and 1 |" in text
+    assert "| n/a |" in text
+
+
+def test_readers_get_the_comparison_first(five, tmp_path):
+    statistics = summaries.compute(five)
+    summaries.write(statistics, tmp_path)
+    loaded = summaries.load(tmp_path)
+    text = summary.to_markdown(five, loaded)
+    assert text.startswith("**MAGELLAN minus each other: mean success over training")
+    row = rows_where(statistics["comparison"], split="train", score="area").iloc[0]
+    expected = f"| Training goals (primary) | Random | 5 and 5 | {row['difference']:+.3f} |"
+    assert expected in text
+    assert f"{row['low']:+.3f} to {row['high']:+.3f}" in text
+    assert "minus each other" in summary.to_html(five, loaded, SPACE)
+
+
+def test_the_figure_says_difference_and_p(five):
+    statistics = summaries.compute(five)
+    figure = figures.draw("improvement", five, statistics, SPACE)
+    row = rows_where(statistics["comparison"], split="unseen", score="area").iloc[1]
+    words = [text.get_text() for text in figure.axes[1].texts]
+    assert words[2] == f"{row['difference']:+.2f}\np = {row['p_holm']:.2g}"
+
+
+def test_run_means_are_over_categories(five):
+    found = primary.run_means(five, Algorithm("random", "default"), SPACE, "unseen")
+    np.testing.assert_allclose(found, means(five, "random", "unseen"))

@@ -1,0 +1,69 @@
+"""Permutation tests and Holm's correction: by hand, and against scipy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis import significance
+from analysis.significance import holm, permutation_test, sign_flip_test
+
+RNG = np.random.default_rng(5)
+
+
+def test_permutation_test_by_hand():
+    """Of the six splits of 1 2 | 3 4 two are as extreme: the observed one and its mirror."""
+    found = permutation_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
+    assert found == (2 / 6, "exact: all 6 splits of the runs")
+
+
+def test_ties_count_as_at_least_as_far():
+    found = permutation_test(np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.1]))
+    assert found.p == 1.0  # .15 against .133: no other split is nearer
+    assert permutation_test(np.full(4, 0.3), np.full(4, 0.3)).p == 1.0
+
+
+def test_permutation_test_equals_that_of_scipy():
+    ours, theirs = RNG.normal(0.6, 0.1, 6), RNG.normal(0.45, 0.1, 6)
+    expected = stats.permutation_test(
+        (ours, theirs), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=np.inf
+    )
+    assert permutation_test(ours, theirs).p == pytest.approx(expected.pvalue)
+
+
+def test_many_runs_are_sampled_with_the_observed_split_among_them():
+    ours, theirs = RNG.normal(0.5, 0.1, 20), RNG.normal(0.57, 0.1, 20)
+    found = permutation_test(ours, theirs, seed=1)
+    assert found.method.startswith("Monte Carlo: 99,999")
+    assert found.p == pytest.approx(stats.ttest_ind(ours, theirs).pvalue, rel=0.15)
+    assert found == permutation_test(ours, theirs, seed=1)
+    assert found != permutation_test(ours, theirs, seed=2)
+    assert permutation_test(np.zeros(20), np.ones(20)).p == 1 / 100_000
+
+
+def test_runs_of_other_numbers_are_split_as_they_are():
+    found = permutation_test(np.array([0.9]), np.array([0.1, 0.2, 0.3]))
+    assert found == (1 / 4, "exact: all 4 splits of the runs")
+
+
+def test_sign_flip_test_by_hand_and_against_scipy():
+    assert sign_flip_test(np.array([0.1, 0.2, 0.3])) == (2 / 8, "exact: all 8 signs of the pairs")
+    pairs = RNG.normal(0.1, 0.2, 9)
+    expected = stats.permutation_test(
+        (pairs,), np.mean, permutation_type="samples", n_resamples=np.inf
+    )
+    assert sign_flip_test(pairs).p == pytest.approx(expected.pvalue)
+
+
+def test_tests_hold_their_level():
+    """Of samplers that are the same about one in twenty is called different, never more."""
+    experiments = RNG.normal(0, 1, (400, 10))
+    alarms = np.mean([permutation_test(row[:5], row[5:]).p <= 0.05 for row in experiments])
+    assert 0.02 <= alarms <= 0.075
+
+
+def test_holm_by_hand():
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
+    np.testing.assert_allclose(holm(np.array([0.02, np.nan])), [0.02, np.nan])
+    assert len(holm(np.array([]))) == 0
+    assert significance.holm(np.array([0.03]))[0] == 0.03

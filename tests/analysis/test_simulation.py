@@ -1,0 +1,94 @@
+"""Coverage of the intervals, simulated small: the old ones fail, those in use pass."""
+
+import re
+
+import numpy as np
+import pytest
+
+from analysis import simulation
+from analysis.intervals import Bootstrap
+from analysis.simulation import METHODS, SIZES, WORLDS, coverage
+from analysis.sources import ROOT
+
+BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
+HALF, FIFTH, SPREAD = WORLDS
+
+
+def of(statistic, name):
+    return next(
+        each for each in METHODS if each.statistic == statistic and each.name.startswith(name)
+    )
+
+
+def covered(statistic, name, world, runs, experiments=400):
+    return coverage(of(statistic, name), world, runs, experiments, BOOTSTRAP)
+
+
+def test_made_up_runs_are_like_the_observed_ones():
+    correlations = np.corrcoef(simulation.population(HALF)[0].T)
+    assert correlations[2, 3] > 0.9  # herbivore and carnivore
+    assert correlations[0, 2] < -0.6  # grasp and herbivore
+
+
+@pytest.mark.parametrize("runs", [5, 8, 20])
+def test_resampling_each_category_by_itself_covers_too_seldom(runs):
+    assert covered("mean", "percentile, per category", SPREAD, runs) < 0.85
+    assert covered("mean", "percentile, per category", HALF, runs) < 0.87
+
+
+@pytest.mark.parametrize("runs", [4, 5, 8, 20])
+def test_studentised_intervals_cover_about_as_often_as_they_say(runs):
+    assert covered("mean", "studentised", SPREAD, runs) > 0.92
+    assert covered("mean", "studentised", HALF, runs) > (0.88 if runs == 4 else 0.92)
+    for world in WORLDS:
+        assert covered("difference of means", "studentised", world, runs) > 0.89
+
+
+def test_rare_breakthroughs_are_beyond_any_interval_of_few_runs():
+    """One run in five: a third of all experiments of five runs see none."""
+    assert 0.68 < covered("mean", "studentised", FIFTH, 5) < 0.85
+    assert covered("mean", "percentile, per category", FIFTH, 5) < 0.7
+
+
+def test_studentised_is_the_best_of_those_of_whole_runs():
+    for world in WORLDS:
+        ours = covered("mean", "studentised", world, 5)
+        for other in ("percentile, whole runs", "BCa"):
+            assert ours >= covered("mean", other, world, 5) - 0.01
+
+
+def test_percentiles_of_whole_runs_cover_more_often_than_of_categories():
+    for statistic, least in (("IQM", 0.85), ("probability of improvement", 0.82)):
+        assert covered(statistic, "percentile, whole runs", HALF, 8, experiments=150) > least
+
+
+def test_tests_hold_their_level():
+    alarms = simulation.false_alarms(HALF, 5, 400, seed=0)
+    assert alarms["permutation"] < 0.08
+    assert alarms["log-rank"] < 0.11
+
+
+def test_the_command_prints_a_table_for_each_world(capsys):
+    assert simulation.main(["--experiments", "3", "--resamples", "60"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("| statistic | interval |") == len(WORLDS)
+    assert all(f"**Coverage of 95 % intervals: {world.name}**" in out for world in WORLDS)
+
+
+@pytest.mark.parametrize("arguments", [["--experiments", "1"], ["--seed", "x"], ["--more"]])
+def test_wrong_arguments_are_refused_in_one_line(capsys, arguments):
+    assert simulation.main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_page_has_the_tables_that_the_command_prints():
+    """Their form: the same rows and columns, with shares; the large simulation is not rerun."""
+    text = (ROOT / "docs" / "statistics.md").read_text()
+    for world in WORLDS:
+        assert text.count(f"**Coverage of 95 % intervals: {world.name}**") == 1
+        table = text.split(f"**Coverage of 95 % intervals: {world.name}**")[1].strip().splitlines()
+        assert table[:2] == simulation.header()
+        for method, line in zip(METHODS, table[2:], strict=False):
+            expected = re.escape(simulation.row(method, [0.5] * len(SIZES)))
+            assert re.fullmatch(expected.replace(r"0\.50", r"[01]\.\d\d"), line), line
+    assert "**False alarms of tests at 5 %**" in text

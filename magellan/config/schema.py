@@ -43,8 +43,8 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description="`zoo-mini` (in the repository) or a folder in Hugging Face format with a "
-        "causal or encoder-decoder language model.",
+        description="`zoo-mini`, `zoo-reader` (in the repository) or a folder in Hugging Face "
+        "format with a causal or encoder-decoder language model.",
     )
     lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
     lora_alpha: float = Field(
@@ -295,7 +295,7 @@ class AnalysisConfig(Section):
     """Statistics of the report."""
 
     bootstrap_repetitions: int = Field(
-        2_000, ge=100, le=10**6, description="Stratified bootstrap resamples."
+        2_000, ge=100, le=10**6, description="Bootstrap resamples of whole runs."
     )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")

@@ -79,6 +79,29 @@ def test_a_sampler_of_another_name_gets_the_learned_estimator(tmp_path):
     assert b",learned,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
 
 
+def test_an_estimator_that_a_sampler_brings_itself_is_known_by_its_name(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings\n"
+        "from magellan.samplers import GoalSampler, register_sampler\n"
+        "from magellan.samplers.signals import absolute_learning_progress\n"
+        "@register_sampler('own')\n"
+        "def build(parts, settings):\n"
+        "    estimator = EvaluatedBuckets(\n"
+        "        parts.goals, EvaluatedBucketsSettings(every=40, episodes=4), parts.rng)\n"
+        "    return GoalSampler(parts.goals, estimator, absolute_learning_progress,\n"
+        "                       parts.epsilon, parts.rng, arms='categories')\n"
+    )
+    try:
+        layer = {"modules": [str(path)], "sampler": "own", "goal_space": "40-20-12-8-8"}
+        manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
+    finally:
+        SAMPLERS.remove("own")
+    assert manifest["driver"] == "own"
+    assert manifest["estimation_episodes"] == {"own": 5 * 4 * 3}
+    assert b",own,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
+
+
 BROKEN = {
     "no Python": ("def (", "SyntaxError"),
     "fails": ("1 / 0", "ZeroDivisionError"),

@@ -34,7 +34,12 @@ class Estimators:
             name: make_estimator(name, parts, _settings(config, ESTIMATORS[name]))
             for name in estimators_of(config)
         }
-        self._streams = {name: parts.stream(f"evaluation of {name}") for name in self.by_name}
+        self._stream = parts.stream
+        self._streams = {name: self._own_stream(name) for name in self.by_name}
+
+    def _own_stream(self, name: str) -> np.random.Generator:
+        """The stream of the episodes that an estimator has played."""
+        return self._stream(f"evaluation of {name}")
 
     def driven_sampler(
         self, config: RunConfig, goals: Any, rng: np.random.Generator
@@ -51,6 +56,7 @@ class Estimators:
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = config.sampler
             self.by_name = {self.driver: sampler.estimator, **self.by_name}
+            self._streams[self.driver] = self._own_stream(self.driver)
         return sampler
 
     @property

@@ -84,6 +84,6 @@ def sampler_rows(effort: Effort) -> Iterator[Row | Skipped]:
             sampler = filled_sampler(name, goals, rng)
             update, draw = median_times(sampler, effort.sampler_rounds, rng)
             n = effort.sampler_rounds
-            if name != "magellan":
+            if SAMPLERS[name].estimator != "learned":
                 yield Row(f"{name}: update, {OUTCOMES} outcomes", 1e3 * update, "ms", n, size=size)
             yield Row(f"{name}: draw one goal", 1e3 * draw, "ms", n, size=size)

@@ -4,6 +4,8 @@ import io
 import os
 import pty
 import re
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -147,7 +149,8 @@ class Terminal:
         """Read until a text has been shown since the last call."""
         seen, end = "", time.monotonic() + 60
         while text not in seen:
-            assert time.monotonic() < end, seen
+            ready, _, _ = select.select([self._ours], [], [], max(end - time.monotonic(), 0))
+            assert ready, seen
             try:
                 seen += os.read(self._ours, 10_000).decode()
             except OSError:  # the other side has closed
@@ -169,6 +172,8 @@ def become_terminal():
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Jobs in the background of a script ignore it, and hand that on.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_damaged_reference_tables_cost_no_statistic(project):
     project.write_runs(samplers=("random",))
     done = project.snakemake("--config", "samplers=[random]", "--until", "combine")
     assert done.returncode == 0, done.stdout
-    done = project.snakemake("--config", "samplers=[random]", "adopt")
+    done = project.snakemake("adopt", "--config", "samplers=[random]")
     assert done.returncode == 0, done.stdout
     assert project.snakemake("figures").returncode == 0
     kept = {p: p.read_bytes() for p in (project / "results/reference").rglob("*") if p.is_file()}

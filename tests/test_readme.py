@@ -82,3 +82,17 @@ def test_the_pool_study_is_that_of_its_tables(marker, pool):
     results = tables.load(REFERENCE / "pool")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", pool]))
     assert between_markers(marker, page) == found.strip()
+
+
+def test_the_pilot_is_that_of_its_tables():
+    page = (ROOT / "docs" / "pilot.md").read_text(encoding="utf-8")
+    frame = tables.load(REFERENCE / "pilot").table("evaluation", split="train")
+    lines = between_markers("pilot", page).splitlines()[2:]
+    runs = frame.groupby(["sampler", "variant", "seed"], sort=False)
+    assert len(lines) == len(runs) == 6
+    for line, ((sampler, variant, seed), run) in zip(lines, runs, strict=True):
+        cells = [
+            ", ".join(f"{of.set_index('episode')['success'][at]:.2f}" for at in (3_000, 8_000))
+            for _, of in run.groupby("category", sort=False)
+        ]
+        assert line == f"| {sampler}, {variant} | {seed} | {' | '.join(cells)} |"

@@ -121,6 +121,13 @@ def _adopt(arguments: argparse.Namespace) -> None:
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
 
 
+def _unpack(arguments: argparse.Namespace) -> None:
+    from analysis import unpacking
+
+    written, there = unpacking.unpack(arguments.tables, arguments.target)
+    print(f"{written} runs written to {arguments.target}, {there} were there")
+
+
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -157,6 +164,15 @@ def _add_tables(commands: Commands) -> None:
     statistics.add_argument("tables", type=file_path, help="folder of combined tables")
     statistics.add_argument("output", type=file_path, help="folder of the statistics")
     statistics.set_defaults(run=_statistics)
+
+    unpack = commands.add_parser(
+        "unpack", help="write the runs of combined tables as finished runs, to go on from them"
+    )
+    unpack.add_argument("tables", type=file_path, help="folder of combined tables (required)")
+    unpack.add_argument(
+        "target", type=file_path, help="results folder of the experiment (required)"
+    )
+    unpack.set_defaults(run=_unpack)
 
     adopt = commands.add_parser("adopt", help="make an experiment's tables the reference")
     adopt.add_argument("source", type=file_path, help="results folder with tables/ (required)")

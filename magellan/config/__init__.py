@@ -3,7 +3,7 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
-from magellan.config.grid import PlannedRun, configuration, given_keys, grid, variants_of
+from magellan.config.grid import PlannedRun, configuration, given_keys, grid, run_path, variants_of
 from magellan.config.identity import (
     OPERATIONAL,
     counted,
@@ -68,6 +68,7 @@ __all__ = [
     "read_yaml",
     "resolve_run",
     "run_model",
+    "run_path",
     "sampler_names",
     "sections",
     "variants_of",

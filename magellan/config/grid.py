@@ -21,6 +21,11 @@ from magellan.config.schema import (
 from magellan.errors import InputError, shown
 
 
+def run_path(sampler: str, goal_space: str, seed: int, identity: str) -> str:
+    """Folder of a run, below that of its experiment."""
+    return f"runs/{sampler}/{goal_space}/seed{seed}/{identity}"
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a grid: its place there, its resolved configuration, and what it is."""
@@ -35,7 +40,7 @@ class PlannedRun:
     @property
     def path(self) -> str:
         """Folder of the run, below that of the experiment: another identity, another folder."""
-        return f"runs/{self.sampler}/{self.goal_space}/seed{self.seed}/{self.identity}"
+        return run_path(self.sampler, self.goal_space, self.seed, self.identity)
 
     def declared(self) -> dict[str, Any]:
         """The run as manifests list it."""

@@ -72,14 +72,15 @@ def _summary(arguments: argparse.Namespace) -> None:
 
     results = tables.load(arguments.tables)
     statistics = summaries.load(arguments.statistics)
+    study = None if arguments.study is None else tables.load(arguments.study)
     if arguments.html is None:
-        print(summary.to_markdown(results, statistics), end="")
+        print(summary.to_markdown(results, statistics, study), end="")
         return
     goal_space = arguments.goal_space or results.goal_spaces[0]
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    pages.write(summary.to_html(results, statistics, goal_space), arguments.html)
+    pages.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -287,6 +288,12 @@ def _add_summary(commands: Commands) -> None:
         "--html",
         type=file_path,
         help="write a page for one goal space instead (default: print Markdown)",
+    )
+    summary.add_argument(
+        "--study",
+        type=file_path,
+        help="combined tables of a larger study, which says how often an experiment of this size "
+        "has its order (default: none)",
     )
     summary.add_argument("--goal-space", help="of the page (default: the first one)")
     summary.set_defaults(run=_summary)

@@ -12,11 +12,13 @@ from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS
 from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import algorithm_label
 from analysis.matrices import SCORES
+from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
 from magellan.littlezoo.goals import CATEGORIES
 
 ESTIMATING = "Episodes for estimating"
+STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
 
 
 def success_table(
@@ -94,9 +96,16 @@ def cost_table(
 
 
 def comparison_table(
-    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
 ) -> pd.DataFrame:
-    """The pre-registered comparison: one row per split and baseline; empty where there is none."""
+    """The pre-registered comparison: one row per split and baseline; empty where there is none.
+
+    With a larger `study` of the same algorithms: its difference, and how often an experiment of
+    this size would have its sign.
+    """
     where = {"goal_space": goal_space, "score": PRIMARY_SCORE}
     frame = rows_where(statistics["comparison"], **where)
     rows = []
@@ -113,9 +122,23 @@ def comparison_table(
                     "p": _p_value(row["p"]),
                     "p, Holm": _p_value(row["p_holm"]),
                     "p, paired": _p_value(row["p_paired"]),
+                    **_order(study, results, baseline, goal_space, split),
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _order(
+    study: Results | None, results: Results, baseline: Algorithm, goal_space: str, split: str
+) -> dict[str, str]:
+    """What a larger study says of a pair, as cells of a table; none where there is no study."""
+    if study is None:
+        return {}
+    order = order_in(study, results, (results.reference, baseline), goal_space, split)
+    if order is None:
+        return {STUDY: "n/a", SAME_SIGN: "n/a"}
+    runs = " and ".join(map(str, order.runs))
+    return {STUDY: f"{order.difference:+.3f} (n = {runs})", SAME_SIGN: f"{order.chance:.0%}"}
 
 
 def _goals(row: pd.Series) -> str:
@@ -170,10 +193,13 @@ def _number(value: float, digits: int) -> str:
 
 
 def _tables(
-    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """All tables of a goal space, each with its heading."""
-    compared = comparison_table(results, statistics, goal_space)
+    compared = comparison_table(results, statistics, goal_space, study)
     if len(compared):
         yield comparison_heading(results, goal_space), compared
     for score in SCORES:
@@ -187,11 +213,13 @@ def _tables(
     yield f"Cost of a run, goal space {goal_space}: mean over seeds", cost
 
 
-def to_markdown(results: Results, statistics: Mapping[str, pd.DataFrame]) -> str:
+def to_markdown(
+    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
+) -> str:
     """All tables in Markdown."""
     parts = [f"**{note(results)}**"] if note(results) else []
     for goal_space in results.goal_spaces:
-        for title, table in _tables(results, statistics, goal_space):
+        for title, table in _tables(results, statistics, goal_space, study):
             lines = [f"**{title}**", "", "| " + " | ".join(table.columns) + " |"]
             lines.append("|" + "---|" * len(table.columns))
             lines += ["| " + " | ".join(row) + " |" for row in table.to_numpy()]
@@ -199,10 +227,15 @@ def to_markdown(results: Results, statistics: Mapping[str, pd.DataFrame]) -> str
     return "\n\n".join(parts) + "\n"
 
 
-def to_html(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> str:
+def to_html(
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
+) -> str:
     """The tables of one goal space as a page of its own, for the report."""
     tables = [
         pages.Table(title, tuple(table.columns), tuple(map(tuple, table.to_numpy())))
-        for title, table in _tables(results, statistics, goal_space)
+        for title, table in _tables(results, statistics, goal_space, study)
     ]
     return pages.page("Success in numbers", tables, note=note(results))

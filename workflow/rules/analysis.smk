@@ -34,6 +34,7 @@ rule numbers:
     input:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
+        study=study_of,
         code=sources("analysis.summary"),
     output:
         page=report(
@@ -55,12 +56,13 @@ rule numbers:
     params:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
         statistics=lambda wildcards: f"{wildcards.folder}/statistics",
+        study=lambda wildcards, input: ["--study", f"{REFERENCE}/tables"] if input.study else [],
         facts=facts,
     message:
         "numbers of {wildcards.folder}, {wildcards.goal_space}"
     shell:
         "python -m analysis summary --tables {params.tables:q} --statistics {params.statistics:q} "
-        "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
+        "{params.study:q} --goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
 
 
 rule coverage:

@@ -236,6 +236,14 @@ def facts(wildcards):
     return caption_facts(declared(wildcards.folder))
 
 
+def study_of(wildcards):
+    """Tables of the reference study, which says how often a smaller experiment is right."""
+    if wildcards.folder == REFERENCE:
+        return []
+    files = tables_in(REFERENCE)
+    return files if all(Path(path).is_file() for path in files) else []
+
+
 def numbers_of_seeds(folder, planned, experiment):
     """How much the tables of a results folder rest on, for the captions.
 

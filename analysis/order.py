@@ -1,0 +1,89 @@
+"""How often an experiment of a given size would get the order of a reference study right.
+
+A small experiment shows an order of two samplers that another, with other seeds, may turn round.
+Where a larger study of the same two has been made, its runs say how often: draw as many runs of
+each as the small experiment has, and look at the sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.grid import Algorithm
+from analysis.intervals import Matrix
+from analysis.primary import run_means
+from analysis.results import Results
+
+EXPERIMENTS = 10_000
+SEED = 0
+
+
+class Order(NamedTuple):
+    """What a reference study says of two algorithms.
+
+    difference: of their mean primary metric there, the first minus the second.
+    runs: how many runs it has of each.
+    chance: share of experiments of the asked size whose difference has the same sign; equal means
+        count one half.
+    """
+
+    difference: float
+    runs: tuple[int, int]
+    chance: float
+
+
+def order_in(
+    study: Results,
+    results: Results,
+    pair: tuple[Algorithm, Algorithm],
+    goal_space: str,
+    split: str,
+) -> Order | None:
+    """What `study` says of two algorithms of `results`, for an experiment of the size of `results`.
+
+    The algorithms are found by what they are (every value that counts, but the seed), not by the
+    name of their variant. None where the study lacks one of them, or they are equal in it.
+    """
+    found = [_same(study, results, algorithm, goal_space) for algorithm in pair]
+    if None in found:
+        return None
+    means = [run_means(study, each, goal_space, split) for each in found if each is not None]
+    difference = float(means[0].mean() - means[1].mean())
+    if difference == 0.0:
+        return None
+    sizes = [len(results.seeds_of(algorithm, goal_space)) for algorithm in pair]
+    drawn = [_drawn(means[i], sizes[i], stream=i) for i in (0, 1)]
+    agreeing = np.sign(np.round(drawn[0] - drawn[1], 12)) * np.sign(difference)
+    chance = float(0.5 + 0.5 * agreeing.mean())
+    return Order(difference, (len(means[0]), len(means[1])), chance)
+
+
+def _drawn(means: Matrix, size: int, stream: int) -> Matrix:
+    """Means of experiments of `size` runs drawn with replacement, (EXPERIMENTS,)."""
+    rng = np.random.default_rng([SEED, stream, size])
+    return means[rng.integers(0, len(means), (EXPERIMENTS, size))].mean(axis=1)
+
+
+def _same(
+    study: Results, results: Results, algorithm: Algorithm, goal_space: str
+) -> Algorithm | None:
+    """The algorithm of the study that is what this one is."""
+    wanted = _counted(results, algorithm, goal_space)
+    for each in study.algorithms_in(goal_space) if goal_space in study.goal_spaces else ():
+        if each.sampler == algorithm.sampler and _counted(study, each, goal_space) == wanted:
+            return each
+    return None
+
+
+def _counted(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping[str, Any]:
+    """Every value that counts for the runs of an algorithm, but the seed."""
+    place = {**algorithm._asdict(), "goal_space": goal_space}
+    run = next(
+        manifest
+        for manifest in results.manifest["runs"]
+        if all(manifest[key] == value for key, value in place.items())
+    )
+    return {key: value for key, value in run["counted"].items() if key != "seed"}

@@ -122,6 +122,12 @@ def _adopt(arguments: argparse.Namespace) -> None:
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
 
 
+def _halves(arguments: argparse.Namespace) -> None:
+    from analysis import halves
+
+    print(halves.to_markdown(tables.load(arguments.tables)), end="")
+
+
 def _unpack(arguments: argparse.Namespace) -> None:
     from analysis import unpacking
 
@@ -215,6 +221,12 @@ def _add_compare(commands: Commands) -> None:
 
 
 def _add_power(commands: Commands) -> None:
+    halves = commands.add_parser(
+        "halves", help="the comparison in both halves of the seeds: what may be claimed"
+    )
+    halves.add_argument("tables", type=file_path, help="folder of combined tables")
+    halves.set_defaults(run=_halves)
+
     power = commands.add_parser("power", help="print how many seeds an experiment needs")
     power.add_argument("tables", type=file_path, help="folder of combined tables")
     power.add_argument(

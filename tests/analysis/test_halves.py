@@ -1,0 +1,58 @@
+"""Two halves of the seeds, each an experiment of its own."""
+
+import pandas as pd
+import pytest
+
+from analysis import halves, tables
+from analysis.__main__ import main
+from analysis.primary import comparison
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+SEEDS = (3, 1, 4, 5, 9)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    declared = synthetic.experiment(seeds=SEEDS)
+    folder = tmp_path_factory.mktemp("study")
+    return tables.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
+
+
+def test_a_half_is_the_experiment_of_its_seeds(study, tmp_path):
+    declared = synthetic.experiment(seeds=SEEDS[2:])
+    alone = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=8_000), declared)
+    assert halves.halves_of(study) == ([3, 1], [4, 5, 9])
+    half = halves.of_seeds(study, (4, 5, 9))
+    pd.testing.assert_frame_equal(comparison(half), comparison(alone))
+
+
+def test_a_claim_needs_both_halves(study, monkeypatch):
+    whole = comparison(study)
+
+    def made_up(results):
+        frame = whole.copy()
+        first_half = list(results.experiment["seeds"]) == [3, 1]
+        frame["difference"] = [0.2, 0.2, -0.1] * (len(frame) // 3)
+        frame["p_holm"] = [0.01, 0.01, 0.2] * (len(frame) // 3)
+        if first_half:
+            frame["difference"] = [-0.1, 0.1, -0.1] * (len(frame) // 3)
+        return frame
+
+    monkeypatch.setattr(halves, "comparison", made_up)
+    found = halves.compared_halves(study).iloc[:3]
+    assert found["repeated"].tolist() == [False, True, True]
+    assert found["claimed"].tolist() == [False, True, False]
+
+
+def test_three_seeds_have_no_halves(study):
+    with pytest.raises(InputError, match="4 or more"):
+        halves.halves_of(halves.of_seeds(study, (3, 1, 4)))
+
+
+def test_the_command_prints_both_halves(study, tmp_path, capsys):
+    tables.write(study, tmp_path)
+    assert main(["halves", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "seeds 3, 1 and seeds 4, 5, 9" in out
+    assert out.count("| Random |") == 2

@@ -153,6 +153,10 @@ class BudgetConfig(Section):
         False,
         description="Also write goals.csv: success and predictions for each evaluated goal.",
     )
+    record_outcomes: bool = Field(
+        False,
+        description="Also write outcomes.csv: each finished training episode, for `replay`.",
+    )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(

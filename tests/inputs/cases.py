@@ -459,6 +459,40 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ["train", "--output", "OUT", "--stop-after", "soon"],
         ("--stop-after", "'soon'"),
     ),
+    "replay nothing": (
+        ["replay", "--estimator", "learned", "--output", "OUT"],
+        ("run", "required"),
+    ),
+    "replay no run": (
+        ["replay", "docs", "--estimator", "learned", "--output", "OUT"],
+        ("docs is not the folder of a complete run", "manifest.json"),
+    ),
+    "replay a missing folder": (
+        ["replay", "nowhere", "--estimator", "learned", "--output", "OUT"],
+        ("nowhere is not the folder", "manifest.json"),
+    ),
+    "replay without an estimator": (["replay", "docs", "--output", "OUT"], ("--estimator",)),
+    "replay every zero updates": (
+        ["replay", "docs", "--estimator", "learned", "--every", "0", "--output", "OUT"],
+        ("--every: 0", "1 or more"),
+    ),
+    "replay every half an update": (
+        ["replay", "docs", "--estimator", "learned", "--every", "0.5", "--output", "OUT"],
+        ("--every: '0.5'", "whole numbers"),
+    ),
+    "replay a setting without a value": (
+        [
+            "replay",
+            "docs",
+            "--estimator",
+            "learned",
+            "--set",
+            "competence.delay",
+            "--output",
+            "OUT",
+        ],
+        ("--set: 'competence.delay'", "section.key=value"),
+    ),
     "check nothing": (["check"], ("config", "required")),
     "check a missing file": (["check", "nowhere.yaml"], ("nowhere.yaml", "No such file")),
     "check a folder": (["check", "config"], ("config", "Is a directory")),

@@ -13,7 +13,7 @@ from magellan.errors import InputError
 from magellan.training import run
 from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, OPTIONAL
 from magellan.training.run import train
 
 SPACE = "40-20-10-5-5"
@@ -25,7 +25,7 @@ def config(sampler: str = "magellan", **budget) -> RunConfig:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name != "goals"}
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
 @pytest.fixture(scope="module")

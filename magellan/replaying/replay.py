@@ -15,7 +15,7 @@ import numpy as np
 
 from magellan import __version__
 from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
-from magellan.config import RunConfig, check_backbone, identity, run_model
+from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, identity, run_model
 from magellan.config.resolve import merged
 from magellan.errors import InputError, shown
 from magellan.littlezoo import CATEGORIES
@@ -214,8 +214,9 @@ def _errors(
     won: list[np.ndarray] | None,
 ) -> list[dict[str, Any]]:
     """A row per split and category, and one for all categories of a split."""
-    spacing = config.budget.evaluate_every
-    regular = np.array([point.episode % spacing == 0 for point in looks.points])
+    spacing, unit = config.budget.evaluate_every, config.budget.unit
+    planned = [point._asdict()[UNIT_COLUMNS[unit]] for point in looks.points]
+    regular = np.array([number % spacing == 0 for number in planned])
     rows: list[dict[str, Any]] = []
     for split, goals in sets.items():
         mine = [at for at, each in enumerate(found) if each.split == split]
@@ -242,7 +243,7 @@ def _errors(
                     "mean_absolute_error": float(np.mean([curve_error(*pair) for pair in pairs])),
                     "brier": score,
                     "lag": late * spacing,
-                    "unit": "episodes",
+                    "unit": unit,
                 }
             )
     return rows

@@ -11,7 +11,7 @@ import numpy as np
 from magellan.agent.replay import Replay
 from magellan.agent.sac import SAC
 from magellan.competence import CompetenceEstimator, Outcomes
-from magellan.config import RunConfig
+from magellan.config import UNIT_COLUMNS, RunConfig
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
@@ -57,8 +57,10 @@ class Trainer:
             self.goals, self.sampler, self.agent, self.replay, self.codec, agent, rngs
         )
         budget = config.budget
+        self._unit = UNIT_COLUMNS[budget.unit]
+        counted = budget.episodes if budget.unit == "episodes" else None
         self.record = Record(
-            budget.practice_window, budget.episodes, budget.record_goals, budget.record_outcomes
+            budget.practice_window, counted, budget.record_goals, budget.record_outcomes
         )
         self._pending: list[Outcomes] = []
         self._evaluation = evaluation_sets(
@@ -71,14 +73,19 @@ class Trainer:
         return self.agent.updates
 
     @property
+    def spent(self) -> int:
+        """What there was so far of that which ends the run: episodes, steps or updates."""
+        return self._where()[self._unit]
+
+    @property
     def done(self) -> bool:
         """Whether the budget is spent and the last evaluation made."""
-        return self._next_evaluation > self.config.budget.episodes
+        return self._next_evaluation > self.config.budget.end
 
     def advance(self) -> None:
         """One round; evaluates first when a planned evaluation is due."""
         self._evaluate_when_due()
-        if self.episodes >= self.config.budget.episodes:
+        if self.spent >= self.config.budget.end:
             return
         self.estimators.ask(self.episodes, self._play)
         self._collect()
@@ -113,24 +120,26 @@ class Trainer:
         self.record.losses({**losses, "competence_loss": competence})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
-                **self._where(self.episodes),
+                **self._where(),
                 temperature=self.agent.temperature,
                 epsilon=self.sampler.epsilon,
             )
 
     def _evaluate_when_due(self) -> None:
         budget = self.config.budget
-        while self.episodes >= self._next_evaluation and not self.done:
+        while self.spent >= self._next_evaluation and not self.done:
             for split, goals in self._evaluation.items():
                 self._evaluate(split, goals, self._next_evaluation)
-            last = self._next_evaluation == budget.episodes
-            following = min(self._next_evaluation + budget.evaluate_every, budget.episodes)
-            self._next_evaluation = budget.episodes + 1 if last else following
+            last = self._next_evaluation == budget.end
+            following = min(self._next_evaluation + budget.evaluate_every, budget.end)
+            self._next_evaluation = budget.end + 1 if last else following
+        if self.done:
+            self.record.finish()
 
-    def _evaluate(self, split: str, goals: EvaluationSet, episode: int) -> None:
+    def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
         success = evaluate(self.agent, self.codec, goals, self.config.budget.evaluation_seed)
-        where = {**self._where(episode), "split": split}
+        where = {**self._where(), self._unit: planned, "split": split}
         for category, (n, rate) in by_category(goals.categories[played], success).items():
             self.record.add("evaluation", {**where, "category": category, "n": n, "success": rate})
         outcomes = np.zeros(len(goals.positions))
@@ -157,8 +166,8 @@ class Trainer:
         """The learned estimator, if the run has it."""
         return self.estimators.by_name.get("learned")
 
-    def _where(self, episode: int) -> dict[str, int]:
-        return {"update": self.updates, "step": self.steps, "episode": episode}
+    def _where(self) -> dict[str, int]:
+        return {"update": self.updates, "step": self.steps, "episode": self.episodes}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""

@@ -75,13 +75,17 @@ class Record:
 
     Args:
         practice_window: episodes per row of `practice`.
-        episodes: budget; later episodes are not recorded.
+        episodes: budget; later episodes are not counted in `practice`. None: all are.
         goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
         outcomes: whether there is a table `outcomes`, with a row per finished episode.
     """
 
     def __init__(
-        self, practice_window: int, episodes: int, goals: bool = False, outcomes: bool = False
+        self,
+        practice_window: int,
+        episodes: int | None,
+        goals: bool = False,
+        outcomes: bool = False,
     ) -> None:
         self.tables: dict[str, list[list[Any]]] = {
             name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
@@ -123,6 +127,11 @@ class Record:
             self._seen += 1
             if self._seen % self._window == 0 or self._seen == self._budget:
                 self._close_window()
+
+    def finish(self) -> None:
+        """Close the last window of `practice`, where it is not full."""
+        if self._practised.any() or not self.tables["practice"]:
+            self._close_window()
 
     def _close_window(self) -> None:
         for i, category in enumerate(CATEGORIES):

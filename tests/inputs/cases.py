@@ -285,6 +285,11 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "infinite": (settings("agent.learning_rate=.inf"), ("agent.learning_rate: inf", "finite")),
     "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
     "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
+    "two ends of a run": (
+        settings("budget.steps=700", "budget.updates=20"),
+        ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
+    ),
+    "steps below zero": (settings("budget.steps=-1"), ("budget.steps: -1", "greater")),
     "word for a count": (settings("budget.episodes=many"), ("budget.episodes: 'many'", "integer")),
     "zero environments": (settings("agent.num_envs=0"), ("agent.num_envs: 0", "equal to 1")),
     "a trillion transitions": (

@@ -52,6 +52,8 @@ RUNS = {
     "driver": config("magellan"),
     "observer": config("random", ["learned", "per_goal", "expert_buckets"]),
     "sampled": config("magellan", competence={"pool": 16}),
+    "steps": config("magellan", budget={"steps": 700, "evaluate_every": 300}),
+    "updates": config("magellan", budget={"updates": 20, "evaluate_every": 10}),
     "all": config("random", ["learned", "per_goal"], goal_space="all"),
 }
 
@@ -140,6 +142,15 @@ def test_errors_are_those_of_the_tables(recorded, tmp_path):
         ]
         assert float(row["brier"]) == pytest.approx(np.mean(squares), abs=1e-5)
         assert row["unit"] == "episodes"
+
+
+@pytest.mark.parametrize("unit", ["steps", "updates"])
+def test_lag_is_in_the_unit_of_the_budget(unit, recorded, tmp_path):
+    assert replayed(recorded(unit), tmp_path / "out", "--estimator", "per_goal") == 0
+    found = rows(tmp_path / "out", "error")
+    assert {row["unit"] for row in found} == {unit}
+    spacing = RUNS[unit].budget.evaluate_every
+    assert all(int(row["lag"]) % spacing == 0 for row in found)
 
 
 def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):

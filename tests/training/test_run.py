@@ -80,9 +80,9 @@ def command(folder: Path, *more: str) -> list[str]:
 ALWAYS = ("--set", "budget.checkpoint_seconds=0", "--set", "budget.checkpoint_share=1")
 
 
-def start_and_kill(folder: Path, after: int) -> None:
+def start_and_kill(folder: Path, after: int, *more: str) -> None:
     """A run that saves after every update is killed with SIGKILL after so many checkpoints."""
-    arguments = command(folder, *ALWAYS, "--resume")[3:]
+    arguments = command(folder, *ALWAYS, "--resume", *more)[3:]
     process = subprocess.run([sys.executable, "-c", KILLED, str(after), *arguments], check=False)
     assert process.returncode == -signal.SIGKILL
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.grid import Algorithm, Run, number_text, reference_algorithm, seeds_by_algorithm
 from analysis.labels import algorithm_label, sampler_label
+from analysis.units import UNIT_LABELS, UNIT_WORDS, unit_of_experiment
 
 
 def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,17 +20,20 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
         experiment: configuration of the grid.
 
     Returns:
-        complete and declared runs; labels of the reference and of its sampler; for each goal space
+        complete and declared runs; labels of the reference and of its sampler, and of what training
+        is counted in, on the x axis (`across`) and in a sentence (`unit`); for each goal space
         `n` seeds in words, the fewest and the most, and `reference_n`, that of the reference's
         sampler.
     """
     listed = list(runs)
-    reference = reference_algorithm(experiment)
+    reference, unit = reference_algorithm(experiment), unit_of_experiment(experiment)
     algorithms = list(dict.fromkeys(run.algorithm for run in listed))
     return {
         "complete": len(listed),
         "declared": len(listed) + missing,
         "reference": _plain(algorithm_label(reference, algorithms)),
+        "across": UNIT_LABELS[unit],
+        "unit": UNIT_WORDS[unit],
         "reference_sampler": _plain(sampler_label(reference.sampler)),
         "goal_spaces": {
             name: _of_goal_space(seeds, reference)

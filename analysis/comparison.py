@@ -59,10 +59,16 @@ def check_comparable(first: Results, second: Results) -> None:
             raise InputError(f"compare: {key} are {mine} and {other}; must be the same")
     for run in sorted(set(first.runs) ^ set(second.runs)):
         raise InputError(f"compare: {run_name(run)} is there in one of the two only")
+    if first.unit != second.unit:
+        raise InputError(
+            f"compare: runs end by {first.unit} and {second.unit}; must be the same unit"
+        )
     for goal_space in first.goal_spaces:
         points = [evaluation_points(results, goal_space).tolist() for results in (first, second)]
         if points[0] != points[1]:
-            raise InputError(f"compare: goal space {goal_space!r} is evaluated at other episodes")
+            raise InputError(
+                f"compare: goal space {goal_space!r} is evaluated at other {first.unit}"
+            )
         for split in SPLITS:
             found = [
                 evaluated_categories(results, goal_space, split) for results in (first, second)

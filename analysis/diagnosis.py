@@ -19,12 +19,14 @@ from analysis.grid import (
     variant_names,
 )
 from analysis.manifests import MANIFEST
-from analysis.results import SPLITS, TABLES, Results, TableSpec, rows_where
+from analysis.results import SPLITS, TABLES, Results, rows_where
+from analysis.units import in_unit, unit_of
 from magellan.config import flat_keys
 from magellan.errors import InputError
 
 Rows = tuple[str, ...]
 POINTS: Rows = ("episode", "split", "category", "n")
+"""Of an evaluation; where another unit ends the runs, its column stands for `episode`."""
 
 
 def diagnose(results: Results) -> None:
@@ -39,13 +41,17 @@ def diagnose(results: Results) -> None:
     _check_plan(results.manifest)
     _check_listed(results)
     _check_runs(results)
+    _check_unit(results)
     for name, spec in TABLES.items():
-        _check_rows_unique(results.tables[name], name, spec)
+        keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
+        _check_rows_unique(results.tables[name], name, keys)
     _check_training(results)
+    _check_practice(results)
     for goal_space in results.goal_spaces:
         runs = [run for run in results.runs if run.goal_space == goal_space]
-        _check_same_rows(results, "evaluation", runs, POINTS)
-        _check_same_rows(results, "practice", runs, ("episode", "category"))
+        _check_same_rows(results, "evaluation", runs, in_unit(POINTS, results.unit))
+        if results.unit == "episodes":
+            _check_same_rows(results, "practice", runs, ("episode", "category"))
         _check_evaluated_categories(results, goal_space)
         for algorithm in results.algorithms_in(goal_space):
             mine = [run for run in runs if run.algorithm == algorithm]
@@ -157,15 +163,27 @@ def _check_same_configuration(results: Results) -> None:
                 )
 
 
+def _check_unit(results: Results) -> None:
+    """The same unit ends all runs: they share one x axis."""
+    first = run_of(results.manifest["runs"][0])
+    for manifest in results.manifest["runs"]:
+        run, unit = run_of(manifest), unit_of(manifest["config"])
+        if unit != results.unit:
+            raise InputError(
+                f"{MANIFEST}: budget ends runs by {unit} for {run_name(run)}, by {results.unit} "
+                f"for {run_name(first)}; allowed: one unit for all runs of an experiment"
+            )
+
+
 # --- rows -------------------------------------------------------------------------------------
 
 
-def _check_rows_unique(frame: pd.DataFrame, name: str, spec: TableSpec) -> None:
-    columns = [*RUN_COLUMNS, *spec.keys]
+def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
+    columns = [*RUN_COLUMNS, *keys]
     twice = frame[frame.duplicated(columns)]
     if len(twice):
         row = twice.iloc[0]
-        at = ", ".join(f"{key} {row[key]}" for key in spec.keys)
+        at = ", ".join(f"{key} {row[key]}" for key in keys)
         raise InputError(f"{name}.csv: two rows at {at} for {run_name(run_of(row))}")
 
 
@@ -183,6 +201,23 @@ def _check_training(results: Results) -> None:
             raise InputError(
                 f"training.csv: {rows} rows for {run_name(run)}; allowed: {expected}, one for each "
                 f"{every} of its {updates:g} updates"
+            )
+
+
+def _check_practice(results: Results) -> None:
+    """Where not episodes end the runs, practice has all episodes of each of them.
+
+    Where they do, all runs have the same windows, which is checked by itself.
+    """
+    if results.unit == "episodes":
+        return
+    counts = results.tables["practice"].groupby(list(RUN_COLUMNS))["n"].sum()
+    for manifest in results.manifest["runs"]:
+        run, episodes = run_of(manifest), manifest.get("episodes")
+        if episodes is not None and counts[tuple(run)] != episodes:
+            raise InputError(
+                f"practice.csv: {counts[tuple(run)]} episodes for {run_name(run)}; allowed: "
+                f"{episodes:g}, those of the run"
             )
 
 
@@ -229,20 +264,21 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
                 f"competence.csv: estimators are {found} for {run_name(run)}; allowed: "
                 f"{names[run]}, as the manifest lists them"
             )
-    _check_same_rows(results, "competence", runs, ("estimator", *POINTS))
-    played = _rows_of(results, "evaluation", first, POINTS)
+    points = in_unit(POINTS, results.unit)
+    _check_same_rows(results, "competence", runs, ("estimator", *points))
+    played = _rows_of(results, "evaluation", first, points)
     frame = results.table("competence", **first._asdict())
     for estimator in names[first]:
-        _check_predicted(rows_where(frame, estimator=estimator), played, first)
+        _check_predicted(rows_where(frame, estimator=estimator), played, first, points)
 
 
-def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run) -> None:
+def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
     """Predictions of an estimator are about the goals that were played, no fewer and no more."""
     feasible = frame[frame["category"] != "impossible"]
-    predicted = set(feasible[list(POINTS)].itertuples(index=False, name=None))
+    predicted = set(feasible[list(points)].itertuples(index=False, name=None))
     for odd in sorted(predicted ^ played):
         says = "predicted but not played" if odd in predicted else "played but not predicted"
-        raise InputError(f"competence.csv: {_at(POINTS, odd)} is {says} for {run_name(run)}")
+        raise InputError(f"competence.csv: {_at(points, odd)} is {says} for {run_name(run)}")
 
 
 def _check_evaluated_categories(results: Results, goal_space: str) -> None:
@@ -254,11 +290,11 @@ def _check_evaluated_categories(results: Results, goal_space: str) -> None:
         rows = frame[frame["split"] == split]
         if rows.empty:
             raise InputError(f"evaluation.csv: goal space {goal_space!r} has no split {split!r}")
-        cells = rows.groupby("episode")["category"].agg(frozenset)
+        cells = rows.groupby(results.at)["category"].agg(frozenset)
         odd = cells[cells != cells.iloc[0]]
         if len(odd):
             lacking = min(odd.iloc[0] ^ cells.iloc[0])
             raise InputError(
                 f"evaluation.csv: category {lacking!r} is not evaluated at every point of "
-                f"goal space {goal_space!r}, split {split!r} (see episode {odd.index[0]})"
+                f"goal space {goal_space!r}, split {split!r} (see {results.at} {odd.index[0]})"
             )

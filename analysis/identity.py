@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analysis.grid import Run, run_name
+from analysis.units import unit_of
 from magellan.competence import ESTIMATORS
 from magellan.config import OPERATIONAL, RunConfig, flat_keys, hash_of
 from magellan.config.grid import given_keys
@@ -23,6 +24,8 @@ NAMED = ("sampler", "goal_space", "seed")
 # Counted keys that are no keys of the configuration, or not as they stand there.
 OWN_WORDS = ("generation", "observers")
 ABSENT = "absent"
+EPISODES = "budget.episodes"
+"""Counts only where no other unit ends the run."""
 
 
 def check_whole(manifest: Manifest, place: str) -> None:
@@ -102,6 +105,8 @@ def matters(key: str, manifest: Manifest) -> bool:
     if key in manifest["counted"]:
         return True
     section, dot, _ = key.partition(".")
+    if key == EPISODES:
+        return unit_of(manifest["config"]) == "episodes"
     if key in OPERATIONAL or key in MATTERS_IF or not dot:
         return False
     if section == "samplers":

@@ -48,9 +48,9 @@ def times_of(
 ) -> dict[str, Times]:
     """Category -> times to mastery of an algorithm's runs, and which are not censored."""
     curves = success_curves(results, algorithm, goal_space, split)
-    episodes = evaluation_points(results, goal_space)
+    points = evaluation_points(results, goal_space)
     return {
-        category: survival.mastery_times(curves[:, at], episodes)
+        category: survival.mastery_times(curves[:, at], points)
         for at, category in enumerate(evaluated_categories(results, goal_space, split))
     }
 
@@ -58,7 +58,8 @@ def times_of(
 def mastery(results: Results) -> pd.DataFrame:
     """Runs that master each category, and how long it takes, of every algorithm.
 
-    `restricted_mean`: mean episodes to mastery, where a run without it counts as `limit`, the last
+    Times are in the unit of the experiment, episodes by default.
+    `restricted_mean`: mean time to mastery, where a run without it counts as `limit`, the last
     evaluation; its interval is over whole runs. `median`: when half of the runs have mastered;
     empty if never. `log_rank`, `p`, `p_holm` (corrected over the others of a category): the
     reference against this algorithm; empty for the reference itself.

@@ -37,15 +37,26 @@ def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple
 
 
 def evaluation_points(results: Results, goal_space: str) -> Matrix:
-    """Training episodes at each evaluation point, increasing: (points,)."""
-    return np.sort(results.table("evaluation", goal_space=goal_space)["episode"].unique())
+    """Length of training at each evaluation point, in `results.unit`, increasing: (points,)."""
+    return np.sort(results.table("evaluation", goal_space=goal_space)[results.at].unique())
 
 
 def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
     """Success of one algorithm: (seeds, categories, evaluation points)."""
+    return _curves(results, algorithm, goal_space, split, "success")
+
+
+def step_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
+    """Environment steps at these points: (seeds, categories, evaluation points), not falling."""
+    return _curves(results, algorithm, goal_space, split, "step")
+
+
+def _curves(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str, column: str
+) -> Matrix:
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", "episode"])["success"]
+    cube = frame.set_index(["seed", "category", results.at])[column]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
     seeds = results.seeds_of(algorithm, goal_space)

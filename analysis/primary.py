@@ -2,15 +2,20 @@
 
 Primary metric: mean success over training (score `area`), its mean over the feasible categories of
 a run, on training goals. Second: the same on unseen goals. The final success stands beside them.
+
+Where episodes end the runs there is a second reading, at equal environment steps: equal episodes
+are not equal work, as an episode of an impossible goal never ends early.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
-from analysis import intervals, significance
-from analysis.grid import Algorithm
+from analysis import intervals, significance, statistics
+from analysis.grid import RUN_COLUMNS, Algorithm
 from analysis.intervals import Bootstrap, Matrix
 from analysis.matrices import (
     SCORES,
@@ -20,6 +25,8 @@ from analysis.matrices import (
     evaluated_categories,
     provenance,
     score_matrices,
+    step_curves,
+    success_curves,
 )
 from analysis.results import Results
 
@@ -58,6 +65,22 @@ def run_means(
     return score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
 
 
+def equal_steps(results: Results, goal_space: str) -> float:
+    """Environment steps that all runs of a goal space have taken: those of the shortest run."""
+    frame = results.table("evaluation", goal_space=goal_space)
+    return float(frame.groupby(list(RUN_COLUMNS))["step"].max().min())
+
+
+def run_means_until(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str, limit: float
+) -> Matrix:
+    """As `run_means`, over the first `limit` environment steps instead of all episodes: (runs,)."""
+    curves = success_curves(results, algorithm, goal_space, split).mean(axis=1)
+    steps = step_curves(results, algorithm, goal_space, split)[:, 0]
+    pairs = zip(curves, steps, strict=True)
+    return np.array([statistics.mean_until(curve, of_run, limit) for curve, of_run in pairs])
+
+
 def comparison(results: Results) -> pd.DataFrame:
     """Difference of the reference and each other algorithm, of every score and split.
 
@@ -65,23 +88,52 @@ def comparison(results: Results) -> pd.DataFrame:
     `p_paired`: sign-flip test of differences paired by seed, empty where the seeds are not the
     same. Empty where the reference has no run.
     """
+
+    def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
+        return run_means(results, algorithm, goal_space, split, score)
+
+    return _compared(results, means, SCORES, PRIMARY_SPLIT)
+
+
+def comparison_steps(results: Results) -> pd.DataFrame:
+    """The same of mean success over the first environment steps, as many in each run.
+
+    As many as the shortest run of a goal space has: `equal_steps`. Secondary throughout. Empty
+    where steps or updates end the runs: these have equal steps already.
+    """
+    limits = {name: equal_steps(results, name) for name in results.goal_spaces}
+
+    def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
+        return run_means_until(results, algorithm, goal_space, split, limits[goal_space])
+
+    if results.unit != "episodes":
+        return pd.DataFrame(columns=list(COMPARISON_COLUMNS))
+    return _compared(results, means, (PRIMARY_SCORE,), primary_split="")
+
+
+Means = Callable[[Algorithm, str, str, str], Matrix]
+"""(algorithm, goal space, split, score) to one number of each run, (runs,)."""
+
+
+def _compared(
+    results: Results, means: Means, scores: tuple[str, ...], primary_split: str
+) -> pd.DataFrame:
     reference = results.reference
     rows: list[Row] = []
     for goal_space, split, baseline in algorithms_of(results):
         if reference not in results.algorithms_in(goal_space) or baseline == reference:
             continue
         tasks = len(evaluated_categories(results, goal_space, split))
-        for score in SCORES:
+        for score in scores:
             ours, theirs = (
-                run_means(results, algorithm, goal_space, split, score)
-                for algorithm in (reference, baseline)
+                means(algorithm, goal_space, split, score) for algorithm in (reference, baseline)
             )
             rows.append(
                 {
                     "goal_space": goal_space,
                     "split": split,
                     "score": score,
-                    "primary": (score, split) == (PRIMARY_SCORE, PRIMARY_SPLIT),
+                    "primary": (score, split) == (PRIMARY_SCORE, primary_split),
                     **reference._asdict(),
                     "baseline": baseline.sampler,
                     "baseline_variant": baseline.variant,

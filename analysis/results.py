@@ -18,6 +18,8 @@ from analysis.grid import (
     run_of,
     seeds_by_algorithm,
 )
+from analysis.units import unit_of
+from magellan.config import UNIT_COLUMNS, Unit
 from magellan.littlezoo.goals import CATEGORIES
 from magellan.training.record import COLUMNS
 
@@ -84,6 +86,16 @@ class Results:
     def experiment(self) -> Mapping[str, Any]:
         """Configuration of the experiment."""
         return self.manifest["experiment"]
+
+    @functools.cached_property
+    def unit(self) -> Unit:
+        """What ends the runs, and what the length of training is counted in."""
+        return unit_of(self.manifest["runs"][0]["config"])
+
+    @property
+    def at(self) -> str:
+        """Column of that unit: where evaluations are by plan."""
+        return UNIT_COLUMNS[self.unit]
 
     @functools.cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:

@@ -27,22 +27,40 @@ def final_success(curves: Matrix) -> Matrix:
     return curves[..., -1]
 
 
-def area_under_curve(curves: Matrix, episodes: Matrix) -> Matrix:
+def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
     """Mean success over training: trapezoid area divided by the length of training.
 
     Args:
         curves: success, (runs, tasks, points).
-        episodes: training episodes at each point, increasing, (points,).
+        lengths: of training at each point, in any unit, increasing, (points,).
 
     Returns:
         (runs, tasks), in [0, 1]; with a single point the success there.
     """
-    episodes = np.asarray(episodes, dtype=np.float64)
-    if len(episodes) == 1:
+    lengths = np.asarray(lengths, dtype=np.float64)
+    if len(lengths) == 1:
         return curves[..., 0]
-    if (np.diff(episodes) <= 0).any():
-        raise InputError("area under the curve: evaluation points are not increasing in episodes")
-    return np.trapezoid(curves, episodes, axis=-1) / (episodes[-1] - episodes[0])
+    if (np.diff(lengths) <= 0).any():
+        raise InputError("area under the curve: evaluation points are not increasing")
+    return np.trapezoid(curves, lengths, axis=-1) / (lengths[-1] - lengths[0])
+
+
+def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
+    """Mean of a curve up to `limit`: the rule of `area_under_curve`, cut off there.
+
+    Args:
+        curve: success, (points,).
+        steps: environment steps at each point, not falling, (points,); each run has its own.
+        limit: steps, no more than the last of them; the curve is interpolated linearly there.
+    """
+    if (np.diff(steps) < 0).any():
+        raise InputError("evaluation.csv: environment steps fall from one evaluation to the next")
+    inside = steps < limit
+    if not inside.any():
+        return float(curve[0])
+    x = np.append(steps[inside], limit)
+    y = np.append(curve[inside], np.interp(limit, steps, curve))
+    return float(np.trapezoid(y, x) / (limit - x[0]))
 
 
 def aggregates(scores: Matrix) -> Matrix:

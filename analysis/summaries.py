@@ -30,7 +30,7 @@ from analysis.matrices import (
     score_matrices,
     success_curves,
 )
-from analysis.primary import comparison
+from analysis.primary import comparison, comparison_steps
 from analysis.results import Results
 from magellan.errors import InputError
 from magellan.training.record import write_atomically
@@ -49,14 +49,14 @@ def success(results: Results) -> pd.DataFrame:
         cells = itertools.product(
             evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
         )
-        for at, (category, episode) in enumerate(cells):
+        for at, (category, point) in enumerate(cells):
             rows.append(
                 {
                     "goal_space": goal_space,
                     "split": split,
                     "category": category,
                     **algorithm._asdict(),
-                    "episode": int(episode),
+                    results.at: int(point),
                     "mean": mean.value[at],
                     "low": mean.low[at],
                     "high": mean.high[at],
@@ -211,7 +211,7 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
         found = intervals.percentile_estimate([curves], statistics.iqm_curve, bootstrap)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
         columns = {
-            "episode": evaluation_points(results, goal_space),
+            results.at: evaluation_points(results, goal_space),
             "iqm": found.value,
             "low": found.low,
             "high": found.high,
@@ -234,7 +234,7 @@ def predictions(results: Results) -> pd.DataFrame:
     A row for each run, estimator, point, split and category. Success on impossible goals is 0 by
     construction; they are not played.
     """
-    keys = [*RUN_COLUMNS, "episode", "split", "category"]
+    keys = [*RUN_COLUMNS, results.at, "split", "category"]
     observed = results.tables["evaluation"][[*keys, "n", "success"]]
     merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
     impossible = merged["category"] == "impossible"
@@ -244,8 +244,9 @@ def predictions(results: Results) -> pd.DataFrame:
     if len(lost):
         row = lost.iloc[0]
         raise InputError(
-            f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at episode "
-            f"{row['episode']}, where {row['category']} ({row['split']}) is not evaluated"
+            f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at "
+            f"{results.at} {row[results.at]}, where {row['category']} ({row['split']}) is not "
+            "evaluated"
         )
     return merged
 
@@ -319,6 +320,7 @@ STATISTICS: Mapping[str, Callable[[Results], pd.DataFrame]] = {
     "aggregates": aggregates,
     "improvement": improvement,
     "comparison": comparison,
+    "comparison_steps": comparison_steps,
     "profiles": profiles,
     "mastery": mastery,
     "sample_efficiency": sample_efficiency,

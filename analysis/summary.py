@@ -13,8 +13,9 @@ from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import algorithm_label
 from analysis.matrices import SCORES
 from analysis.order import order_in
-from analysis.primary import PRIMARY_SCORE
+from analysis.primary import PRIMARY_SCORE, equal_steps
 from analysis.results import SPLITS, Results, rows_where
+from analysis.units import UNIT_WORDS
 from magellan.littlezoo.goals import CATEGORIES
 
 ESTIMATING = "Episodes for estimating"
@@ -55,13 +56,17 @@ def _cell(values: pd.Series) -> str:
     return f"{values.mean():.2f} ({values.min():.2f}-{values.max():.2f})"
 
 
+def _over_seeds(results: Results, goal_space: str) -> str:
+    seeds = results.seed_counts(goal_space)
+    if max(seeds) == 1:
+        return "a single seed"
+    return f"mean over n = {number_text(seeds)} seeds (lowest-highest seed)"
+
+
 def heading(results: Results, goal_space: str, split: str, score: str) -> str:
     """What a table shows, in one line."""
-    seeds = results.seed_counts(goal_space)
     what = f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
-    if max(seeds) == 1:
-        return f"{what}: a single seed"
-    return f"{what}: mean over n = {number_text(seeds)} seeds (lowest-highest seed)"
+    return f"{what}: {_over_seeds(results, goal_space)}"
 
 
 def note(results: Results) -> str:
@@ -73,8 +78,10 @@ def note(results: Results) -> str:
 def cost_table(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> pd.DataFrame:
-    """What a run took: one row per algorithm, means over seeds.
+    """What a run took: one row per algorithm, `mean (lowest-highest)` over seeds.
 
+    Episodes, environment steps and updates beside each other: equal numbers of one of them are not
+    equal numbers of the others. A seed whose manifest does not say is left out.
     Episodes that were played only to estimate competence are shown where there were any.
     """
     cost = rows_where(statistics["cost"], goal_space=goal_space)
@@ -84,15 +91,24 @@ def cost_table(
         rows.append(
             {
                 "Sampler": algorithm_label(algorithm, results.algorithms),
-                "Episodes": _number(mine["episodes"].mean(), 0),
-                ESTIMATING: _number(mine["estimation_episodes"].mean(), 0),
-                "Updates": _number(mine["updates"].mean(), 0),
-                "Minutes": _number(mine["wall_seconds"].mean() / 60, 1),
-                "Peak memory, MB": _number(mine["peak_memory_mb"].mean(), 0),
+                "Episodes": _range(mine["episodes"], 0),
+                ESTIMATING: _range(mine["estimation_episodes"], 0),
+                "Environment steps": _range(mine["steps"], 0),
+                "Updates": _range(mine["updates"], 0),
+                "Minutes": _range(mine["wall_seconds"] / 60, 1),
+                "Peak memory, MB": _range(mine["peak_memory_mb"], 0),
             }
         )
     table = pd.DataFrame(rows)
     return table if (cost["estimation_episodes"] > 0).any() else table.drop(columns=ESTIMATING)
+
+
+def _range(values: pd.Series, digits: int) -> str:
+    known = values.dropna()
+    if known.empty:
+        return "n/a"
+    mean, low, high = (f"{value:,.{digits}f}" for value in (known.mean(), known.min(), known.max()))
+    return mean if low == high else f"{mean} ({low}-{high})"
 
 
 def comparison_table(
@@ -100,14 +116,17 @@ def comparison_table(
     statistics: Mapping[str, pd.DataFrame],
     goal_space: str,
     study: Results | None = None,
+    name: str = "comparison",
 ) -> pd.DataFrame:
     """The pre-registered comparison: one row per split and baseline; empty where there is none.
 
     With a larger `study` of the same algorithms: its difference, and how often an experiment of
     this size would have its sign.
+
+    name: of the statistic; `comparison_steps` is the second reading, at equal steps.
     """
     where = {"goal_space": goal_space, "score": PRIMARY_SCORE}
-    frame = rows_where(statistics["comparison"], **where)
+    frame = rows_where(statistics[name], **where)
     rows = []
     for split in SPLITS:
         for _, row in rows_where(frame, split=split).iterrows():
@@ -171,11 +190,12 @@ def mastery_table(
     return pd.DataFrame(rows)
 
 
-def mastery_heading(goal_space: str, split: str) -> str:
+def mastery_heading(results: Results, goal_space: str, split: str) -> str:
     """What the table of mastery shows, in one line."""
     return (
         f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
-        "(mean episodes until then; a run that never does counts as the whole training)"
+        f"(mean {UNIT_WORDS[results.unit]} until then; a run that never does counts as the whole "
+        "training)"
     )
 
 
@@ -188,10 +208,6 @@ def comparison_heading(results: Results, goal_space: str) -> str:
     )
 
 
-def _number(value: float, digits: int) -> str:
-    return "n/a" if pd.isna(value) else f"{value:,.{digits}f}"
-
-
 def _tables(
     results: Results,
     statistics: Mapping[str, pd.DataFrame],
@@ -202,15 +218,19 @@ def _tables(
     compared = comparison_table(results, statistics, goal_space, study)
     if len(compared):
         yield comparison_heading(results, goal_space), compared
+    at_steps = comparison_table(results, statistics, goal_space, name="comparison_steps")
+    if len(at_steps):
+        steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps of each run"
+        yield f"Secondary, over {steps}: {comparison_heading(results, goal_space)}", at_steps
     for score in SCORES:
         for split in SPLITS:
             table = success_table(results, statistics, goal_space, split, score)
             yield heading(results, goal_space, split, score), table
     for split in SPLITS:
         mastered = mastery_table(results, statistics, goal_space, split)
-        yield mastery_heading(goal_space, split), mastered
+        yield mastery_heading(results, goal_space, split), mastered
     cost = cost_table(results, statistics, goal_space)
-    yield f"Cost of a run, goal space {goal_space}: mean over seeds", cost
+    yield f"Cost of a run, goal space {goal_space}: {_over_seeds(results, goal_space)}", cost
 
 
 def to_markdown(

@@ -1,7 +1,7 @@
-"""Time to mastery: how many episodes until a run can do a category, if it ever can.
+"""Time to mastery: how much training until a run can do a category, if it ever can.
 
 A run masters a category at the first evaluation from which success is above 0.9 at two evaluations
-in a row: the time is the episode of the first of the two. A run without such a pair is censored at
+in a row: the time is that of the first of the two. A run without such a pair is censored at
 the last evaluation: it took longer than the budget, nobody knows how much.
 """
 
@@ -37,20 +37,20 @@ class LogRank(NamedTuple):
     p: float
 
 
-def mastery_times(curves: Matrix, episodes: Matrix) -> Times:
+def mastery_times(curves: Matrix, lengths: Matrix) -> Times:
     """When runs master one category.
 
     Args:
         curves: success, (runs, points).
-        episodes: training episodes at each point, increasing, (points,).
+        lengths: of training at each point, in the unit of the experiment, increasing, (points,).
     """
     high = np.asarray(curves) > MASTERED
     pairs = high[:, :-1] & high[:, 1:]
     mastered: Flags = np.array(pairs.any(axis=1), dtype=np.bool_)
-    episodes = np.asarray(episodes, dtype=np.float64)
+    lengths = np.asarray(lengths, dtype=np.float64)
     if pairs.shape[1] == 0:
-        return np.full(len(high), episodes[-1]), mastered
-    return np.where(mastered, episodes[pairs.argmax(axis=1)], episodes[-1]), mastered
+        return np.full(len(high), lengths[-1]), mastered
+    return np.where(mastered, lengths[pairs.argmax(axis=1)], lengths[-1]), mastered
 
 
 def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:

@@ -1,4 +1,4 @@
-"""The command line: train, play, goals, schema, backbone, bench."""
+"""The command line: train, replay, play, goals, schema, backbone, bench."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def _parser() -> ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
+    _add_replay(commands)
     _add_play(commands)
     _add_goals(commands)
     _add_backbone(commands)
@@ -128,6 +129,39 @@ def _add_train(commands: Commands) -> None:
         help="override one key, such as agent.learning_rate=1e-3; may be repeated (default: none)",
     )
     train.set_defaults(command=_train)
+
+
+def _add_replay(commands: Commands) -> None:
+    replay = commands.add_parser(
+        "replay", help="recorded outcomes of a run, to an estimator with other constants"
+    )
+    replay.add_argument("run", type=file_path, help="folder of a complete run with outcomes.csv")
+    replay.add_argument("--estimator", required=True, help="its name, such as learned (required)")
+    replay.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help="a constant of it, such as competence.learning_rate=1e-3, instead of the run's; may "
+        "be repeated (default: none)",
+    )
+    replay.add_argument(
+        "--every",
+        type=whole_number,
+        metavar="N",
+        help="ask it every N updates too (default: only where the run was evaluated)",
+    )
+    replay.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with samplers or estimators of your own; may be repeated (default: none)",
+    )
+    replay.add_argument(
+        "--output", type=file_path, required=True, help="folder of the tables (required)"
+    )
+    replay.set_defaults(command=_replay)
 
 
 def _add_play(commands: Commands) -> None:
@@ -210,6 +244,20 @@ def _train(options: argparse.Namespace) -> None:
     from magellan.training.run import train
 
     train(config, options.output, options.resume, options.progress, options.stop_after)
+
+
+def _replay(options: argparse.Namespace) -> None:
+    if options.every is not None and options.every < 1:
+        raise InputError(f"--every: {options.every} is not allowed; allowed: 1 or more updates")
+    settings = [parse_assignment(text) for text in options.set]
+    from magellan.replaying.recorded import FinishedRun
+
+    run = FinishedRun.read(options.run, tuple(options.module))
+    _prepare_libraries(run.config.threads)
+    from magellan.replaying.replay import replay
+
+    replay(run, options.estimator, settings, options.output, options.every)
+    print(f"predictions of {options.estimator} in {options.output}")
 
 
 def _prepare_libraries(threads: int) -> None:

@@ -41,6 +41,7 @@ HOW_A_JOB_RUNS = {
     "step size of a fixed temperature": {"agent": {"temperature_learning_rate": 0.5}},
     "scale of a target that is not aimed at": {"agent": {"target_entropy_scale": 0.5}},
     "pool of a space that is scored whole": {"competence": {"pool": 5_000}},
+    "an end in steps that is not used": {"budget": {"steps": 0, "updates": 0}},
     "constants of an estimator that is not there": {"per_goal": {"window": 7}},
 }
 WHAT_A_RUN_IS = {
@@ -50,6 +51,8 @@ WHAT_A_RUN_IS = {
     "learning rate": {"agent": {"learning_rate": 5e-4}},
     "backbone": {"backbone": {"lora_rank": 8}},
     "budget": {"budget": {"episodes": 500}},
+    "budget in steps": {"budget": {"steps": 500}},
+    "budget in updates": {"budget": {"updates": 500}},
     "exploration": {"samplers": {"epsilon_decay": 100}},
     "its own threshold": {"magellan": {"lp_threshold": 0.02}},
     "its estimator": {"competence": {"delay": 3_200}},
@@ -85,6 +88,14 @@ def test_what_a_run_is_counts(case):
 def test_a_section_counts_only_for_runs_that_use_it(sampler, layer, counts):
     plain = {"observers": layer["observers"]} if "observers" in layer else {}
     assert same(run(sampler, **plain), run(sampler, **layer)) == (not counts)
+
+
+@pytest.mark.parametrize("unit", ["steps", "updates"])
+def test_episodes_count_only_where_they_end_the_run(unit):
+    one, other = (run(budget={unit: 700, "episodes": n}) for n in (12_000, 500))
+    assert same(one, other)
+    assert not same(one, run(budget={unit: 701}))
+    assert not same(run(budget={"steps": 700}), run(budget={"updates": 700}))
 
 
 def test_the_driver_as_a_watcher_is_no_watcher_and_their_order_does_not_count():

@@ -16,12 +16,15 @@ from analysis.figures import style
 from analysis.grid import Algorithm
 from analysis.labels import sampler_label, shortened
 from analysis.results import SPLITS, Results, rows_where
+from analysis.units import UNIT_LABELS
 from magellan.littlezoo.goals import CATEGORIES
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
 ROWS = len(SPLITS) + 1
 VARIANT_LETTERS = 22
+POINT = "point"
+"""Column of the evaluation points, whatever their unit."""
 Styles = Mapping[str, style.LineStyle]
 
 
@@ -51,11 +54,12 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for place, algorithm in enumerate(shown):
         rows = axes[ROWS * place : ROWS * (place + 1)]
         name = shortened(algorithm.variant, VARIANT_LETTERS) if len(shown) > 1 else ""
-        _block(rows, rows_where(frame, **algorithm._asdict()), styles, name)
+        mine = rows_where(frame, **algorithm._asdict()).rename(columns={results.at: POINT})
+        _block(rows, mine, styles, name)
     for column, category in enumerate(CATEGORIES):
         axes[0, column].set_title(style.CATEGORY_LABELS[category])
-        axes[-1, column].set_xlabel("training episodes")
-    style.episode_axis(axes.flat, frame["episode"].max())
+        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+    style.training_axis(axes.flat, frame[results.at].max())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "
@@ -87,12 +91,12 @@ def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> No
     if len(styles) == 1:
         for (estimator, _), run in frame.groupby(["estimator", "seed"]):
             color = styles[estimator].color
-            ax.plot(run["episode"], run["competence"], color=color, lw=0.7, alpha=0.5)
-    observed = frame.groupby("episode")["success"].mean()
+            ax.plot(run[POINT], run["competence"], color=color, lw=0.7, alpha=0.5)
+    observed = frame.groupby(POINT)["success"].mean()
     marks = {"markersize": 3.5, "markerfacecolor": "white", "zorder": 3}
     _line(ax, observed, OBSERVED, linewidth=1.5, **marks)
     for estimator, look in _present(frame, styles):
-        means = rows_where(frame, estimator=estimator).groupby("episode")["competence"].mean()
+        means = rows_where(frame, estimator=estimator).groupby(POINT)["competence"].mean()
         marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
         _line(ax, means, look, linestyle=DASHES[split], linewidth=1.8, **marks)
 
@@ -101,7 +105,7 @@ def _learning_progress(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
     for estimator, look in _present(frame, styles):
         mine = rows_where(frame, estimator=estimator)
         for split in SPLITS:
-            means = rows_where(mine, split=split).groupby("episode")["learning_progress"].mean()
+            means = rows_where(mine, split=split).groupby(POINT)["learning_progress"].mean()
             marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
             _line(ax, means, look, linestyle=DASHES[split], linewidth=1.6, **marks)
 

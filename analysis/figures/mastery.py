@@ -15,6 +15,7 @@ from analysis.mastery import times_of
 from analysis.matrices import evaluation_points
 from analysis.results import FEASIBLE, SPLITS, Results
 from analysis.survival import Times
+from analysis.units import UNIT_LABELS
 
 WIDEST, NARROWEST = 3.2, 1.4
 
@@ -37,8 +38,8 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nshare of runs")
     for column, category in enumerate(FEASIBLE):
         axes[0, column].set_title(style.CATEGORY_LABELS[category])
-        axes[-1, column].set_xlabel("training episodes")
-    style.episode_axis(axes.flat, last)
+        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+    style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
     style.footnote(
         figure,

@@ -38,13 +38,15 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax in axes.flat[len(algorithms) :]:
         ax.set_visible(False)
     shown = axes.flat[: len(algorithms)]
+    last = 0
     for ax, algorithm in zip(shown, algorithms, strict=True):
         ends, shares = window_shares(results, algorithm, goal_space)
         _panel(ax, ends, shares)
         ax.set_title(_title(style.seeds_label(results, goal_space, algorithm)))
         ax.set_xlabel("training episodes")
         ax.xaxis.set_tick_params(labelbottom=True)  # the last row may have empty places
-    style.episode_axis(shown, ends[-1])
+        last = max(last, int(ends[-1]))
+    style.training_axis(shown, last)
     for ax in axes[:, 0]:
         ax.set_ylabel("share of episodes")
     window = int(ends[0])
@@ -74,6 +76,9 @@ def window_shares(
         (categories, windows); NaN in a window without episodes.
     """
     frame = results.table("practice", **algorithm._asdict(), goal_space=goal_space)
+    if results.unit != "episodes":  # runs end in the middle of a window, each in another place
+        window = results.manifest["runs"][0]["config"]["budget"]["practice_window"]
+        frame = frame.assign(episode=(-(-frame["episode"] // window)).clip(lower=1) * window)
     counts = frame.pivot_table(index="category", columns="episode", values="n", aggfunc="sum")
     counts = counts.reindex(index=list(CATEGORIES), fill_value=0).fillna(0)
     total = counts.sum(axis=0).to_numpy(dtype=np.float64)

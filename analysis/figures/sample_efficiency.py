@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.results import SPLITS, Results, rows_where
+from analysis.units import UNIT_LABELS
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per split: IQM over episodes with its interval, one line per algorithm."""
+    """One panel per split: IQM over training with its interval, one line per algorithm."""
     subtitle = f"{style.describe(results, goal_space)}; IQM over seeds x feasible categories"
     figure, axes = style.page(
         (1, len(SPLITS)),
@@ -29,9 +30,9 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _panel(ax, results, goal_space, frame[frame["split"] == split])
         ax.set_title(style.SPLIT_LABELS[split])
-        ax.set_xlabel("training episodes")
+        ax.set_xlabel(UNIT_LABELS[results.unit])
     axes[0, 0].set_ylabel("IQM of success rate")
-    style.episode_axis(axes.flat, frame["episode"].max())
+    style.training_axis(axes.flat, frame[results.at].max())
     style.fraction_axis(axes.flat)
     style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure
@@ -41,12 +42,12 @@ def _panel(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> 
     styles = style.algorithm_styles(results.algorithms)
     for algorithm in results.algorithms_in(goal_space):
         look = styles[algorithm]
-        line = rows_where(frame, **algorithm._asdict()).sort_values("episode")
+        line = rows_where(frame, **algorithm._asdict()).sort_values(results.at)
         ax.fill_between(
-            line["episode"], line["low"], line["high"], color=look.color, alpha=0.15, lw=0
+            line[results.at], line["low"], line["high"], color=look.color, alpha=0.15, lw=0
         )
         ax.plot(
-            line["episode"],
+            line[results.at],
             line["iqm"],
             color=look.color,
             linestyle=look.dash,

@@ -311,8 +311,8 @@ def seed_lines(
     return several if max(seeds) > 1 else "line: the only seed"
 
 
-def episode_axis(axes: Iterable[Axes], last: float) -> None:
-    """Episodes on the x axis from 0 to `last`, in thousands where numbers are long."""
+def training_axis(axes: Iterable[Axes], last: float) -> None:
+    """Length of training on the x axis from 0 to `last`, in thousands where numbers are long."""
     for ax in axes:
         ax.set_xlim(0, last)
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 4, 5, 10]))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.results import FEASIBLE, SPLITS, Results, rows_where
+from analysis.units import UNIT_LABELS
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
@@ -36,8 +37,8 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
     for column, category in enumerate(FEASIBLE):
         axes[0, column].set_title(style.CATEGORY_LABELS[category])
-        axes[-1, column].set_xlabel("training episodes")
-    style.episode_axis(axes.flat, success["episode"].max())
+        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+    style.training_axis(axes.flat, success[results.at].max())
     style.fraction_axis(axes.flat)
     style.footnote(figure, _footnote(results, goal_space, band))
     return figure
@@ -51,17 +52,17 @@ def _panel(
     styles = style.algorithm_styles(results.algorithms)
     for algorithm in results.algorithms_in(goal_space):
         look = styles[algorithm]
-        mean = rows_where(chosen, **algorithm._asdict()).sort_values("episode")
+        mean = rows_where(chosen, **algorithm._asdict()).sort_values(results.at)
         if band:
             low, high = mean["low"], mean["high"]
-            ax.fill_between(mean["episode"], low, high, color=look.color, alpha=0.18, lw=0)
+            ax.fill_between(mean[results.at], low, high, color=look.color, alpha=0.18, lw=0)
         elif len(results.seeds_of(algorithm, goal_space)) > 1:
             where = {"goal_space": goal_space, "split": split, "category": category}
             runs = results.table("evaluation", **algorithm._asdict(), **where)
             for _, run in runs.groupby("seed"):
-                ax.plot(run["episode"], run["success"], color=look.color, lw=0.7, alpha=0.45)
+                ax.plot(run[results.at], run["success"], color=look.color, lw=0.7, alpha=0.45)
         ax.plot(
-            mean["episode"],
+            mean[results.at],
             mean["mean"],
             color=look.color,
             linestyle=look.dash,

@@ -60,5 +60,5 @@ def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence
     assert parts.codec is not None
     streams = parts.stream("competence"), parts.stream("pool")
     return LearnedCompetence(
-        parts.backbone, parts.codec, parts.goals, settings, *streams, parts.seed
+        parts.backbone, parts.codec, parts.goals, settings, *streams, parts.seed, parts.sampled
     )

@@ -44,6 +44,8 @@ class LearnedCompetence(CompetenceEstimator):
         rng: stream of the batches.
         pool_rng: stream of the pools.
         seed: seed of the head's initial values.
+        sampled: false where no sampler asks for candidates: there are none then, and a refresh
+            only moves the delayed copy on.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class LearnedCompetence(CompetenceEstimator):
         rng: np.random.Generator,
         pool_rng: np.random.Generator,
         seed: int,
+        sampled: bool = True,
     ) -> None:
         self.backbone = backbone
         self.config = config
@@ -75,7 +78,8 @@ class LearnedCompetence(CompetenceEstimator):
         # so the delay grows to the largest multiple of `refresh` not above N.
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
         self._prompts = PromptTokens(codec)
-        whole = len(goals) <= config.pool
+        self._sampled = sampled
+        whole = sampled and len(goals) <= config.pool
         self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
@@ -170,7 +174,8 @@ class LearnedCompetence(CompetenceEstimator):
             # What a past refresh said of the whole space is remembered, not computed again.
             self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._whole)
             self._recall()
-        elif len(self._snapshots) > 1:  # with one, now and delayed are equal: no goal progresses
+        # With one snapshot, now and delayed are equal: no goal progresses.
+        elif self._sampled and len(self._snapshots) > 1:
             size = self.config.pool // 2
             self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
             self._now, self._delayed = self.predict(self._goals, self._pool)
@@ -212,9 +217,9 @@ class LearnedCompetence(CompetenceEstimator):
         self._snapshots.clear()
         self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
         self._load_delayed()
-        if self._pool is None:
+        if self._whole is not None:
             self._recall()
-        else:
+        elif self._pool is not None:
             pool = state["pool"]
             self._pool, self._now, self._delayed = pool["goals"], pool["now"], pool["delayed"]
 

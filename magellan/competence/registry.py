@@ -28,6 +28,8 @@ class EstimatorParts:
         seed: for initial values.
         backbone: the language model with its adapters.
         codec: text to tokens.
+        sampled: whether a sampler chooses among `candidates`; in a replay none does, and an
+            estimator need not keep their competence.
     """
 
     goals: GoalSet
@@ -35,6 +37,7 @@ class EstimatorParts:
     seed: int = 0
     backbone: Backbone | None = None
     codec: Codec | None = None
+    sampled: bool = True
 
 
 Builder = Callable[[EstimatorParts, Any], CompetenceEstimator]

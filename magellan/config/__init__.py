@@ -26,6 +26,7 @@ from magellan.config.resolve import (
 )
 from magellan.config.schema import (
     PLAIN,
+    UNIT_COLUMNS,
     AgentConfig,
     AnalysisConfig,
     BackboneConfig,
@@ -34,6 +35,7 @@ from magellan.config.schema import (
     GoalConfig,
     RunConfig,
     SamplerConfig,
+    Unit,
     run_model,
     sections,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "OPERATIONAL",
     "PLAIN",
     "PRESETS",
+    "UNIT_COLUMNS",
     "AgentConfig",
     "AnalysisConfig",
     "BackboneConfig",
@@ -51,6 +54,7 @@ __all__ = [
     "PlannedRun",
     "RunConfig",
     "SamplerConfig",
+    "Unit",
     "backbone_folder",
     "check_backbone",
     "check_named",

@@ -96,6 +96,22 @@ def check_layers(experiment: ExperimentConfig) -> None:
         _check_layer(experiment, [experiment.overrides, layer], where)
         check_backbone(_resolved(experiment, [experiment.overrides, layer]).backbone.model)
     _check_differences(experiment)
+    _check_unit(experiment)
+
+
+def _check_unit(experiment: ExperimentConfig) -> None:
+    """One x axis for all runs of an experiment: each variant ends runs by the same unit."""
+    units = {
+        name: _resolved(experiment, [experiment.overrides, layer]).budget.unit
+        for name, layer in experiment.variants.items()
+    }
+    first = next(iter(units), "")
+    for name, unit in units.items():
+        if unit != units[first]:
+            raise InputError(
+                f"variants.{name}.budget: its runs end by {unit}, those of variants.{first} by "
+                f"{units[first]}; allowed: one unit for all runs of an experiment"
+            )
 
 
 def _resolved(experiment: ExperimentConfig, layers: list[Mapping[str, Any]]) -> RunConfig:

@@ -40,6 +40,10 @@ def _aims_at_entropy(config: RunConfig) -> bool:
     return config.agent.temperature == "max_entropy"
 
 
+def _counts_episodes(config: RunConfig) -> bool:
+    return config.budget.unit == "episodes"
+
+
 def _samples_the_space(config: RunConfig) -> bool:
     """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
     from magellan.littlezoo.goals import parse_goal_space
@@ -51,6 +55,7 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "agent.temperature_learning_rate": _learns_temperature,
     "agent.target_entropy_scale": _aims_at_entropy,
     "competence.pool": _samples_the_space,
+    "budget.episodes": _counts_episodes,
 }
 """Keys that count only under a condition."""
 

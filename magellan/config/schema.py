@@ -7,6 +7,7 @@ from their registries, so that a new one brings its own keys.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
@@ -138,11 +139,34 @@ class SamplerConfig(Section):
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
 
 
+Unit = Literal["episodes", "steps", "updates"]
+"""What the length of a run is counted in."""
+
+UNIT_COLUMNS: Mapping[str, str] = {"episodes": "episode", "steps": "step", "updates": "update"}
+"""Column of each unit in the tables of a run."""
+
+
 class BudgetConfig(Section):
     """How long a run is, and when it is looked at."""
 
     episodes: Count = Field(500_000, description="Training episodes.")
-    evaluate_every: Count = Field(5_000, description="Episodes between two evaluations.")
+    steps: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="Environment steps (all environments together) that end the run instead of "
+        "`episodes`; 0 is not used.",
+    )
+    updates: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="Policy updates that end the run instead of `episodes`; 0 is not used.",
+    )
+    evaluate_every: Count = Field(
+        5_000,
+        description="Episodes between two evaluations; steps or updates where these end the run.",
+    )
     evaluation_goals: Count = Field(
         64, description="Goals per category and split; fewer where the goal space has fewer."
     )
@@ -152,6 +176,10 @@ class BudgetConfig(Section):
     record_goals: bool = Field(
         False,
         description="Also write goals.csv: success and predictions for each evaluated goal.",
+    )
+    record_outcomes: bool = Field(
+        False,
+        description="Also write outcomes.csv: each finished training episode, for `replay`.",
     )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
@@ -171,6 +199,27 @@ class BudgetConfig(Section):
         description="A job with a time limit stops this long before it, and earlier by its longest "
         "round and save so far.",
     )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> BudgetConfig:
+        if self.steps and self.updates:
+            raise InputError(
+                f"budget.updates: {self.updates} is not allowed beside budget.steps = "
+                f"{self.steps}: one of them ends the run; allowed: 0 for one of the two"
+            )
+        return self
+
+    @property
+    def unit(self) -> Unit:
+        """What ends the run, and what `evaluate_every` counts."""
+        if self.steps:
+            return "steps"
+        return "updates" if self.updates else "episodes"
+
+    @property
+    def end(self) -> int:
+        """Length of the run in `unit`."""
+        return self.steps or self.updates or self.episodes
 
 
 MODULES_DESCRIPTION = (

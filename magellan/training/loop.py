@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec
 from magellan.agent.replay import Replay
 from magellan.agent.sac import SAC
-from magellan.competence import CompetenceEstimator, EstimatorParts, Outcomes
-from magellan.config import RunConfig
-from magellan.littlezoo import CATEGORIES, GoalSpace
+from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.config import UNIT_COLUMNS, RunConfig
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
     evaluate,
     evaluation_sets,
-    mean_competence,
     play_many,
 )
 from magellan.training.finite import check_losses
-from magellan.training.randomness import stream, streams
+from magellan.training.parts import estimator_parts
+from magellan.training.randomness import initial_seeds, streams
 from magellan.training.record import Record
+from magellan.training.rows import competence_rows, goal_rows
 from magellan.training.watchers import Estimators
 
 
@@ -46,21 +44,12 @@ class Trainer:
         self.episodes = self.steps = 0
         self._next_evaluation = 0
         rngs = streams(config.seed)
-        seeds = [int(seed) for seed in rngs["init"].integers(2**31, size=3)]
-        self.goals = GoalSpace.named(config.goal_space, config.goals.seed)
-        self.backbone = Backbone(config.backbone, seeds[0])
-        self.codec = Codec(self.backbone.tokenizer)
-        self.agent = SAC(self.backbone, config.agent, seeds[1])
-        self.estimators = Estimators(
-            config,
-            EstimatorParts(
-                self.goals,
-                lambda name: stream(config.seed, name),
-                seeds[2],
-                self.backbone,
-                self.codec,
-            ),
-        )
+        parts = estimator_parts(config)
+        assert parts.backbone is not None
+        assert parts.codec is not None
+        self.goals, self.backbone, self.codec = parts.goals, parts.backbone, parts.codec
+        self.agent = SAC(self.backbone, config.agent, initial_seeds(config.seed)[1])
+        self.estimators = Estimators(config, parts)
         self.sampler = self.estimators.driven_sampler(config, self.goals, rngs["sampler"])
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
@@ -68,7 +57,11 @@ class Trainer:
             self.goals, self.sampler, self.agent, self.replay, self.codec, agent, rngs
         )
         budget = config.budget
-        self.record = Record(budget.practice_window, budget.episodes, budget.record_goals)
+        self._unit = UNIT_COLUMNS[budget.unit]
+        counted = budget.episodes if budget.unit == "episodes" else None
+        self.record = Record(
+            budget.practice_window, counted, budget.record_goals, budget.record_outcomes
+        )
         self._pending: list[Outcomes] = []
         self._evaluation = evaluation_sets(
             self.goals, budget.evaluation_goals, budget.evaluation_seed
@@ -80,14 +73,19 @@ class Trainer:
         return self.agent.updates
 
     @property
+    def spent(self) -> int:
+        """What there was so far of that which ends the run: episodes, steps or updates."""
+        return self._where()[self._unit]
+
+    @property
     def done(self) -> bool:
         """Whether the budget is spent and the last evaluation made."""
-        return self._next_evaluation > self.config.budget.episodes
+        return self._next_evaluation > self.config.budget.end
 
     def advance(self) -> None:
         """One round; evaluates first when a planned evaluation is due."""
         self._evaluate_when_due()
-        if self.episodes >= self.config.budget.episodes:
+        if self.spent >= self.config.budget.end:
             return
         self.estimators.ask(self.episodes, self._play)
         self._collect()
@@ -117,84 +115,59 @@ class Trainer:
         self._pending = []
         self.sampler.update(outcomes)
         self.estimators.update(outcomes)
+        self.record.hear(self.updates, self.goals, outcomes)
         competence = self.estimators.check(self.updates).get("competence_loss", float("nan"))
         self.record.losses({**losses, "competence_loss": competence})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
-                **self._where(self.episodes),
+                **self._where(),
                 temperature=self.agent.temperature,
                 epsilon=self.sampler.epsilon,
             )
 
     def _evaluate_when_due(self) -> None:
         budget = self.config.budget
-        while self.episodes >= self._next_evaluation and not self.done:
+        while self.spent >= self._next_evaluation and not self.done:
             for split, goals in self._evaluation.items():
                 self._evaluate(split, goals, self._next_evaluation)
-            last = self._next_evaluation == budget.episodes
-            following = min(self._next_evaluation + budget.evaluate_every, budget.episodes)
-            self._next_evaluation = budget.episodes + 1 if last else following
+            last = self._next_evaluation == budget.end
+            following = min(self._next_evaluation + budget.evaluate_every, budget.end)
+            self._next_evaluation = budget.end + 1 if last else following
+        if self.done:
+            self.record.finish()
 
-    def _evaluate(self, split: str, goals: EvaluationSet, episode: int) -> None:
+    def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
         success = evaluate(self.agent, self.codec, goals, self.config.budget.evaluation_seed)
-        where = {**self._where(episode), "split": split}
+        where = {**self._where(), self._unit: planned, "split": split}
         for category, (n, rate) in by_category(goals.categories[played], success).items():
             self.record.add("evaluation", {**where, "category": category, "n": n, "success": rate})
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success
         for name, estimator in self.estimators.by_name.items():
             now, delayed = estimator.predict(goals.space, goals.positions)
-            self._record_competence({**where, "estimator": name}, goals, now, delayed)
+            for row in competence_rows(goals, now, delayed):
+                self.record.add("competence", {**where, "estimator": name, **row})
             self._record_goals({**where, "estimator": name}, goals, outcomes, now, delayed)
         if not self.estimators.by_name:
             nothing = np.full(len(outcomes), np.nan)
             self._record_goals({**where, "estimator": ""}, goals, outcomes, nothing, nothing)
 
-    def _record_competence(
-        self, where: dict[str, Any], goals: EvaluationSet, now: np.ndarray, delayed: np.ndarray
-    ) -> None:
-        """Means over the evaluated goals of each category; impossible goals are among them."""
-        for means in mean_competence(goals.categories, now, delayed):
-            row = {
-                "category": means.category,
-                "n": means.n,
-                "competence": means.now,
-                "delayed_competence": means.delayed,
-                "learning_progress": means.progress,
-            }
-            self.record.add("competence", {**where, **row})
-
     def _record_goals(
-        self,
-        where: dict[str, Any],
-        goals: EvaluationSet,
-        success: np.ndarray,
-        now: np.ndarray,
-        delayed: np.ndarray,
+        self, where: dict[str, Any], goals: EvaluationSet, *of_each: np.ndarray
     ) -> None:
-        """A row for each evaluated goal, where the run keeps them; impossible ones cannot win."""
-        if not self.config.budget.record_goals:
-            return
-        codes = goals.space.codes_at(goals.positions)
-        for row in zip(codes, goals.categories, success, now, delayed, strict=True):
-            code, category, won, here, before = row
-            values = {
-                "goal": int(code),
-                "category": CATEGORIES[category],
-                "success": int(won),
-                "competence": float(here),
-                "delayed_competence": float(before),
-            }
-            self.record.add("goals", {**where, **values})
+        """A row for each evaluated goal, where the run keeps them; see `goal_rows`."""
+        if self.config.budget.record_goals:
+            for row in goal_rows(goals, *of_each):
+                self.record.add("goals", {**where, **row})
 
     @property
     def learned(self) -> CompetenceEstimator | None:
         """The learned estimator, if the run has it."""
         return self.estimators.by_name.get("learned")
 
-    def _where(self, episode: int) -> dict[str, int]:
-        return {"update": self.updates, "step": self.steps, "episode": episode}
+    def _where(self) -> dict[str, int]:
+        return {"update": self.updates, "step": self.steps, "episode": self.episodes}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""

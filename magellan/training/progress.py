@@ -23,30 +23,31 @@ class Progress:
         self._trainer, self._style = trainer, style
         config = trainer.config
         self._name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
-        self._total = config.budget.episodes
+        self._total, self._unit = config.budget.end, config.budget.unit
         self._line_at = self._begun = time.monotonic()
-        self._first = trainer.episodes
+        self._first = trainer.spent
         self._bar: tqdm | None = None
         if style == "bar":
+            unit = "ep" if self._unit == "episodes" else self._unit
             with GONE:
-                self._bar = tqdm(total=self._total, initial=self._first, desc=self._name, unit="ep")
+                self._bar = tqdm(total=self._total, initial=self._first, desc=self._name, unit=unit)
 
     def show(self) -> None:
         """Called after every round."""
         if self._bar is not None:
             with GONE:
                 self._bar.set_postfix_str(self._success(), refresh=False)
-                self._bar.update(min(self._trainer.episodes, self._total) - self._bar.n)
+                self._bar.update(min(self._trainer.spent, self._total) - self._bar.n)
         elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
             self._line()
 
     def _line(self) -> None:
         self._line_at = time.monotonic()
-        rate = (self._trainer.episodes - self._first) / (self._line_at - self._begun)
-        left = (self._total - self._trainer.episodes) / max(rate, 1e-9)
+        rate = (self._trainer.spent - self._first) / (self._line_at - self._begun)
+        left = (self._total - self._trainer.spent) / max(rate, 1e-9)
         show(
-            f"{self._name}: {self._trainer.episodes:,} of {self._total:,} episodes, "
-            f"{self._success()}, {rate:.0f} episodes/s, {left:.0f} s left"
+            f"{self._name}: {self._trainer.spent:,} of {self._total:,} {self._unit}, "
+            f"{self._success()}, {rate:.0f} {self._unit}/s, {left:.0f} s left"
         )
 
     def _success(self) -> str:

@@ -21,6 +21,11 @@ def streams(seed: int) -> dict[str, np.random.Generator]:
     return {name: stream(seed, name) for name in STREAMS}
 
 
+def initial_seeds(seed: int) -> list[int]:
+    """Seeds of a run's initial values: of the adapters, of the agent, of the estimators."""
+    return [int(part) for part in stream(seed, "init").integers(2**31, size=3)]
+
+
 def choose(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw one column per row in proportion to probabilities (batch, candidates), int64 (batch,).
 

@@ -7,14 +7,18 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magellan.errors import StorageError
 from magellan.littlezoo import CATEGORIES
+
+if TYPE_CHECKING:
+    from magellan.competence.base import Outcomes
+    from magellan.littlezoo import GoalSet
 
 # Ending of a file that is still being written.
 PARTIAL = ".part"
@@ -47,6 +51,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "competence",
         "delayed_competence",
     ),
+    "outcomes": ("update", "goal", "category", "standing_on", "success"),
     "training": (
         "update",
         "step",
@@ -61,19 +66,33 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+OPTIONAL = ("goals", "outcomes")
+"""Tables that a run has only where its configuration asks for them."""
+
+
 class Record:
     """Rows of the tables, and the running sums that have not become rows yet.
 
     Args:
         practice_window: episodes per row of `practice`.
-        episodes: budget; later episodes are not recorded.
+        episodes: budget; later episodes are not counted in `practice`. None: all are.
         goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
+        outcomes: whether there is a table `outcomes`, with a row per finished episode.
     """
 
-    def __init__(self, practice_window: int, episodes: int, goals: bool = False) -> None:
+    def __init__(
+        self,
+        practice_window: int,
+        episodes: int | None,
+        goals: bool = False,
+        outcomes: bool = False,
+    ) -> None:
         self.tables: dict[str, list[list[Any]]] = {
-            name: [] for name in COLUMNS if goals or name != "goals"
+            name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
         }
+        # Columns of `outcomes` in numbers, (m, 5) for each update that heard of m episodes: a run
+        # has too many of them for rows in every checkpoint.
+        self._outcomes: list[np.ndarray] | None = [] if outcomes else None
         self._window = practice_window
         self._budget = episodes
         self._practised = np.zeros((2, len(CATEGORIES)), np.int64)
@@ -84,6 +103,21 @@ class Record:
         """Append one row; its keys are the table's columns."""
         self.tables[table].append([row[column] for column in COLUMNS[table]])
 
+    def hear(self, update: int, goals: GoalSet, heard: Outcomes) -> None:
+        """Rows of `outcomes`, where the run keeps them: what estimators are told after an update.
+
+        goals: the training goal space.
+        """
+        if self._outcomes is not None:
+            updates = np.full(len(heard), update)
+            codes, categories = goals.codes_at(heard.goals), goals.categories_at(heard.goals)
+            columns = updates, codes, categories, heard.standing_on, heard.success
+            self._outcomes.append(np.column_stack(columns).astype(np.int64))
+
+    def _heard(self) -> np.ndarray:
+        """All of them, (n, 5)."""
+        return np.concatenate([np.zeros((0, 5), np.int64), *(self._outcomes or ())])
+
     def practise(self, categories: np.ndarray, success: np.ndarray) -> None:
         """Count finished episodes in order; every `practice_window` of them become rows."""
         for category, reward in zip(categories, success, strict=True):
@@ -93,6 +127,11 @@ class Record:
             self._seen += 1
             if self._seen % self._window == 0 or self._seen == self._budget:
                 self._close_window()
+
+    def finish(self) -> None:
+        """Close the last window of `practice`, where it is not full."""
+        if self._practised.any() or not self.tables["practice"]:
+            self._close_window()
 
     def _close_window(self) -> None:
         for i, category in enumerate(CATEGORIES):
@@ -117,11 +156,11 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write all tables as CSV, each one whole or not at all."""
         for name, rows in self.tables.items():
-            text = io.StringIO()
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(COLUMNS[name])
-            writer.writerows([_cell(value) for value in row] for row in rows)
-            write_atomically(folder / f"{name}.csv", text.getvalue().encode())
+            write_table(folder / f"{name}.csv", COLUMNS[name], rows)
+        if self._outcomes is not None:
+            rows = self._heard().tolist()
+            named = ([u, goal, CATEGORIES[c], on, won] for u, goal, c, on, won in rows)
+            write_table(folder / "outcomes.csv", COLUMNS["outcomes"], named)
 
     def state_dict(self) -> dict[str, Any]:
         """Rows and running sums."""
@@ -130,6 +169,7 @@ class Record:
             "practised": self._practised,
             "seen": self._seen,
             "losses": self._losses,
+            "outcomes": None if self._outcomes is None else self._heard(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -138,6 +178,17 @@ class Record:
         self._practised = np.array(state["practised"])
         self._seen = int(state["seen"])
         self._losses = {name: list(losses) for name, losses in state["losses"].items()}
+        if self._outcomes is not None:
+            self._outcomes = [np.array(state["outcomes"])]
+
+
+def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:
+    """Write one table as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    write_atomically(path, text.getvalue().encode())
 
 
 def _cell(value: Any) -> Any:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from magellan.config import RunConfig, check_backbone, counted, identity
+from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
 from magellan.errors import (
     InputError,
     JobError,
@@ -248,18 +248,19 @@ class Job:
             self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
 
     def _log_evaluations(self) -> None:
-        """One line per evaluation and split."""
+        """One line per evaluation and split, by the planned number."""
+        unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
         columns = COLUMNS["evaluation"]
         table = self._trainer.record.tables["evaluation"]
         rows = [dict(zip(columns, row, strict=True)) for row in table[self._logged_rows :]]
         self._logged_rows = len(table)
-        for episode, split in dict.fromkeys((row["episode"], row["split"]) for row in rows):
+        for planned, split in dict.fromkeys((row[unit], row["split"]) for row in rows):
             shown = ", ".join(
                 f"{row['category']} {row['success']:.2f}"
                 for row in rows
-                if (row["episode"], row["split"]) == (episode, split)
+                if (row[unit], row["split"]) == (planned, split)
             )
-            self._log.write(f"evaluation at episode {episode}, {split} goals: {shown}")
+            self._log.write(f"evaluation at {unit} {planned}, {split} goals: {shown}")
 
     def _write_results(self) -> dict[str, Any]:
         """Tables, then the manifest that says they are complete."""

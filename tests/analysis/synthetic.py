@@ -76,6 +76,21 @@ class Learner:
         return 0.02 + 0.95 / (1.0 + np.exp(-4.0 * (episode - half) / half))
 
 
+def counts_at(run, point: int) -> tuple[int, int, int]:
+    """Update, step and episode at an evaluation point, in the unit of the run's budget."""
+    return {
+        "episodes": (point // 10, point // 10 * 32, point),
+        "steps": (point // 32, point, point // 3),
+        "updates": (point, point * 32, point * 10),
+    }[run.config.budget.unit]
+
+
+def practised(run, end: int) -> int:
+    """Episodes of a run of this length; runs that end by another unit have various numbers."""
+    episodes = counts_at(run, end)[2]
+    return episodes if run.config.budget.unit == "episodes" else episodes + 7 * run.seed
+
+
 def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
     """Rows of all tables of a run."""
     learner = Learner(run)
@@ -83,8 +98,7 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
     evaluation = []
     for point, split, category in itertools.product(points, SPLITS, FEASIBLE):
         success = learner.rng.binomial(goals, learner.chance(point, category, split)) / goals
-        row = (point // 10, point // 10 * 32, point, split, category, goals, f"{success:.6g}")
-        evaluation.append(row)
+        evaluation.append((*counts_at(run, point), split, category, goals, f"{success:.6g}"))
     competence = []
     names = estimators_of(run.config)
     for (at, name), point, split, category in itertools.product(
@@ -94,9 +108,9 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
         if category != "impossible":
             now = learner.chance(max(0, point - 500 * (at + 1)), category, split)
             delayed = learner.chance(max(0, point - 1_500 * (at + 1)), category, split)
-        where = (point // 10, point // 10 * 32, point, name, split, category, goals)
+        where = (*counts_at(run, point), name, split, category, goals)
         competence.append((*where, now, delayed, abs(now - delayed)))
-    updates = episodes // 10
+    updates = counts_at(run, episodes)[0]
     record_every = run.config.budget.record_every
     training = [
         (update, update * 32, update * 10, 0.1, None, 1.2, 0.02, None, 0.5)
@@ -105,7 +119,7 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
     return {
         "evaluation": evaluation,
         "competence": competence,
-        "practice": practice_of(run, learner, episodes, every // 2),
+        "practice": practice_of(run, learner, practised(run, episodes), every // 2),
         "training": training,
     }
 
@@ -113,7 +127,8 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
 def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
     """Rows of the table of practised goals."""
     rows = []
-    for end in range(window, episodes + 1, window):
+    before_it = 0
+    for end in sorted({*range(window, episodes + 1, window), episodes}):
         weights = np.array([1_000, 400, 200, 100, 50], dtype=float)
         if run.sampler in ("ek_online", "magellan"):
             progress = [0.0]
@@ -121,7 +136,8 @@ def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
                 before = learner.chance(end - 1_000, category, "train")
                 progress.append(learner.chance(end, category, "train") - before)
             weights = 0.25 * weights / weights.sum() + np.array(progress) * 3
-        counts = learner.rng.multinomial(window, weights / weights.sum())
+        counts = learner.rng.multinomial(end - before_it, weights / weights.sum())
+        before_it = end
         rates = [0.0, *(learner.chance(end, category, "train") for category in FEASIBLE)]
         for category, count, rate in zip(CATEGORIES, counts, rates, strict=True):
             rows.append((end, category, count, learner.rng.binomial(count, rate)))
@@ -146,9 +162,9 @@ def manifest_of(run, episodes: int) -> dict:
         "modules": {},
         "code_version": "0.1.0+0123456789ab",
         "versions": {"python": "3.12.1", "torch": "2.9.0"},
-        "updates": episodes // 10,
+        "updates": counts_at(run, episodes)[0],
         "wall_seconds": 100.0 + run.seed,
-        "episodes": episodes,
+        "episodes": practised(run, episodes),
         "status": "complete",
     }
 

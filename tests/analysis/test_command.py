@@ -170,6 +170,8 @@ def test_captions_have_numbers_and_names(varied):
         "declared": 6,
         "reference": "MAGELLAN, whole",
         "reference_sampler": "MAGELLAN",
+        "across": "training episodes",
+        "unit": "episodes",
         "goal_spaces": {
             synthetic.GOAL_SPACE: {"n": "1 to 2", "fewest": 1, "most": 2, "reference_n": "2"}
         },

@@ -8,7 +8,7 @@ from analysis.results import rows_where
 from magellan.errors import InputError
 from tests.analysis import synthetic
 
-PAIRWISE = ("improvement", "comparison")
+PAIRWISE = ("improvement", "comparison", "comparison_steps")
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 

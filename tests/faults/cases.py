@@ -45,7 +45,10 @@ def _moments() -> tuple[tuple[str, int, int], ...]:
 SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
 ERRNOS = ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO")
 CUTS = (0, 1, 7, 8, 1000, -100_000, -1)
-TABLES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv", "goals.csv")
+TABLES = (
+    *("evaluation.csv", "competence.csv", "practice.csv", "training.csv"),
+    *("goals.csv", "outcomes.csv"),
+)
 LINKS = (
     *(".lock", "run.log", "attempts.jsonl", "checkpoint.safetensors"),
     *(name + end for name in ("manifest.json", *TABLES) for end in ("", ".part")),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.config import RunConfig, resolve_run
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, OPTIONAL
 from magellan.training.run import train
 from magellan.training.stopping import END_TIME, JOB
 from tests.faults.cases import SAMPLERS
@@ -38,7 +38,7 @@ def config(sampler: str = "random", **layer) -> RunConfig:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name != "goals"}
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -174,4 +174,4 @@ def test_absent_folders_and_foreign_names_are_no_matter(tmp_path):
     check_folder(tmp_path / "nowhere")
     (tmp_path / "notes").symlink_to(tmp_path / "elsewhere")
     check_folder(tmp_path)
-    assert len(COLUMNS) == 5
+    assert len(COLUMNS) == 6

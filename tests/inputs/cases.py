@@ -285,6 +285,11 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "infinite": (settings("agent.learning_rate=.inf"), ("agent.learning_rate: inf", "finite")),
     "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
     "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
+    "two ends of a run": (
+        settings("budget.steps=700", "budget.updates=20"),
+        ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
+    ),
+    "steps below zero": (settings("budget.steps=-1"), ("budget.steps: -1", "greater")),
     "word for a count": (settings("budget.episodes=many"), ("budget.episodes: 'many'", "integer")),
     "zero environments": (settings("agent.num_envs=0"), ("agent.num_envs: 0", "equal to 1")),
     "a trillion transitions": (
@@ -458,6 +463,40 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "time limit a word": (
         ["train", "--output", "OUT", "--stop-after", "soon"],
         ("--stop-after", "'soon'"),
+    ),
+    "replay nothing": (
+        ["replay", "--estimator", "learned", "--output", "OUT"],
+        ("run", "required"),
+    ),
+    "replay no run": (
+        ["replay", "docs", "--estimator", "learned", "--output", "OUT"],
+        ("docs is not the folder of a complete run", "manifest.json"),
+    ),
+    "replay a missing folder": (
+        ["replay", "nowhere", "--estimator", "learned", "--output", "OUT"],
+        ("nowhere is not the folder", "manifest.json"),
+    ),
+    "replay without an estimator": (["replay", "docs", "--output", "OUT"], ("--estimator",)),
+    "replay every zero updates": (
+        ["replay", "docs", "--estimator", "learned", "--every", "0", "--output", "OUT"],
+        ("--every: 0", "1 or more"),
+    ),
+    "replay every half an update": (
+        ["replay", "docs", "--estimator", "learned", "--every", "0.5", "--output", "OUT"],
+        ("--every: '0.5'", "whole numbers"),
+    ),
+    "replay a setting without a value": (
+        [
+            "replay",
+            "docs",
+            "--estimator",
+            "learned",
+            "--set",
+            "competence.delay",
+            "--output",
+            "OUT",
+        ],
+        ("--set: 'competence.delay'", "section.key=value"),
     ),
     "check nothing": (["check"], ("config", "required")),
     "check a missing file": (["check", "nowhere.yaml"], ("nowhere.yaml", "No such file")),

@@ -13,7 +13,7 @@ from magellan.errors import InputError
 from magellan.training import run
 from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, OPTIONAL
 from magellan.training.run import train
 
 SPACE = "40-20-10-5-5"
@@ -25,7 +25,7 @@ def config(sampler: str = "magellan", **budget) -> RunConfig:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name != "goals"}
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def command(folder: Path, *more: str) -> list[str]:
 ALWAYS = ("--set", "budget.checkpoint_seconds=0", "--set", "budget.checkpoint_share=1")
 
 
-def start_and_kill(folder: Path, after: int) -> None:
+def start_and_kill(folder: Path, after: int, *more: str) -> None:
     """A run that saves after every update is killed with SIGKILL after so many checkpoints."""
-    arguments = command(folder, *ALWAYS, "--resume")[3:]
+    arguments = command(folder, *ALWAYS, "--resume", *more)[3:]
     process = subprocess.run([sys.executable, "-c", KILLED, str(after), *arguments], check=False)
     assert process.returncode == -signal.SIGKILL
 

@@ -45,6 +45,7 @@ STATISTICS = (
     "aggregates",
     "improvement",
     "comparison",
+    "comparison_steps",
     "profiles",
     "mastery",
     "sample_efficiency",

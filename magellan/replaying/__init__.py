@@ -1,0 +1,1 @@
+"""Recorded outcomes given to estimators with other constants, without an agent."""

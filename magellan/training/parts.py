@@ -1,0 +1,31 @@
+"""What the estimators of a run are built from: the same in training and in a replay."""
+
+from __future__ import annotations
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.packing import Codec
+from magellan.competence import EstimatorParts
+from magellan.config import RunConfig
+from magellan.littlezoo import GoalSpace
+from magellan.training.randomness import initial_seeds, stream
+
+
+def estimator_parts(config: RunConfig, sampled: bool = True) -> EstimatorParts:
+    """Goal space, language model, streams and seed of a run at its start.
+
+    sampled: whether a sampler chooses goals by what the estimators say.
+
+    Raises:
+        InputError: unknown goal space, missing backbone.
+    """
+    for_adapters, _, for_estimators = initial_seeds(config.seed)
+    goals = GoalSpace.named(config.goal_space, config.goals.seed)
+    backbone = Backbone(config.backbone, for_adapters)
+    return EstimatorParts(
+        goals,
+        lambda name: stream(config.seed, name),
+        for_estimators,
+        backbone,
+        Codec(backbone.tokenizer),
+        sampled,
+    )

@@ -1,0 +1,240 @@
+"""Runs that end by environment steps or policy updates: tables and figures go by that unit."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import comparison, figures, primary, statistics, summaries, summary, tables
+from analysis.captions import numbers
+from analysis.results import Results
+from magellan.config import load_experiment
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+SPACE = synthetic.GOAL_SPACE
+LABELS = {"steps": "environment steps", "updates": "policy updates"}
+COLUMNS = {"steps": "step", "updates": "update"}
+
+
+def declared(unit: str, **changes) -> dict:
+    budget = {unit: 8_000, "evaluate_every": 1_000, "practice_window": 500}
+    samplers = ("random", "online", "magellan")
+    return synthetic.experiment(samplers, overrides={"budget": budget}, **changes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Results, statistics and run folders of an experiment in a unit."""
+    found = {}
+
+    def get(unit):
+        if unit not in found:
+            root = tmp_path_factory.mktemp(unit)
+            folders = synthetic.write_runs(root, declared(unit), episodes=8_000)
+            results = tables.combine(folders, declared(unit))
+            found[unit] = results, summaries.compute(results), folders
+        return found[unit]
+
+    return get
+
+
+@pytest.mark.parametrize("unit", LABELS)
+def test_statistics_are_at_points_of_the_unit(unit, made):
+    results, found, _ = made(unit)
+    assert (results.unit, results.at) == (unit, COLUMNS[unit])
+    for name in ("success", "sample_efficiency"):
+        assert sorted(found[name][COLUMNS[unit]].unique()) == list(range(0, 8_001, 1_000))
+        assert "episode" not in found[name].columns
+    assert set(found["mastery"]["limit"]) == {8_000}
+    # The area of a run by hand.
+    where = {"sampler": "magellan", "seed": 0, "split": "train", "category": "grasp"}
+    rows = results.table("evaluation", **where)
+    area = np.trapezoid(rows["success"], rows[COLUMNS[unit]]) / 8_000
+    scores = found["scores"].set_index(["sampler", "seed", "split", "category"])
+    assert scores.loc[tuple(where.values()), "area"] == pytest.approx(area)
+
+
+@pytest.mark.parametrize("unit", LABELS)
+def test_figures_and_tables_name_the_unit(unit, made):
+    results, found, _ = made(unit)
+    for name in ("success_by_category", "sample_efficiency", "calibration", "mastery"):
+        figure = figures.draw(name, results, found, SPACE)
+        labels = {ax.get_xlabel() for ax in figure.axes} - {""}
+        assert labels == {LABELS[unit]}
+        assert {ax.get_xlim() for ax in figure.axes} == {(0, 8_000)}
+    text = summary.to_markdown(results, found)
+    assert f"mean {LABELS[unit]} until then" in text
+    assert "Secondary" not in text
+    caption = numbers(results.runs, 0, results.experiment)
+    assert (caption["across"], caption["unit"]) == (LABELS[unit], LABELS[unit])
+
+
+@pytest.mark.parametrize("unit", LABELS)
+def test_practice_stays_in_episodes(unit, made):
+    from analysis.figures.practice import window_shares
+
+    results, found, _ = made(unit)
+    ends, shares = window_shares(results, results.algorithms[0], SPACE)
+    assert (ends % 500 == 0).all()
+    assert (np.diff(ends) == 500).all()
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0)
+    figure = figures.draw("practice", results, found, SPACE)
+    assert {ax.get_xlabel() for ax in figure.axes if ax.get_visible()} == {"training episodes"}
+
+
+@pytest.mark.parametrize("unit", LABELS)
+def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
+    _, found, _ = made(unit)
+    frame = found["comparison_steps"]
+    assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
+    assert frame.empty
+    assert len(found["comparison"])
+
+
+def test_written_and_read_again(made, tmp_path):
+    results, found, _ = made("steps")
+    tables.write(results, tmp_path / "tables")
+    summaries.write(found, tmp_path / "statistics")
+    again = tables.load(tmp_path / "tables")
+    assert again.unit == "steps"
+    text = summary.to_markdown(again, summaries.load(tmp_path / "statistics"))
+    assert text == summary.to_markdown(results, found)
+
+
+def test_evaluations_between_which_no_episode_ended_are_two(made):
+    """Points are told apart by the unit of the budget, not by episodes."""
+    results, _, _ = made("steps")
+    frame = results.tables["evaluation"]
+    same = frame.assign(episode=frame["episode"].replace({333: 0}))
+    tables.diagnose(Results({**results.tables, "evaluation": same}, results.manifest))
+
+
+def changed_run(results: Results, change) -> Results:
+    manifest = json.loads(json.dumps(results.manifest))
+    change(manifest["runs"][2])
+    return Results(results.tables, manifest)
+
+
+def test_mixed_units_are_one_clear_error(made):
+    results, _, _ = made("steps")
+
+    def other_unit(run):
+        run["config"]["budget"] |= {"steps": 0, "updates": 8_000}
+
+    from analysis.diagnosis import _check_unit
+
+    with pytest.raises(InputError, match=r"by updates for .*'online'.*by steps for .*'random'"):
+        _check_unit(changed_run(results, other_unit))
+    variants = {"long": {}, "other": {"budget": {"steps": 0, "updates": 50}}}
+    with pytest.raises(InputError, match=r"variants.other.budget: .*updates.*variants.long.*steps"):
+        load_experiment(declared("steps", variants=variants))
+
+
+def test_two_experiments_in_other_units_do_not_compare(made):
+    with pytest.raises(InputError, match="compare: runs end by steps and updates"):
+        comparison.pairs_of_experiments(made("steps")[0], made("updates")[0])
+
+
+def test_practice_must_have_all_episodes(made):
+    results, _, _ = made("updates")
+
+    def more(run):
+        run["episodes"] += 1
+
+    with pytest.raises(InputError, match=r"practice.csv: 80000 episodes for .*allowed: 80001"):
+        tables.diagnose(changed_run(results, more))
+
+
+def test_episodes_do_not_count_where_they_do_not_end_the_run(made):
+    results, _, _ = made("steps")
+
+    def other(run):
+        run["config"]["budget"]["episodes"] = 9
+
+    tables.diagnose(changed_run(results, other))
+
+
+# --- the second reading, at equal steps -----------------------------------------------------------
+
+
+def test_a_mean_up_to_a_number_of_steps_by_hand():
+    curve, steps = np.array([0.0, 0.4, 1.0]), np.array([0.0, 100.0, 200.0])
+    assert statistics.mean_until(curve, steps, 200.0) == pytest.approx((20 + 70) / 200)
+    assert statistics.mean_until(curve, steps, 100.0) == pytest.approx(0.2)
+    # At 150 the curve is at 0.7: (20 + (0.4 + 0.7) / 2 * 50) / 150.
+    assert statistics.mean_until(curve, steps, 150.0) == pytest.approx(47.5 / 150)
+    assert statistics.mean_until(curve, steps, 0.0) == 0.0
+    # Two evaluations at the same step have no width.
+    twice = np.array([0.0, 100.0, 100.0, 200.0])
+    assert statistics.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
+    with pytest.raises(InputError, match="steps fall"):
+        statistics.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
+
+
+@pytest.fixture(scope="module")
+def hand_made(tmp_path_factory):
+    """Two samplers, three seeds, evaluations at 0, 1,000 and 2,000 episodes.
+
+    Success goes 0, 0.5, 1 for both in all categories. `random` takes 4,000 + 400 x seed steps for
+    2,000 episodes, `magellan` 2,000 + 200 x seed: it learns the same in half of the steps.
+    """
+    experiment = synthetic.experiment(("random", "magellan"), seeds=(0, 1, 2))
+    root = tmp_path_factory.mktemp("hand")
+    folders = synthetic.write_runs(root, experiment, episodes=2_000)
+    results = tables.combine(folders, experiment)
+    frame = results.tables["evaluation"].copy()
+    share = frame["episode"] / 2_000
+    total = np.where(frame["sampler"] == "random", 4_000 + 400 * frame["seed"], 2_000)
+    total = np.where(frame["sampler"] == "magellan", 2_000 + 200 * frame["seed"], total)
+    frame = frame.assign(success=share, step=(share * total).astype(int))
+    return Results({**results.tables, "evaluation": frame}, results.manifest)
+
+
+def test_the_comparison_at_equal_steps_by_hand(hand_made):
+    assert primary.equal_steps(hand_made, SPACE) == 2_000
+    frame = primary.comparison_steps(hand_made)
+    assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
+    assert set(frame["split"]) == {"train", "unseen"}
+    assert set(frame["score"]) == {"area"}
+    assert not frame["primary"].any()
+    # A straight line from 0 to 1 in T steps has the mean S / 2T over its first S steps.
+    ours = np.mean([2_000 / (2 * (2_000 + 200 * seed)) for seed in range(3)])
+    theirs = np.mean([2_000 / (2 * (4_000 + 400 * seed)) for seed in range(3)])
+    np.testing.assert_allclose(frame["difference"], ours - theirs)
+    assert set(frame["runs"]) == {3}
+    # By episodes they are the same.
+    by_episodes = primary.comparison(hand_made)
+    np.testing.assert_allclose(by_episodes["difference"], 0.0, atol=1e-12)
+
+
+def test_the_report_has_both_and_the_cost(hand_made):
+    found = summaries.compute(hand_made)
+    lengths = pd.DataFrame(
+        {
+            "sampler": ["random", "random", "magellan", "magellan"],
+            "variant": "default",
+            "goal_space": SPACE,
+            "seed": [0, 1, 0, 1],
+            "episodes": [2_000, 2_004, 2_000, 2_000],
+            "estimation_episodes": 0,
+            "steps": [4_000, 4_400, np.nan, np.nan],
+            "updates": [100, 120, 60, 60],
+            "wall_seconds": [60.0, 120.0, 30.0, np.nan],
+            "peak_memory_mb": np.nan,
+        }
+    )
+    cost = summary.cost_table(hand_made, {"cost": lengths}, SPACE).set_index("Sampler")
+    assert cost.loc["Random"].to_dict() == {
+        "Episodes": "2,002 (2,000-2,004)",
+        "Environment steps": "4,200 (4,000-4,400)",
+        "Updates": "110 (100-120)",
+        "Minutes": "1.5 (1.0-2.0)",
+        "Peak memory, MB": "n/a",
+    }
+    assert cost.loc["MAGELLAN", "Environment steps"] == "n/a"
+    assert cost.loc["MAGELLAN", "Episodes"] == "2,000"
+    text = summary.to_markdown(hand_made, found)
+    assert "**Secondary, over the first 2,000 environment steps of each run: MAGELLAN" in text
+    assert "Cost of a run, goal space" in text

@@ -1,0 +1,342 @@
+"""A replay of a run's outcomes gives what an observer of that run would have said."""
+
+import csv
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magellan.cli import main
+from magellan.config import resolve_run
+from magellan.littlezoo import GoalSpace
+from magellan.replaying.measures import brier, lag
+from magellan.replaying.recorded import FinishedRun, Heard
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from magellan.training.parts import estimator_parts
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+
+SPACE = "40-20-10-5-5"
+KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
+
+
+def config(sampler, observers=(), **layer):
+    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "observers": list(observers)}
+    return resolve_run("smoke", [named, KEEP, layer])
+
+
+def rows(folder: Path, table: str) -> list[dict]:
+    with (folder / f"{table}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Folder of a run of a sampler with recorded outcomes."""
+    folders: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            train(RUNS[name], folders[name], resume=False, progress="none")
+        return folders[name]
+
+    return get
+
+
+RUNS = {
+    "driver": config("magellan"),
+    "observer": config("random", ["learned", "per_goal", "expert_buckets"]),
+    "sampled": config("magellan", competence={"pool": 16}),
+    "steps": config("magellan", budget={"steps": 700, "evaluate_every": 300}),
+    "updates": config("magellan", budget={"updates": 20, "evaluate_every": 10}),
+    "all": config("random", ["learned", "per_goal"], goal_space="all"),
+}
+
+
+def replayed(run: Path, output: Path, *options: str) -> int:
+    return main(["replay", str(run), "--output", str(output), *options])
+
+
+@pytest.mark.parametrize(
+    ("run", "estimator"),
+    [
+        *((run, "learned") for run in RUNS),
+        ("observer", "per_goal"),
+        ("observer", "expert_buckets"),
+        ("all", "per_goal"),
+    ],
+)
+def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, recorded, tmp_path):
+    folder = recorded(run)
+    assert replayed(folder, tmp_path / "out", "--estimator", estimator) == 0
+    for table in ("competence", "goals"):
+        own = [row for row in rows(folder, table) if row["estimator"] == estimator]
+        assert rows(tmp_path / "out", table) == own
+        assert len(own) >= 30
+
+
+def test_other_constants_change_the_predictions_and_nothing_else(recorded, tmp_path):
+    folder = recorded("driver")
+    faster = ("--estimator", "learned", "--set", "competence.learning_rate=1e-2")
+    assert replayed(folder, tmp_path / "out", *faster) == 0
+    before, after = rows(folder, "goals"), rows(tmp_path / "out", "goals")
+    predicted = ("competence", "delayed_competence")
+    assert [r["competence"] for r in before] != [r["competence"] for r in after]
+    for mine, its in zip(before, after, strict=True):
+        assert all(mine[k] == its[k] for k in mine if k not in predicted)
+    description = json.loads((tmp_path / "out" / "replay.json").read_text())
+    assert description["settings"]["competence"]["learning_rate"] == 1e-2
+    assert description["replayed"] == json.loads((folder / "manifest.json").read_text())["identity"]
+
+
+def test_more_points_leave_the_others_as_they_are(recorded, tmp_path):
+    folder = recorded("observer")
+    assert replayed(folder, tmp_path / "out", "--estimator", "learned", "--every", "4") == 0
+    table, own = rows(tmp_path / "out", "competence"), rows(folder, "competence")
+    mine = [row for row in own if row["estimator"] == "learned"]
+    assert [row for row in table if row in mine] == mine
+    points = list(dict.fromkeys((r["update"], r["step"], r["episode"]) for r in table))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {int(update) for update, _, _ in points} >= set(range(0, manifest["updates"] + 1, 4))
+    told = Counter(int(row["update"]) for row in rows(folder, "outcomes"))
+    at = {int(row["update"]): int(row["step"]) for row in rows(folder, "training")}
+    for update, step, episode in points:
+        if int(update) % 4 == 0 and int(update) > 0 and update not in {r["update"] for r in mine}:
+            assert int(episode) == sum(n for u, n in told.items() if u <= int(update))
+        if int(update) in at:
+            assert int(step) == at[int(update)]
+    # The measures are about the run's own evaluations only.
+    assert {row["points"] for row in rows(tmp_path / "out", "error")} == {"3"}
+
+
+def test_errors_are_those_of_the_tables(recorded, tmp_path):
+    folder = recorded("observer")
+    assert replayed(folder, tmp_path / "out", "--estimator", "expert_buckets") == 0
+    goals = rows(tmp_path / "out", "goals")
+    predicted = rows(tmp_path / "out", "competence")
+    observed = {
+        (r["episode"], r["split"], r["category"]): float(r["success"])
+        for r in rows(folder, "evaluation")
+    }
+    found = rows(tmp_path / "out", "error")
+    assert len(found) == 12
+    for row in found:
+        means = [
+            abs(
+                float(r["competence"])
+                - observed.get((r["episode"], r["split"], r["category"]), 0.0)
+            )
+            for r in predicted
+            if r["split"] == row["split"] and row["category"] in ("all", r["category"])
+        ]
+        assert float(row["mean_absolute_error"]) == pytest.approx(np.mean(means), abs=1e-5)
+        squares = [
+            (float(g["competence"]) - int(g["success"])) ** 2
+            for g in goals
+            if g["split"] == row["split"] and row["category"] in ("all", g["category"])
+        ]
+        assert float(row["brier"]) == pytest.approx(np.mean(squares), abs=1e-5)
+        assert row["unit"] == "episodes"
+
+
+@pytest.mark.parametrize("unit", ["steps", "updates"])
+def test_lag_is_in_the_unit_of_the_budget(unit, recorded, tmp_path):
+    assert replayed(recorded(unit), tmp_path / "out", "--estimator", "per_goal") == 0
+    found = rows(tmp_path / "out", "error")
+    assert {row["unit"] for row in found} == {unit}
+    spacing = RUNS[unit].budget.evaluate_every
+    assert all(int(row["lag"]) % spacing == 0 for row in found)
+
+
+def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(recorded("observer"), run)
+    (run / "goals.csv").unlink()
+    assert replayed(run, tmp_path / "out", "--estimator", "per_goal") == 0
+    assert not (tmp_path / "out" / "goals.csv").exists()
+    assert {row["brier"] for row in rows(tmp_path / "out", "error")} == {""}
+
+
+def test_the_space_is_not_scored_for_nobody(recorded):
+    from magellan.competence import make_estimator
+
+    run = FinishedRun.read(recorded("driver"))
+    estimator = make_estimator("learned", estimator_parts(run.config, sampled=False))
+    assert len(estimator.known()) == 0
+    assert len(estimator.candidates()) == 0
+    state = estimator.state_dict()
+    estimator.load_state_dict(state)
+
+
+def test_every_episode_is_recorded_once_and_in_order(recorded):
+    folder = recorded("driver")
+    table = rows(folder, "outcomes")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert tuple(table[0]) == COLUMNS["outcomes"]
+    assert len(table) == manifest["episodes"] >= 100
+    updates = [int(row["update"]) for row in table]
+    assert updates == sorted(updates)
+    assert max(updates) <= manifest["updates"]
+    # The first 100 are those that practice.csv counts.
+    played, won = Counter(), Counter()
+    for row in table[:100]:
+        played[row["category"]] += 1
+        won[row["category"]] += int(row["success"])
+    for row in rows(folder, "practice"):
+        played[row["category"]] -= int(row["n"])
+        won[row["category"]] -= int(row["successes"])
+    assert not any(played.values())
+    assert not any(won.values())
+    goals = GoalSpace.named(SPACE, 0)
+    heard = Heard.read(FinishedRun.read(folder), goals)
+    assert sum(len(heard.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
+
+
+def test_recorded_outcomes_go_on_from_a_checkpoint(recorded, tmp_path):
+    settings = RUNS["driver"]
+    stopped = Trainer(settings)
+    for _ in range(9):
+        stopped.advance()
+    checkpoints = Checkpoints(tmp_path, settings)
+    checkpoints.save(stopped.state_dict())
+    resumed = Trainer(settings)
+    resumed.load_state_dict(checkpoints.load().state)
+    while not resumed.done:
+        resumed.advance()
+    resumed.record.write(tmp_path)
+    for table in COLUMNS:
+        expected = (recorded("driver") / f"{table}.csv").read_bytes()
+        assert (tmp_path / f"{table}.csv").read_bytes() == expected
+
+
+def test_recording_changes_no_other_table(recorded, tmp_path):
+    settings = config("magellan", budget={**KEEP["budget"], "record_outcomes": False})
+    train(settings, tmp_path, resume=False, progress="none")
+    assert not (tmp_path / "outcomes.csv").exists()
+    for table in COLUMNS:
+        if table != "outcomes":
+            expected = (recorded("driver") / f"{table}.csv").read_bytes()
+            assert (tmp_path / f"{table}.csv").read_bytes() == expected
+
+
+def edited(table: str, old: str, new: str):
+    def change(run: Path) -> None:
+        path = run / f"{table}.csv"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def without(name: str):
+    return lambda run: (run / name).unlink()
+
+
+def of_manifest(key: str, value) -> object:
+    def change(run: Path) -> None:
+        path = run / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+
+    return change
+
+
+def last_line_less(name: str):
+    def change(run: Path) -> None:
+        path = run / name
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+    return change
+
+
+def header_only(name: str):
+    def change(run: Path) -> None:
+        path = run / name
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+
+    return change
+
+
+LEARNED = ("--estimator", "learned")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (None, ("--estimator", "guess"), ("--estimator", "'guess'", "learned")),
+        (None, ("--estimator", "evaluated_goals"), ("--estimator", "no agent")),
+        (None, ("--estimator", "evaluated_buckets"), ("--estimator", "no agent")),
+        (None, (*LEARNED, "--set", "agent.gamma=0.5"), ("--set", "'agent'", "competence.key")),
+        (None, (*LEARNED, "--set", "competence.speed=3"), ("competence.speed",)),
+        (None, (*LEARNED, "--set", "competence.delay=0"), ("competence.delay",)),
+        (without("outcomes.csv"), LEARNED, ("outcomes.csv", "missing", "record_outcomes")),
+        (without("evaluation.csv"), LEARNED, ("evaluation.csv", "missing")),
+        (without("manifest.json"), LEARNED, ("not the folder of a complete run",)),
+        (of_manifest("status", "failed"), LEARNED, ("no manifest of a complete run",)),
+        (of_manifest("updates", "9"), LEARNED, ("updates is '9'", "whole numbers")),
+        (of_manifest("identity", "0"), LEARNED, ("identity is '0'", "edited")),
+        (of_manifest("backbone", {"sha256": "0"}), LEARNED, ("backbone.model", "other files")),
+        (last_line_less("outcomes.csv"), LEARNED, ("outcomes.csv", "rows; allowed:")),
+        (header_only("goals.csv"), LEARNED, ("goals.csv", "not whole")),
+        (last_line_less("evaluation.csv"), LEARNED, ("evaluation.csv", "not whole")),
+        (edited("outcomes", "impossible,-1,0", "grasp,-1,0"), LEARNED, ("category is 'grasp'",)),
+        (edited("outcomes", ",-1,0\n", ",-1,2\n"), LEARNED, ("success is '2'", "from 0 to 1")),
+        (edited("outcomes", "\n1,", "\n1,9"), LEARNED, ("goal is 9", "goal space")),
+        (edited("outcomes", "standing_on", "place"), LEARNED, ("columns are", "standing_on")),
+        (edited("outcomes", "\n1,", "\n2,"), LEARNED, ("update is less",)),
+    ],
+)
+def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(recorded("observer"), run)
+    if change is not None:
+        change(run)
+    assert replayed(run, tmp_path / "out", *options) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert [word for word in words if word not in err] == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["run", "used"])
+def test_a_folder_in_use_is_left_alone(place, recorded, tmp_path, capsys):
+    shutil.copytree(recorded("observer"), tmp_path / "run")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "replay.json").write_text("{}")
+    before = sorted((tmp_path / place).iterdir())
+    assert replayed(tmp_path / "run", tmp_path / place, "--estimator", "per_goal") == 2
+    assert "--output" in capsys.readouterr().err
+    assert sorted((tmp_path / place).iterdir()) == before
+
+
+def test_a_users_estimator_hears_the_outcomes_too(recorded, tmp_path):
+    from magellan.competence import ESTIMATORS
+    from tests.snippets import write_files
+
+    module = write_files("docs/extending.md", tmp_path)["my_estimator.py"]
+    try:
+        options = ("--module", module, "--estimator", "counts", "--set", "counts.prior=2")
+        assert replayed(recorded("driver"), tmp_path / "out", *options) == 0
+        assert {row["estimator"] for row in rows(tmp_path / "out", "competence")} == {"counts"}
+    finally:
+        ESTIMATORS.remove("counts")
+
+
+def test_lag_by_hand():
+    observed = np.array([0.0, 0.1, 0.5, 0.9, 1.0, 1.0])
+    late = np.array([0.0, 0.0, 0.0, 0.1, 0.5, 0.9])
+    assert lag([(late, observed)]) == 2
+    assert lag([(observed, observed)]) == 0
+    assert lag([(late, np.zeros(6))]) == 0
+    assert lag([(late, np.zeros(6)), (late, observed)]) == 2
+    assert lag([(np.zeros(1), np.ones(1))]) == 0
+    assert lag([]) == 0
+
+
+def test_brier_by_hand():
+    assert brier(np.array([0.5, 1.0]), np.array([0.0, 1.0])) == pytest.approx(0.125)

@@ -1,0 +1,167 @@
+"""Runs that end after so many environment steps or policy updates instead of episodes."""
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from magellan.config import UNIT_COLUMNS, resolve_run
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from magellan.training.run import train
+from tests.training.test_run import ALWAYS, SPACE, command, start_and_kill, tables
+
+BUDGETS = {
+    "steps": {"steps": 700, "evaluate_every": 300, "episodes": 7, "record_outcomes": True},
+    "updates": {"updates": 21, "evaluate_every": 10, "episodes": 9, "record_outcomes": True},
+}
+PLANNED = {"steps": [0, 300, 600, 700], "updates": [0, 10, 20, 21]}
+# 8 environments are stepped together, 4 times per round.
+ROUND = 32
+
+
+def config(unit: str, sampler: str = "magellan"):
+    layer = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": BUDGETS[unit]}
+    return resolve_run("smoke", [layer])
+
+
+def rows(folder: Path, table: str) -> list[dict]:
+    with (folder / f"{table}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folders: dict[str, Path] = {}
+
+    def get(unit: str) -> Path:
+        if unit not in folders:
+            folders[unit] = tmp_path_factory.mktemp(unit)
+            train(config(unit), folders[unit], resume=False, progress="none")
+        return folders[unit]
+
+    return get
+
+
+@pytest.mark.parametrize("unit", BUDGETS)
+def test_evaluations_are_at_planned_numbers_of_the_unit(unit, undisturbed):
+    folder = undisturbed(unit)
+    column = UNIT_COLUMNS[unit]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    filling = manifest["steps"] // ROUND - manifest["updates"]
+    assert 1 <= filling <= 3
+    for table in ("evaluation", "competence"):
+        points = list(
+            dict.fromkeys(
+                tuple(int(row[key]) for key in ("update", "step", "episode"))
+                for row in rows(folder, table)
+            )
+        )
+        own = ("update", "step", "episode").index(column)
+        assert [point[own] for point in points] == PLANNED[unit]
+        for update, step, episode in points:
+            # One update per round, but for the first rounds, which fill the first batch.
+            steps = step if unit == "updates" else -(-step // ROUND) * ROUND
+            assert steps == (ROUND * (update + filling) if update else 0)
+            told = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
+            assert episode == len(told)
+        assert points[-1][0] == manifest["updates"]
+        assert points[-1][2] == manifest["episodes"]
+    assert manifest["steps"] == -(-PLANNED["steps"][-1] // ROUND) * ROUND or unit == "updates"
+    assert manifest["updates"] == 21 or unit == "steps"
+
+
+@pytest.mark.parametrize("unit", BUDGETS)
+def test_practice_counts_every_finished_episode(unit, undisturbed):
+    folder = undisturbed(unit)
+    episodes = json.loads((folder / "manifest.json").read_text())["episodes"]
+    assert episodes > 30
+    assert episodes % 30
+    table = rows(folder, "practice")
+    assert sum(int(row["n"]) for row in table) == episodes
+    ends = list(dict.fromkeys(int(row["episode"]) for row in table))
+    assert ends == [*range(30, episodes, 30), episodes]
+
+
+@pytest.mark.parametrize("unit", BUDGETS)
+def test_stopped_anywhere_it_goes_on_the_same(unit, undisturbed, tmp_path):
+    settings = config(unit)
+    straight = Trainer(settings)
+    checkpoints, found = Checkpoints(tmp_path, settings), []
+    while not straight.done:
+        if straight.updates in (0, 5, 10, 20):
+            checkpoints.save(straight.state_dict())
+            found.append(checkpoints.load().state)
+        straight.advance()
+    checkpoints.save(straight.state_dict())
+    found.append(checkpoints.load().state)
+    assert len(found) >= 5
+    for state in found:
+        resumed = Trainer(settings)
+        resumed.load_state_dict(state)
+        while not resumed.done:
+            resumed.advance()
+        resumed.record.write(tmp_path)
+        assert tables(tmp_path) == tables(undisturbed(unit))
+        expected = (undisturbed(unit) / "outcomes.csv").read_bytes()
+        assert (tmp_path / "outcomes.csv").read_bytes() == expected
+
+
+@pytest.mark.parametrize("unit", BUDGETS)
+def test_killed_and_resumed_equals_undisturbed(unit, undisturbed, tmp_path):
+    given = [w for key, n in BUDGETS[unit].items() for w in ("--set", f"budget.{key}={n}")]
+    for after in (4, 12):
+        start_and_kill(tmp_path, after, *given)
+        assert not (tmp_path / "manifest.json").exists()
+    subprocess.run(command(tmp_path, *ALWAYS, "--resume", *given), check=True)
+    assert tables(tmp_path) == tables(undisturbed(unit))
+    one, other = (
+        json.loads((folder / "manifest.json").read_text())
+        for folder in (tmp_path, undisturbed(unit))
+    )
+    assert one["identity"] == other["identity"]
+    assert one["restarts"] == 2
+
+
+def test_the_log_names_the_unit(undisturbed):
+    assert "evaluation at step 300, train goals" in (undisturbed("steps") / "run.log").read_text()
+    assert "evaluation at update 21, " in (undisturbed("updates") / "run.log").read_text()
+
+
+def test_progress_counts_the_unit(monkeypatch, capsys):
+    from magellan.training import progress
+
+    monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
+    trainer = Trainer(config("steps", "random"))
+    shown = progress.Progress(trainer, "lines")
+    for _ in range(3):
+        trainer.advance()
+    shown.show()
+    assert "96 of 700 steps, " in capsys.readouterr().err
+
+
+def test_estimators_ask_by_episodes(monkeypatch):
+    """Who has episodes played counts training episodes, whatever ends the run."""
+    layer = {"evaluated_buckets": {"every": 10, "episodes": 1}, "sampler": "ek_eval"}
+    settings = resolve_run("smoke", [layer, {"goal_space": SPACE, "budget": {"updates": 12}}])
+    trainer = Trainer(settings)
+    asked, ask = [], trainer.estimators.ask
+    monkeypatch.setattr(
+        trainer.estimators, "ask", lambda n, play: (asked.append(n), ask(n, play))[1]
+    )
+    while not trainer.done:
+        trainer.advance()
+    assert len(asked) >= 12
+    evaluated = trainer.estimators.cost()["evaluated_buckets"] // 5
+    assert evaluated == len({n // 10 for n in asked})
+
+
+def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
+    layer = {"goal_space": SPACE, "budget": {"steps": 1, "evaluate_every": 1}}
+    settings = resolve_run("smoke", [layer, {"agent": {"steps_per_update": 8}}])
+    manifest = train(settings, tmp_path, resume=False, progress="none")
+    assert manifest["steps"] == 8
+    assert {row["step"] for row in rows(tmp_path, "evaluation")} == {"0", "1"}
+    assert len(rows(tmp_path, "practice")) == 5

@@ -10,6 +10,7 @@ from torch.nn.functional import embedding
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.packing import PackedBatch
+from magellan.agent.passes import CompiledLlama
 from magellan.agent.places import PROMPT, Tree
 
 
@@ -68,7 +69,7 @@ def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) ->
         return features[slots.argsort()]
     parts, rows = [], []
     reading = backbone.reading(adapter)
-    for piece in states.pieces(backbone.start_token, share_prompts=False):
+    for piece in states.pieces(backbone.start_token, _may_share(backbone)):
         parts.append(reading(piece, piece.tree.last))
         rows.append(piece.states)
     return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
@@ -109,8 +110,13 @@ def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) 
 
 
 def _may_share(backbone: Backbone) -> bool:
-    """Prompts may share computation where tokens see no later ones and no gradient is wanted."""
-    return not (backbone.is_encoder_decoder or torch.is_grad_enabled())
+    """Prompts may share computation where tokens see no later ones.
+
+    With gradients only where the pass brings those of shared tokens together.
+    """
+    if backbone.is_encoder_decoder:
+        return False
+    return isinstance(backbone.reader, CompiledLlama) or not torch.is_grad_enabled()
 
 
 def _by_piece(

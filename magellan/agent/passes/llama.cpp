@@ -426,8 +426,10 @@ void hide(const View& v, float* bias) {
 }
 
 void copy(const float* from, int64_t width, float* to, int64_t ldto) {
-  std::memcpy(to, from, width * sizeof(float));
-  for (int64_t i = width; i < ldto; i++) to[i] = 0;
+  int64_t i = 0;
+  for (; i + LANES <= width; i += LANES) store(to + i, load(from + i));
+  for (; i < width; i++) to[i] = from[i];
+  for (; i < ldto; i++) to[i] = 0;
 }
 
 // One head's keys, or values: rows (used, d), and transposed (head, L).
@@ -483,7 +485,7 @@ void attend(const Shape& s, const Tree& t, const Plan& p, int64_t number, const 
       softmax(v.count, v.L, bias, weights);
       product(v.count, d, v.used, plain(weights, v.L), values, d, mixed, d);
       for (int64_t q = 0; q < v.count; q++)
-        std::memcpy(m.mixed + v.mine[q] * s.Asks() + h * s.head, mixed + q * d, s.head * sizeof(float));
+        copy(mixed + q * d, s.head, m.mixed + v.mine[q] * s.Asks() + h * s.head, s.head);
       if (keep) weights += v.count * v.L;
     }
     for (int64_t q = 0; q < v.count; q++)
@@ -638,9 +640,11 @@ void forward(const Shape& s, const Tree& t, const Plan& p, const float* weights,
     attend(s, t, p, number, m, w.state, keep);
     for (int64_t r = 0; r < z.after; r += ROWS) {
       const int64_t rows = std::min(ROWS, z.after - r);
-      float *here = x + r * W, *normed = m.inner_normed + r * W, *inner = m.inner + r * 2 * I;
+      // What no backward will read is written over the block before.
+      const int64_t at = keep ? r : 0;
+      float *here = x + r * W, *normed = m.inner_normed + at * W, *inner = m.inner + at * 2 * I;
       product(rows, W, A, plain(m.mixed + r * A, A), layer.out, W, here, W, true);
-      normalise(s, rows, here, normed, m.inner_scale + r);
+      normalise(s, rows, here, normed, m.inner_scale + at);
       product(rows, 2 * I, W, plain(normed, W), layer.inner, 2 * I, inner, 2 * I);
       gate_rows(s, rows, inner, w.block);
       product(rows, W, I, plain(w.block, I), layer.down, W, here, W, true);
@@ -677,6 +681,10 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
     const bool first = number == 0, last = number == s.layers - 1, all_ask = first || !last;
     float* after = last ? w.wanted_x : w.dx;
     std::memset(w.gradients + one_way(s), 0, one_way(s) * sizeof(float));
+    const Projection* changed = projections + number * PROJECTIONS;
+    const bool to_query = changed[QUERY].a, to_pair = changed[KEY].a || changed[VALUE].a,
+               to_out = changed[OUT].a, to_inner = changed[GATE].a || changed[UP].a,
+               to_down = changed[DOWN].a;
     std::memset(w.dasks, 0, z.asking * A * sizeof(float));
     std::memset(w.dpairs, 0, z.known * K2 * sizeof(float));
     for (int64_t r = 0; r < z.after; r += ROWS) {
@@ -686,11 +694,12 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
       const float *normed = m.inner_normed + r * W, *mixed = m.mixed + r * A;
       product(rows, I, W, plain(dx, W), layer.down_t, I, dopen, I);
       gate_back(s, rows, m.inner + r * 2 * I, dopen, open, dinner);
-      product(W, I, rows, turned(dx, W), open, I, sums.down_t, I, true);
-      product(2 * I, W, rows, turned(dinner, 2 * I), normed, W, sums.inner_t, W, true);
+      if (to_down) product(W, I, rows, turned(dx, W), open, I, sums.down_t, I, true);
+      if (to_inner)
+        product(2 * I, W, rows, turned(dinner, 2 * I), normed, W, sums.inner_t, W, true);
       product(rows, W, 2 * I, plain(dinner, 2 * I), layer.inner_t, W, dnormed, W);
       normalise_back(s, rows, dnormed, normed, m.inner_scale + r, dx);
-      product(W, A, rows, turned(dx, W), mixed, A, sums.out_t, A, true);
+      if (to_out) product(W, A, rows, turned(dx, W), mixed, A, sums.out_t, A, true);
       product(rows, A, W, plain(dx, W), layer.out_t, A, w.dmixed + r * A, A);
     }
     attend_back(s, t, p, number, m, w.state, w.dmixed, w.dasks, w.dpairs);
@@ -708,8 +717,9 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
         rotate(s, t, dpairs + i * K2, s.keys, node, -1);
         if (all_ask) rotate(s, t, dasks + i * A, s.heads, node, -1);
       }
-      product(K2, W, rows, turned(dpairs, K2), normed, W, sums.pair_t, W, true);
-      if (all_ask) product(A, W, rows, turned(dasks, A), normed, W, sums.query_t, W, true);
+      if (to_pair) product(K2, W, rows, turned(dpairs, K2), normed, W, sums.pair_t, W, true);
+      if (all_ask && to_query)
+        product(A, W, rows, turned(dasks, A), normed, W, sums.query_t, W, true);
       if (first) continue;  // embeddings learn nothing
       product(rows, W, K2, plain(dpairs, K2), layer.pair_t, W, w.block, W);
       if (all_ask) product(rows, W, A, plain(dasks, A), layer.query_t, W, w.block, W, true);
@@ -720,7 +730,7 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
       float *dasks = w.dasks + r * A, *dnormed = w.block + ROWS * W;
       for (int64_t i = 0; i < rows; i++) rotate(s, t, dasks + i * A, s.heads, t.wanted[r + i], -1);
       wanted_rows(s, t, r, rows, m.normed, w.block);
-      product(A, W, rows, turned(dasks, A), w.block, W, sums.query_t, W, true);
+      if (to_query) product(A, W, rows, turned(dasks, A), w.block, W, sums.query_t, W, true);
       product(rows, W, A, plain(dasks, A), layer.query_t, W, dnormed, W);
       for (int64_t i = 0; i < rows; i++) {
         const int64_t node = t.wanted[r + i];
@@ -728,8 +738,7 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
       }
     }
     for (int which = 0; which < PROJECTIONS; which++)
-      adapter_gradients(place(s, sums, gains[number], which),
-                        projections[number * PROJECTIONS + which], gradients);
+      adapter_gradients(place(s, sums, gains[number], which), changed[which], gradients);
   }
 }
 

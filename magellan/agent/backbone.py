@@ -31,7 +31,7 @@ from transformers.utils import logging as transformers_logging
 
 from magellan.agent import texts
 from magellan.agent.packing import Piece
-from magellan.agent.passes import Change, CompiledLlama, Reader, written_out_pass
+from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
 from magellan.config import BackboneConfig, check_backbone
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.model_files import number_of_weights
@@ -80,7 +80,9 @@ class Backbone:
         self._merged: dict[str, dict[str, Tensor]] = {}
         self._prepared: dict[str, Any] = {}
         self.reader, self.passes = self._reader()
+        self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
+        self._adapted: dict[str, Adapted] = {}
 
     def _reader(self) -> tuple[Reader | None, str]:
         """What reads states, None for the library's modules, and its name for logs."""
@@ -111,8 +113,13 @@ class Backbone:
         for name, layer in self._layers.items():
             found[f"{name}.lora_A"] = layer.lora_A[adapter].weight
             found[f"{name}.lora_B"] = layer.lora_B[adapter].weight
-        for parameter in found.values():
+        # One block of memory for all: moved as a whole in one sweep.
+        flat = torch.cat([parameter.detach().flatten() for parameter in found.values()])
+        parts = flat.split([parameter.numel() for parameter in found.values()])
+        for parameter, part in zip(found.values(), parts, strict=True):
+            parameter.data = part.view(parameter.shape)
             parameter.requires_grad_(True)
+        self._flat[adapter] = flat
         return found
 
     def adapter(self, name: str) -> dict[str, nn.Parameter]:
@@ -122,8 +129,7 @@ class Backbone:
     @torch.no_grad()
     def blend_adapter(self, source: str, target: str, step: float = 1.0) -> None:
         """Move `target` towards `source`: target <- (1 - step) target + step source."""
-        for name, parameter in self.adapter(target).items():
-            parameter.lerp_(self.adapter(source)[name], step)
+        self._flat[target].lerp_(self._flat[source], step)
         self.adapter_changed(target)
 
     @torch.no_grad()
@@ -162,7 +168,9 @@ class Backbone:
         assert self.reader is not None
         if isinstance(self.reader, CompiledLlama):
             if adapter not in self._prepared:
-                self._prepared[adapter] = self.reader.prepare(self._changes(adapter))
+                if adapter not in self._adapted:
+                    self._adapted[adapter] = self.reader.adapt(self._changes(adapter))
+                self._prepared[adapter] = self.reader.prepare(self._adapted[adapter])
             return self._prepared[adapter]
         if torch.is_grad_enabled():
             return self.reader.prepare(self._merge(adapter))

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from magellan.agent.passes.compiled import Change, CompiledLlama
+from magellan.agent.passes.compiled import Adapted, Change, CompiledLlama
 from magellan.agent.passes.compiler import NotCompiledError, load
 from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.passes.t5 import T5Pass
@@ -62,4 +62,12 @@ def _refusal(reason: str) -> InputError:
     )
 
 
-__all__ = ["Change", "CompiledLlama", "LlamaPass", "Reader", "T5Pass", "written_out_pass"]
+__all__ = [
+    "Adapted",
+    "Change",
+    "CompiledLlama",
+    "LlamaPass",
+    "Reader",
+    "T5Pass",
+    "written_out_pass",
+]

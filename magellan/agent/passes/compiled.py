@@ -57,17 +57,25 @@ class _Projection(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class CompiledWeights:
-    """What `CompiledLlama.prepare` makes of an adapter.
+class Adapted:
+    """An adapter, as the compiled code takes it; its values may move, in their place.
 
-    flat: merged weights with the norms' gains, as the compiled code lays them out.
-    projections: where the weights and their changes stand.
+    projections: where all weights and their changes stand.
     parameters: a and b of every change, in the order of their gradients.
+    sizes: numbers in each of them.
     """
 
-    flat: Tensor
     projections: Any
     parameters: tuple[Tensor, ...]
+    sizes: list[int]
+
+
+@dataclass(frozen=True)
+class CompiledWeights:
+    """An adapter, and the weights merged with it, in the order in which the code reads them."""
+
+    adapted: Adapted
+    flat: Tensor
 
 
 class CompiledLlama:
@@ -116,8 +124,8 @@ class CompiledLlama:
             and all(each.is_contiguous() for each in model.parameters())
         )
 
-    def prepare(self, changes: Mapping[str, Change]) -> CompiledWeights:
-        """Weights of every layer; `changes` are an adapter's, by the full name of the weight."""
+    def adapt(self, changes: Mapping[str, Change]) -> Adapted:
+        """Take an adapter; `changes` by the full name of the weight."""
         parameters: list[Tensor] = []
         projections = (_Projection * len(self._names))()
         at = 0
@@ -131,14 +139,18 @@ class CompiledLlama:
             projection.rank, projection.scaling = len(low.a), low.scaling
             projection.a_at, projection.b_at = at, at + low.a.numel()
             at += low.a.numel() + low.b.numel()
+        return Adapted(projections, tuple(parameters), [each.numel() for each in parameters])
+
+    def prepare(self, adapted: Adapted) -> CompiledWeights:
+        """Weights of every layer, with an adapter as it is now."""
         flat = torch.empty(self._call.llama_weights(ctypes.byref(self._shape)))
-        self._run("llama_prepare", projections, self._gains, self._gain, flat)
-        return CompiledWeights(flat, projections, tuple(parameters))
+        self._run("llama_prepare", adapted.projections, self._gains, self._gain, flat)
+        return CompiledWeights(adapted, flat)
 
     def read(self, weights: CompiledWeights, piece: Piece, wanted: Tensor) -> Tensor:
         """Last hidden states of the nodes `wanted`, all different: (len(wanted), width)."""
-        if torch.is_grad_enabled() and any(each.requires_grad for each in weights.parameters):
-            return _Read.apply(self, weights, piece, wanted, *weights.parameters)
+        if torch.is_grad_enabled():
+            return _Read.apply(self, weights, piece, wanted, *weights.adapted.parameters)
         return self.forward(weights, self._tree(piece, wanted), keep=False)[0]
 
     def forward(self, weights: CompiledWeights, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:
@@ -153,8 +165,8 @@ class CompiledLlama:
     ) -> list[Tensor]:
         """Gradients of the parameters, from that of the last hidden states."""
         space = self._space(tree, True)[1]
-        sizes = [each.numel() for each in weights.parameters]
-        found = torch.empty(sum(sizes))
+        adapted = weights.adapted
+        found = torch.empty(sum(adapted.sizes))
         self._run(
             "llama_backward",
             ctypes.byref(tree),
@@ -162,11 +174,11 @@ class CompiledLlama:
             kept,
             gradient,
             space,
-            weights.projections,
+            adapted.projections,
             self._gains,
             found,
         )
-        parts = zip(found.split(sizes), weights.parameters, strict=True)
+        parts = zip(found.split(adapted.sizes), adapted.parameters, strict=True)
         return [part.view_as(parameter) for part, parameter in parts]
 
     def _space(self, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:

@@ -32,6 +32,7 @@ def same(one, other):
 
 HOW_A_JOB_RUNS = {
     "threads": {"threads": 4},
+    "passes": {"backbone": {"passes": "torch"}},
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},
     "share of saving": {"budget": {"checkpoint_share": 0.5}},
     "margin before a limit": {"budget": {"stop_margin_seconds": 1}},

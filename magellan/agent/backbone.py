@@ -31,7 +31,7 @@ from transformers.utils import logging as transformers_logging
 
 from magellan.agent import texts
 from magellan.agent.packing import Piece
-from magellan.agent.passes import written_out_pass
+from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
 from magellan.config import BackboneConfig, check_backbone
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.model_files import number_of_weights
@@ -48,8 +48,12 @@ class Backbone:
         config: which model, and the shape of the adapters.
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
 
+    Attributes:
+        reader: the written-out pass; None where `transformers` reads.
+        passes: what computes the passes, in words.
+
     Raises:
-        InputError: the model is missing or cannot be loaded.
+        InputError: the model is missing or cannot be loaded, or not be read as configured.
     """
 
     def __init__(self, config: BackboneConfig, seed: int = 0) -> None:
@@ -75,8 +79,22 @@ class Backbone:
         }
         self._merged: dict[str, dict[str, Tensor]] = {}
         self._prepared: dict[str, Any] = {}
-        self.reader = None if self._plain is None else written_out_pass(self._plain)
+        self.reader, self.passes = self._reader()
+        self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
+        self._adapted: dict[str, Adapted] = {}
+
+    def _reader(self) -> tuple[Reader | None, str]:
+        """What reads states, None for the library's modules, and its name for logs."""
+        wanted = self.config.passes
+        if self._plain is not None:
+            return written_out_pass(self._plain, wanted)
+        if wanted == "compiled":
+            raise InputError(
+                "backbone.passes: 'compiled' is not for backbone.lora_mode 'per_token'; allowed: "
+                "auto, torch"
+            )
+        return None, "transformers"
 
     def _lora(self, model: nn.Module) -> LoraConfig:
         targets: str | list[str] = "all-linear"
@@ -95,8 +113,13 @@ class Backbone:
         for name, layer in self._layers.items():
             found[f"{name}.lora_A"] = layer.lora_A[adapter].weight
             found[f"{name}.lora_B"] = layer.lora_B[adapter].weight
-        for parameter in found.values():
+        # One block of memory for all: moved as a whole in one sweep.
+        flat = torch.cat([parameter.detach().flatten() for parameter in found.values()])
+        parts = flat.split([parameter.numel() for parameter in found.values()])
+        for parameter, part in zip(found.values(), parts, strict=True):
+            parameter.data = part.view(parameter.shape)
             parameter.requires_grad_(True)
+        self._flat[adapter] = flat
         return found
 
     def adapter(self, name: str) -> dict[str, nn.Parameter]:
@@ -106,8 +129,7 @@ class Backbone:
     @torch.no_grad()
     def blend_adapter(self, source: str, target: str, step: float = 1.0) -> None:
         """Move `target` towards `source`: target <- (1 - step) target + step source."""
-        for name, parameter in self.adapter(target).items():
-            parameter.lerp_(self.adapter(source)[name], step)
+        self._flat[target].lerp_(self._flat[source], step)
         self.adapter_changed(target)
 
     @torch.no_grad()
@@ -142,8 +164,14 @@ class Backbone:
         return read
 
     def _prepare(self, adapter: str) -> Any:
-        """Weights as the reader takes them; kept while no gradient is wanted."""
+        """Weights as the reader takes them; kept while no gradient is wanted, or for its own."""
         assert self.reader is not None
+        if isinstance(self.reader, CompiledLlama):
+            if adapter not in self._prepared:
+                if adapter not in self._adapted:
+                    self._adapted[adapter] = self.reader.adapt(self._changes(adapter))
+                self._prepared[adapter] = self.reader.prepare(self._adapted[adapter])
+            return self._prepared[adapter]
         if torch.is_grad_enabled():
             return self.reader.prepare(self._merge(adapter))
         if adapter not in self._prepared:
@@ -241,6 +269,15 @@ class Backbone:
             weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
             merged[f"{name}.weight"] = weight
         return merged
+
+    def _changes(self, adapter: str) -> dict[str, Change]:
+        """What an adapter does to weights, by their names."""
+        return {
+            f"{name}.weight": Change(
+                layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, layer.scaling[adapter]
+            )
+            for name, layer in self._layers.items()
+        }
 
     def _activate(self, adapter: str) -> None:
         """Switch adapters without losing the others' gradients (defect B2 of the released code)."""

@@ -56,7 +56,7 @@ class PackedBatch:
         used = int((segments != PADDING).sum(axis=1).max())
         self.token_array, self.segment_array = tokens[:, :used], segments[:, :used]
         self.candidates = int(self.segment_array.max())
-        self._pieces: dict[tuple[bool, int | None], list[Piece]] = {}
+        self._pieces: dict[tuple[bool, bool, int | None], list[Piece]] = {}
 
     def __len__(self) -> int:
         return len(self.token_array)
@@ -100,32 +100,39 @@ class PackedBatch:
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
         return self.token_array, self.segment_array
 
-    def pieces(self, start_token: int | None, share_prompts: bool) -> list[Piece]:
+    def pieces(
+        self, start_token: int | None, share_prompts: bool, ragged: bool = False
+    ) -> list[Piece]:
         """The batch in pieces of similar states; kept, as one batch is read more than once.
 
         Args:
             start_token: the decoder's first token in an encoder-decoder; None where there is none.
             share_prompts: whether prompts that begin alike share their beginning (`build_tree`).
+            ragged: whether what reads them has no padding; then states of all lengths are mixed,
+                and share more.
         """
-        key = share_prompts, start_token
+        key = share_prompts, ragged, start_token
         if key not in self._pieces:
             self._pieces[key] = [
-                _piece(rows, part, start_token, share_prompts) for rows, part in self.parts(PIECE)
+                _piece(rows, part, start_token, share_prompts)
+                for rows, part in self.parts(PIECE, ragged)
             ]
         return self._pieces[key]
 
-    def parts(self, size: int) -> list[tuple[np.ndarray, PackedBatch]]:
+    def parts(self, size: int, ragged: bool = False) -> list[tuple[np.ndarray, PackedBatch]]:
         """Batches of at most `size` similar states, each with its rows in this one, (n,)."""
-        order = self._order()
+        order = self._order(ragged)
         chosen = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             (rows, PackedBatch(self.token_array[rows], self.segment_array[rows])) for rows in chosen
         ]
 
-    def _order(self) -> np.ndarray:
-        """Rows by length, and rows of one length by their tokens."""
-        length = (self.segment_array != PADDING).sum(axis=1)
-        return np.lexsort((*self.token_array.T[::-1], length))
+    def _order(self, ragged: bool) -> np.ndarray:
+        """Rows by length, and rows of one length by their tokens; by their tokens if `ragged`."""
+        keys = self.token_array.T[::-1]
+        if ragged:
+            return np.lexsort(keys)
+        return np.lexsort((*keys, (self.segment_array != PADDING).sum(axis=1)))
 
 
 def _piece(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.heads import blend, frozen_copy, mlp, value
-from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
+from magellan.agent.optimizers import Adam
 from magellan.agent.packing import PackedBatch, PackedState, batch, stack
 from magellan.agent.replay import Batch
 from magellan.agent.scoring import Scores, candidate_features, score_candidates
@@ -45,16 +45,16 @@ class SAC:
         self.log_alpha = torch.tensor(config.temperature_initial).log().requires_grad_()
         self.optimizers = self._make_optimizers()
 
-    def _make_optimizers(self) -> dict[str, torch.optim.Optimizer]:
+    def _make_optimizers(self) -> dict[str, Adam]:
         rate = self.config.learning_rate
         adapter = list(self.backbone.adapter("policy").values())
         critic = list(self.critic.parameters())
-        temperature = adam([self.log_alpha], self.config.temperature_learning_rate)
+        temperature = Adam([self.log_alpha], self.config.temperature_learning_rate)
         if self.config.joint_update:
-            return {"joint": adam(adapter + critic, rate), "temperature": temperature}
+            return {"joint": Adam(adapter + critic, rate), "temperature": temperature}
         return {
-            "critic": adam(adapter + critic, rate),
-            "actor": adam(adapter, rate),
+            "critic": Adam(adapter + critic, rate),
+            "actor": Adam(adapter, rate),
             "temperature": temperature,
         }
 
@@ -164,11 +164,10 @@ class SAC:
 
     def _step(self, name: str, loss: Tensor) -> None:
         optimizer = self.optimizers[name]
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         if self.config.gradient_clip > 0 and name != "temperature":
-            parameters = optimizer.param_groups[0]["params"]
-            torch.nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip)
+            torch.nn.utils.clip_grad_norm_(optimizer.parameters, self.config.gradient_clip)
         optimizer.step()
         self.backbone.adapter_changed("policy")
 
@@ -182,7 +181,7 @@ class SAC:
             "adapters": {
                 name: dict(self.backbone.adapter(name)) for name in ("policy", "critic_target")
             },
-            "optimizers": {name: optimizer_state(o) for name, o in self.optimizers.items()},
+            "optimizers": {name: each.state() for name, each in self.optimizers.items()},
         }
 
     @torch.no_grad()
@@ -195,7 +194,7 @@ class SAC:
         for name, parameters in state["adapters"].items():
             self.backbone.load_adapter(name, parameters)
         for name, saved in state["optimizers"].items():
-            load_optimizer_state(self.optimizers[name], saved)
+            self.optimizers[name].load(saved)
 
 
 def soft_value(scores: Scores, values: Tensor, alpha: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import PackedBatch
+from magellan.agent.packing import PackedBatch, Piece
+from magellan.agent.passes import CompiledLlama
 from magellan.agent.places import PROMPT, Tree
 
 
@@ -68,7 +69,7 @@ def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) ->
         return features[slots.argsort()]
     parts, rows = [], []
     reading = backbone.reading(adapter)
-    for piece in states.pieces(backbone.start_token, share_prompts=False):
+    for piece in _pieces(backbone, states):
         parts.append(reading(piece, piece.tree.last))
         rows.append(piece.states)
     return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
@@ -91,7 +92,7 @@ def prompt_features(
             rows.append(torch.from_numpy(part_rows))
     else:
         reading = backbone.reading(adapter)
-        for piece in prompts.pieces(backbone.start_token, _may_share(backbone)):
+        for piece in _pieces(backbone, prompts):
             wanted, index = piece.tree.ends_once
             found.append(reading(piece, wanted).index_select(0, index))
             rows.append(piece.states)
@@ -108,9 +109,15 @@ def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) 
     return hidden[torch.arange(len(hidden)), last]
 
 
-def _may_share(backbone: Backbone) -> bool:
-    """Prompts may share computation where tokens see no later ones and no gradient is wanted."""
-    return not (backbone.is_encoder_decoder or torch.is_grad_enabled())
+def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
+    """A batch in pieces; prompts share computation where tokens see no later ones.
+
+    With gradients only where the pass brings those of shared tokens together.
+    """
+    if isinstance(backbone.reader, CompiledLlama):
+        return states.pieces(backbone.start_token, share_prompts=True, ragged=True)
+    share = not (backbone.is_encoder_decoder or torch.is_grad_enabled())
+    return states.pieces(backbone.start_token, share)
 
 
 def _by_piece(
@@ -120,7 +127,7 @@ def _by_piece(
     found: list[tuple[Tensor, ...]] = []
     reading = backbone.reading(adapter)
     embeddings = backbone.token_embeddings()
-    for piece in states.pieces(backbone.start_token, _may_share(backbone)):
+    for piece in _pieces(backbone, states):
         tree = piece.tree
         wanted, before, last = tree.read
         hidden = reading(piece, wanted)

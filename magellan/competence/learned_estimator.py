@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.optimizers import adam, load_optimizer_state, optimizer_state
-from magellan.agent.packing import Codec, PackedBatch, batch, stack
+from magellan.agent.optimizers import Adam
+from magellan.agent.packing import Codec, PackedBatch, PackedState, batch, stack
 from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings
@@ -31,6 +31,8 @@ from magellan.competence.prompt_tokens import PromptTokens
 from magellan.littlezoo.goals import GoalSet
 
 NOW, DELAYED = "competence", "competence_delayed"
+REMEMBERED = 20_000
+"""Packed prompts that are kept before the memory is emptied."""
 
 
 class LearnedCompetence(CompetenceEstimator):
@@ -70,7 +72,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(NOW, DELAYED)
-        self.optimizer = adam(
+        self.optimizer = Adam(
             [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
         )
         self._buffer: deque[tuple[int, int, float]] = deque(maxlen=config.buffer)
@@ -78,6 +80,7 @@ class LearnedCompetence(CompetenceEstimator):
         # so the delay grows to the largest multiple of `refresh` not above N.
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
         self._prompts = PromptTokens(codec)
+        self._packed: dict[tuple[int, int], PackedState] = {}
         self._sampled = sampled
         whole = sampled and len(goals) <= config.pool
         self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
@@ -109,16 +112,25 @@ class LearnedCompetence(CompetenceEstimator):
     def _learn(self) -> float:
         """One step of binary cross-entropy on episodes drawn by recency rank; gives the loss."""
         episodes = [self._buffer[i] for i in self._recent(self.config.batch_size)]
-        prompts = [self._goals.prompt(goal, standing_on) for goal, standing_on, _ in episodes]
-        states = batch(*stack(self._codec.pack(prompts, [()] * len(prompts))))
+        states = batch(*stack([self._prompt(goal, where) for goal, where, _ in episodes]))
         success = torch.tensor([outcome for _, _, outcome in episodes])
         logits = value(self.head, prompt_features(self.backbone, NOW, states))
         loss = nn.functional.binary_cross_entropy_with_logits(logits, success)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.backbone.adapter_changed(NOW)
         return float(loss.detach())
+
+    def _prompt(self, goal: int, standing_on: int) -> PackedState:
+        """An episode's first prompt; those of late are drawn again and again."""
+        key = goal, standing_on
+        if key not in self._packed:
+            if len(self._packed) >= REMEMBERED:
+                self._packed.clear()
+            prompt = self._goals.prompt(goal, standing_on)
+            self._packed[key] = self._codec.pack([prompt], [()])[0]
+        return self._packed[key]
 
     def _recent(self, size: int) -> np.ndarray:
         """Positions in the buffer by rank 1..n, newest n, with replacement, (size,)."""
@@ -197,7 +209,7 @@ class LearnedCompetence(CompetenceEstimator):
             "pool_rng": self._pool_rng.bit_generator.state,
             "head": self.head.state_dict(),
             "adapter": _copy(self.backbone.adapter(NOW)),
-            "optimizer": optimizer_state(self.optimizer),
+            "optimizer": self.optimizer.state(),
             "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 3),
             "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
             "pool": None if self._pool is None else pool,
@@ -211,7 +223,7 @@ class LearnedCompetence(CompetenceEstimator):
         self._pool_rng.bit_generator.state = state["pool_rng"]
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(NOW, state["adapter"])
-        load_optimizer_state(self.optimizer, state["optimizer"])
+        self.optimizer.load(state["optimizer"])
         self._buffer.clear()
         self._buffer.extend((int(g), int(s), float(o)) for g, s, o in state["buffer"])
         self._snapshots.clear()

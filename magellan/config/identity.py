@@ -28,7 +28,10 @@ NAMED = ("sampler", "goal_space", "seed")
 # Keys that say how a job is run, and change no number in its tables.
 OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds")
 OPERATIONAL = frozenset(
-    {"preset", "threads", "modules", *(f"budget.{key}" for key in OPERATIONAL_KEYS)}
+    {
+        *("preset", "threads", "modules", "backbone.passes"),
+        *(f"budget.{key}" for key in OPERATIONAL_KEYS),
+    }
 )
 
 

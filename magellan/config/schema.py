@@ -59,6 +59,12 @@ class BackboneConfig(Section):
         description="`merged` adds B A to the weights once per update (small models); `per_token` "
         "applies the adapter to every token (large models). Same result up to rounding.",
     )
+    passes: Literal["auto", "compiled", "torch"] = Field(
+        "auto",
+        description="What reads a small Llama: `compiled` is C++, compiled once per machine; "
+        "`torch` is PyTorch; `auto` is `compiled` where there is a C++ compiler and threads is 1. "
+        "Same result up to rounding.",
+    )
 
 
 class AgentConfig(Section):

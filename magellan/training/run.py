@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def train(
             ) from error
         raise
     with held(lock), stopper:
+        origin = replace(origin, passes=trainer.backbone.passes)
         return Job(trainer, output, checkpoints, stopper, origin).run(found, progress)
 
 
@@ -183,7 +185,7 @@ class Job:
         versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
         note(f"magellan-bench {origin.code_version}, {versions}")
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
-        note(f"device {DEVICE}, threads {config.threads}")
+        note(f"device {DEVICE}, threads {config.threads}, passes {origin.passes}")
         note(f"configuration {identity(config)}: {config.model_dump_json()}")
         if found is None:
             note("begins at episode 0")

@@ -28,11 +28,13 @@ class Origin:
         code_version: of this package, see `code_version`.
         versions: of Python and the libraries.
         backbone: `model` as the configuration names it, and the `sha256` of its files.
+        passes: what computes the backbone's passes; known once it is loaded.
     """
 
     code_version: str
     versions: dict[str, str]
     backbone: dict[str, str]
+    passes: str = ""
 
     @classmethod
     def now(cls, model: str, folder: Path) -> Origin:

@@ -20,9 +20,26 @@ from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.agent.packing import PackedState, batch, stack
 from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone
+from tests.agent.compilers import needs_compiler
 
 SMALL = {"num_hidden_layers": 3, "hidden_size": 32, "intermediate_size": 48}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2, "dropout_rate": 0.0}
+
+
+def llama(vocabulary, width, inner, heads, keys, head_dim) -> LlamaForCausalLM:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary,
+            num_hidden_layers=2,
+            hidden_size=width,
+            intermediate_size=inner,
+            num_attention_heads=heads,
+            num_key_value_heads=keys,
+            head_dim=head_dim,
+        )
+    )
+
+
 MODELS = {
     "llama": lambda n: LlamaForCausalLM(
         LlamaConfig(vocab_size=n, num_attention_heads=4, num_key_value_heads=4, **SMALL)
@@ -33,6 +50,11 @@ MODELS = {
     "one layer": lambda n: LlamaForCausalLM(
         LlamaConfig(vocab_size=n, num_attention_heads=4, **{**SMALL, "num_hidden_layers": 1})
     ),
+    "odd": lambda n: llama(n, 21, 37, heads=3, keys=3, head_dim=6),
+    "odd groups": lambda n: llama(n, 36, 50, heads=6, keys=2, head_dim=10),
+    "one key head": lambda n: llama(n, 48, 16, heads=4, keys=1, head_dim=34),
+    "zoo-mini": lambda _: LlamaForCausalLM.from_pretrained(check_backbone("zoo-mini")),
+    "zoo-reader": lambda _: LlamaForCausalLM.from_pretrained(check_backbone("zoo-reader")),
     "t5": lambda n: T5ForConditionalGeneration(
         T5Config(vocab_size=n, decoder_start_token_id=0, pad_token_id=0, **T5)
     ),
@@ -49,20 +71,28 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+CAUSAL = [name for name in MODELS if name not in ("t5", "flan")]
+READ = [
+    *((name, "torch") for name in MODELS),
+    *(pytest.param((name, "compiled"), marks=needs_compiler) for name in CAUSAL),
+]
+
+
+@pytest.fixture(scope="module", params=READ, ids=lambda param: " ".join(param))
 def pair(request, tmp_path_factory) -> tuple[Backbone, Backbone]:
     """The same model and adapters, read by a written-out pass and by `transformers`."""
+    name, passes = request.param
     path = tmp_path_factory.mktemp("model")
     tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
     torch.manual_seed(3)
-    model = MODELS[request.param](len(tokenizer))
+    model = MODELS[name](len(tokenizer))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:  # gains of one would hide a gain that is left out
                 parameter.uniform_(0.5, 1.5)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    return make_backbone(path), make_backbone(path, lora_mode="per_token")
+    return make_backbone(path, passes=passes), make_backbone(path, lora_mode="per_token")
 
 
 def make_backbone(path, **settings) -> Backbone:

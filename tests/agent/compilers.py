@@ -1,0 +1,14 @@
+"""Whether this machine can compile the passes."""
+
+import pytest
+
+from magellan.agent.passes import SOURCE
+from magellan.agent.passes.compiler import NotCompiledError, load
+
+try:
+    load(SOURCE)
+    MISSING = ""
+except NotCompiledError as error:
+    MISSING = str(error)
+
+needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"not compiled: {MISSING}")

@@ -1,0 +1,362 @@
+"""Compiled passes: equal to PyTorch's in whole updates, the same every time, and never a must."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from magellan.agent import passes
+from magellan.agent.backbone import Backbone
+from magellan.agent.packing import Codec, PackedState, batch, stack
+from magellan.agent.passes import SOURCE, CompiledLlama, LlamaPass, compiler
+from magellan.agent.passes.compiler import cache_folder, load
+from magellan.agent.replay import Batch
+from magellan.agent.sac import SAC
+from magellan.agent.scoring import prompt_features, score_candidates
+from magellan.competence.base import Outcomes
+from magellan.competence.learned import LearnedSettings
+from magellan.competence.learned_estimator import NOW, LearnedCompetence
+from magellan.config import AgentConfig, BackboneConfig
+from magellan.errors import InputError
+from magellan.littlezoo import GoalSpace
+from tests.agent.compilers import needs_compiler
+from tests.agent.states import CANDIDATES, PROMPTS
+
+MODELS = ["zoo-mini", "zoo-reader"]
+GRADIENT = 1e-5
+"""Largest gap of a gradient, per largest entry."""
+
+
+def make_backbone(model="zoo-reader", passes="compiled", std=0.05) -> Backbone:
+    backbone = Backbone(BackboneConfig(model=model, lora_targets="all_linear", passes=passes))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name in ("policy", "critic_target", "competence", "competence_delayed"):
+            for parameter in backbone.adapter(name).values():
+                parameter.normal_(std=std, generator=generator)
+            backbone.adapter_changed(name)
+    return backbone
+
+
+def some_states(backbone: Backbone, n: int = 24):
+    """States of Little-Zoo, of many lengths; some twice, one with a single candidate."""
+    rng = np.random.default_rng(0)
+    codec = Codec(backbone.tokenizer)
+    goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
+    prompts = [goals.prompt(int(goal)) for goal in rng.integers(32, size=n)] + list(PROMPTS)
+    candidates = [CANDIDATES[0][: 1 + i % 5] for i in range(n)] + list(CANDIDATES)
+    return stack(codec.pack(prompts, candidates))
+
+
+def gradients_of(backbone: Backbone, states) -> dict[str, torch.Tensor]:
+    scores = score_candidates(backbone, "policy", states, "log_prob_sum")
+    weigh = torch.Generator().manual_seed(0)
+    features = scores.features[scores.slots.argsort()]
+    log_policy = scores.log_policy[scores.valid]
+    loss = (features * torch.randn(features.shape, generator=weigh)).sum()
+    (loss + (log_policy * torch.randn(log_policy.shape, generator=weigh)).sum()).backward()
+    found = {}
+    for name, parameter in backbone.adapter("policy").items():
+        assert parameter.grad is not None
+        found[name], parameter.grad = parameter.grad, None
+    return found
+
+
+def gap(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Largest difference, per largest entry of each tensor."""
+    assert one.keys() == other.keys()
+    return max(
+        float((one[key] - other[key]).abs().max() / other[key].abs().max().clamp(min=1e-6))
+        for key in one
+    )
+
+
+def transitions(tokens, segments, discount=0.0) -> Batch:
+    rng = np.random.default_rng(3)
+    n = len(tokens)
+    return Batch(
+        tokens=tokens,
+        segments=segments,
+        actions=rng.integers(segments.max(axis=1)),
+        returns=rng.random(n).astype(np.float32),
+        discounts=np.full(n, discount, np.float32),
+        next_tokens=tokens[::-1].copy(),
+        next_segments=segments[::-1].copy(),
+    )
+
+
+def updated(passes: str, model: str, joint: bool, updates: int = 1) -> dict[str, torch.Tensor]:
+    """Everything that updates move, from one state of adapters and heads."""
+    backbone = make_backbone(model, passes)
+    config = AgentConfig(
+        critic_hidden=(16,),
+        learning_rate=1e-3,
+        joint_update=joint,
+        actor_warmup_updates=0,
+        score="log_prob_sum",
+    )
+    agent = SAC(backbone, config, seed=0)
+    for _ in range(updates):
+        agent.update(transitions(*some_states(backbone), discount=0.5))
+    found = {f"policy.{k}": v.detach() for k, v in backbone.adapter("policy").items()}
+    found |= {f"target.{k}": v.detach() for k, v in backbone.adapter("critic_target").items()}
+    found |= {f"critic.{k}": v.detach() for k, v in agent.critic.named_parameters()}
+    for number, values in agent.state_dict()["optimizers"]["joint" if joint else "actor"].items():
+        found |= {f"{number}.{name}": value for name, value in values.items()}
+    return found
+
+
+def learned(passes: str, model: str) -> tuple[dict[str, torch.Tensor], float, np.ndarray]:
+    """The competence adapter's gradients, the loss, and all predictions before the step."""
+    backbone = make_backbone(model, passes)
+    goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
+    settings = LearnedSettings(hidden=8, batch_size=32, refresh=100, delay=100)
+    rngs = np.random.default_rng(0), np.random.default_rng(1)
+    estimator = LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, settings, *rngs, 0)
+    before = np.concatenate(estimator.predict(goals, np.arange(len(goals))))
+    estimator.update(Outcomes(np.arange(32), (goals.categories == 1).astype(float)))
+    gradients = {name: each.grad for name, each in backbone.adapter(NOW).items()}
+    return gradients, estimator.last_loss, before
+
+
+@needs_compiler
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_equal_the_torch_pass(model):
+    own, torch_ = (make_backbone(model, passes) for passes in ("compiled", "torch"))
+    assert isinstance(own.reader, CompiledLlama)
+    assert isinstance(torch_.reader, LlamaPass)
+    states = some_states(own)
+    assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) < GRADIENT
+
+
+@needs_compiler
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_policy_update_equals_the_torch_pass(model, joint):
+    own, torch_ = (updated(passes, model, joint) for passes in ("compiled", "torch"))
+    moments = [key for key in own if ".exp_avg" in key]
+    assert moments
+    assert gap({k: own[k] for k in moments}, {k: torch_[k] for k in moments}) < 2 * GRADIENT
+    for key, value in torch_.items():
+        if key in moments:
+            continue
+        # Adam's first step is the sign of the gradient: where that is next to nothing, so is its
+        # digit.
+        differs = (own[key] - value).abs() > 1e-5
+        assert differs.float().mean() < 1e-3, key
+
+
+@needs_compiler
+@pytest.mark.parametrize("model", MODELS)
+def test_a_competence_update_equals_the_torch_pass(model):
+    (own, loss, seen), (torch_, torch_loss, torch_seen) = (
+        learned(passes, model) for passes in ("compiled", "torch")
+    )
+    assert gap(own, torch_) < GRADIENT
+    assert abs(loss - torch_loss) < 1e-5
+    np.testing.assert_allclose(seen, torch_seen, atol=1e-5)
+
+
+@needs_compiler
+def test_one_adapted_layer_kind_is_enough():
+    found = []
+    for passes_ in ("compiled", "torch"):
+        config = BackboneConfig(model="zoo-reader", passes=passes_, lora_rank=5)
+        backbone = Backbone(config, seed=2)
+        with torch.no_grad():
+            for parameter in backbone.adapter("policy").values():
+                parameter.copy_(torch.linspace(-0.1, 0.1, parameter.numel()).view_as(parameter))
+        backbone.adapter_changed("policy")
+        found.append(gradients_of(backbone, batch(*some_states(backbone))))
+    assert gap(*found) < GRADIENT
+
+
+@needs_compiler
+def test_the_same_bytes_every_time_whatever_memory_held():
+    found = []
+    for value in (0.0, float("nan"), 1e30):
+        dirt = [torch.full((n,), value) for n in (10**4, 10**5, 10**6, 4 * 10**6)]
+        del dirt
+        found.append(updated("compiled", "zoo-reader", joint=True, updates=3))
+    for other in found[1:]:
+        assert all(torch.equal(other[key], value) for key, value in found[0].items())
+
+
+@needs_compiler
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_seen(bad):
+    backbone = make_backbone()
+    for name, parameter in backbone.adapter("policy").items():
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.view(-1)[3] = bad
+            backbone.adapter_changed("policy")
+            scores = score_candidates(backbone, "policy", batch(*some_states(backbone)))
+            assert not torch.isfinite(scores.log_policy[scores.valid]).all(), name
+            parameter.copy_(kept)
+
+
+@needs_compiler
+def test_states_do_not_see_each_other():
+    backbone = make_backbone()
+    rng = np.random.default_rng(0)
+    states = [PackedState(rng.integers(3, 9, n), np.zeros(n, np.int8)) for n in (1, 2, 17, 16, 40)]
+    states.append(states[2])
+    with torch.no_grad():
+        together = prompt_features(backbone, "policy", batch(*stack(states)))
+        for row, state in enumerate(states):
+            alone = prompt_features(backbone, "policy", batch(*stack([state])))
+            torch.testing.assert_close(together[row], alone[0], rtol=1e-5, atol=1e-5)
+
+
+WRONG = {
+    "an exponential": ("0.693359375f", "0.693f"),
+    "a rotation": ("two[i] = b * cosine[i] + a * turn", "two[i] = b * cosine[i] - a * turn"),
+    "a backward": ("share * (1.0f + gate * (1.0f - share))", "share"),
+    "a softmax's backward": ("(load(dscore + i) - mean)", "load(dscore + i)"),
+    "a visibility": ("visible[i] ? 0.0f : -INFINITY", "0.0f"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("what", list(WRONG))
+def test_a_wrong_kernel_is_noticed(what, tmp_path, monkeypatch):
+    right, wrong = WRONG[what]
+    text = SOURCE.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "llama.cpp").write_text(text.replace(right, wrong))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(passes, "SOURCE", tmp_path / "llama.cpp")
+    own = make_backbone()
+    monkeypatch.undo()
+    torch_ = make_backbone(passes="torch")
+    states = some_states(own)
+    assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) > GRADIENT
+
+
+# ---- never a must ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """An empty cache of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cache_folder()
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def refused() -> str:
+    with pytest.raises(InputError) as caught:
+        make_backbone(passes="compiled")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("backbone.passes: 'compiled'")
+    return str(caught.value)
+
+
+def falls_back(reason: str) -> None:
+    backbone = make_backbone(passes="auto")
+    assert isinstance(backbone.reader, LlamaPass)
+    assert backbone.passes.startswith("torch (")
+    assert reason in backbone.passes
+    assert reason in refused()
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    falls_back("no C++ compiler")
+
+
+def test_with_a_compiler_that_fails(cache, monkeypatch, tmp_path):
+    text = '[ "$1" = --version ] && echo 1.0 && exit; echo "x.cpp:1: error: no" >&2; exit 1'
+    monkeypatch.setenv("CXX", script(tmp_path / "failing", text))
+    falls_back("x.cpp:1: error: no")
+    assert not list(cache.iterdir())  # nor a temporary folder
+
+
+@pytest.mark.usefixtures("cache")
+def test_with_a_compiler_that_never_ends(monkeypatch, tmp_path):
+    text = '[ "$1" = --version ] && echo 1.0 && exit; exec sleep 60'
+    monkeypatch.setenv("CXX", script(tmp_path / "slow", text))
+    monkeypatch.setattr(compiler, "SECONDS", 0.5)
+    falls_back("takes more than 0.5 s")
+
+
+@needs_compiler
+def test_where_the_cache_cannot_be_written(cache):
+    cache.write_text("a file where the folder would be")
+    falls_back("Error")
+
+
+@needs_compiler
+def test_what_is_in_the_cache_is_taken_and_mended(cache):
+    load(SOURCE)
+    (kept,) = cache.iterdir()
+    before = kept.stat()
+    load(SOURCE)
+    assert kept.stat().st_mtime_ns == before.st_mtime_ns
+    command = [sys.executable, "-c", _LOAD]
+    kept.unlink()
+    kept.write_bytes(b"half a file")  # not over the file that this process has loaded
+    subprocess.run(command, check=True, cwd=SOURCE.parents[3])
+    assert kept.stat().st_size == before.st_size
+
+
+_LOAD = (
+    "from magellan.agent.passes import SOURCE; from magellan.agent.passes.compiler import load; "
+    "print(load(SOURCE).library.llama_weights)"
+)
+
+
+@needs_compiler
+def test_jobs_that_start_together_compile_in_peace(cache):
+    command = [sys.executable, "-c", _LOAD]
+    jobs = [subprocess.Popen(command, cwd=SOURCE.parents[3]) for _ in range(3)]
+    assert [job.wait() for job in jobs] == [0, 0, 0]
+    assert len(list(cache.iterdir())) == 1
+
+
+@needs_compiler
+def test_another_source_is_another_file(cache, tmp_path):
+    other = tmp_path / "llama.cpp"
+    other.write_text('extern "C" int other() { return 7; }\n')
+    load(SOURCE)
+    assert load(other).library.other() == 7
+    assert len(list(cache.iterdir())) == 2
+
+
+@needs_compiler
+def test_auto_takes_one_thread():
+    assert isinstance(make_backbone(passes="auto").reader, CompiledLlama)
+    assert make_backbone(passes="auto").passes.startswith("compiled (")
+    torch.set_num_threads(2)
+    assert isinstance(make_backbone(passes="auto").reader, LlamaPass)
+    assert isinstance(make_backbone(passes="compiled").reader, CompiledLlama)
+
+
+def test_large_models_and_adapters_per_token_are_not_compiled():
+    backbone = make_backbone(passes="torch")
+    model = backbone._plain
+    assert CompiledLlama.fits(model)
+    model.config.hidden_size = 2048
+    assert not CompiledLlama.fits(model)
+    with pytest.raises(InputError, match="per_token"):
+        Backbone(BackboneConfig(passes="compiled", lora_mode="per_token"))
+
+
+def test_a_cache_is_an_absolute_folder(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/.cache/magellan-bench")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path("/somewhere/.cache/magellan-bench")

@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.grid import Algorithm
 from analysis.intervals import Matrix
+from analysis.matrices import evaluation_points
 from analysis.primary import run_means
 from analysis.results import Results
 
@@ -44,9 +45,17 @@ def order_in(
 ) -> Order | None:
     """What `study` says of two algorithms of `results`, for an experiment of the size of `results`.
 
-    The algorithms are found by what they are (every value that counts, but the seed), not by the
-    name of their variant. None where the study lacks one of them, or they are equal in it.
+    The algorithms are found by what they are (every value that counts, but the seed and how long
+    and how often runs are looked at), not by the name of their variant. The study's runs count up
+    to the length of those of `results`. None where the study lacks one of them, has no evaluation
+    at that length, or they are equal in it.
     """
+    if goal_space not in study.goal_spaces or study.unit != results.unit:
+        return None
+    length = evaluation_points(results, goal_space)[-1]
+    if length not in evaluation_points(study, goal_space):
+        return None
+    study = _until(study, length)
     found = [_same(study, results, algorithm, goal_space) for algorithm in pair]
     if None in found:
         return None
@@ -72,18 +81,29 @@ def _same(
 ) -> Algorithm | None:
     """The algorithm of the study that is what this one is."""
     wanted = _counted(results, algorithm, goal_space)
-    for each in study.algorithms_in(goal_space) if goal_space in study.goal_spaces else ():
+    for each in study.algorithms_in(goal_space):
         if each.sampler == algorithm.sampler and _counted(study, each, goal_space) == wanted:
             return each
     return None
 
 
 def _counted(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping[str, Any]:
-    """Every value that counts for the runs of an algorithm, but the seed."""
+    """Every value that counts for how the runs of an algorithm learn, but the seed."""
     place = {**algorithm._asdict(), "goal_space": goal_space}
     run = next(
         manifest
         for manifest in results.manifest["runs"]
         if all(manifest[key] == value for key, value in place.items())
     )
-    return {key: value for key, value in run["counted"].items() if key != "seed"}
+    return {
+        key: value
+        for key, value in run["counted"].items()
+        if key != "seed" and not key.startswith("budget.")
+    }
+
+
+def _until(study: Results, length: float) -> Results:
+    """The study as it would be, had its runs ended there."""
+    evaluation = study.tables["evaluation"]
+    cut = evaluation[evaluation[study.at] <= length]
+    return Results({**study.tables, "evaluation": cut}, study.manifest)

@@ -9,6 +9,7 @@ from analysis import summaries, summary, tables
 from analysis.grid import Algorithm
 from analysis.order import order_in
 from analysis.primary import run_means
+from analysis.results import Results
 from tests.analysis import synthetic
 
 PAIR = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -46,7 +47,21 @@ def test_more_seeds_are_right_more_often(study, tmp_path):
     assert 0.5 < chances[0] < chances[1]
 
 
-def test_another_budget_is_another_algorithm(study, tmp_path):
+def test_a_shorter_experiment_is_compared_with_as_much_of_the_study(study, tmp_path):
+    short = synthetic.experiment(seeds=(0,))
+    folders = synthetic.write_runs(tmp_path, short, episodes=4_000)
+    small = tables.combine(folders, short)
+    order = order_in(study, small, PAIR, SPACE, "train")
+    evaluation = study.tables["evaluation"]
+    early = Results(
+        {**study.tables, "evaluation": evaluation[evaluation["episode"] <= 4_000]}, study.manifest
+    )
+    ours, theirs = (run_means(early, each, SPACE, "train") for each in PAIR)
+    assert order.difference == pytest.approx(ours.mean() - theirs.mean())
+    assert order_in(small, study, PAIR, SPACE, "train") is None  # too short to say
+
+
+def test_another_constant_is_another_algorithm(study, tmp_path):
     small = combined(tmp_path, seeds=(0,), overrides={"agent": {"batch_size": 17}})
     assert order_in(study, small, PAIR, SPACE, "train") is None
 

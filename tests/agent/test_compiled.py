@@ -1,5 +1,6 @@
 """Compiled passes: equal to PyTorch's in whole updates, the same every time, and never a must."""
 
+import platform
 import stat
 import subprocess
 import sys
@@ -238,14 +239,33 @@ def test_a_wrong_kernel_is_noticed(what, tmp_path, monkeypatch):
     assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) > GRADIENT
 
 
-# ---- never a must ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
     """An empty cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return cache_folder()
+
+
+def older_processors() -> list[str]:
+    """Options for x86 processors that know less than this one may."""
+    info = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not info.exists():
+        return []
+    newer = ["-march=haswell"] if " avx2 " in info.read_text() else []
+    return ["-march=x86-64", *newer]
+
+
+@needs_compiler
+@pytest.mark.parametrize("option", older_processors())
+@pytest.mark.usefixtures("cache")
+def test_code_for_other_processors_is_right_too(option, monkeypatch):
+    monkeypatch.setattr(compiler, "_tuned", lambda: option)
+    own, torch_ = make_backbone(), make_backbone(passes="torch")
+    states = some_states(own)
+    assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) < GRADIENT
+
+
+# ---- never a must ------------------------------------------------------------------------------
 
 
 def script(path: Path, text: str) -> str:

@@ -363,7 +363,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "attempt 1 on ",
         "attempt 2 on ",
         f"torch {torch.__version__}",
-        "device cpu, threads 1",
+        f"device cpu, threads 1, passes {manifest['passes']}",
         f"configuration {manifest['identity']}: {{",
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",
@@ -372,6 +372,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "ended: complete",
     ):
         assert part in text, part
+    assert manifest["passes"].startswith(("compiled (", "torch ("))
     assert manifest["attempts"] == 2
     assert manifest["restarts"] == 1
     rows = Attempts(tmp_path, "").read()

@@ -33,19 +33,29 @@ inline void store(float* to, vec value) { *reinterpret_cast<loose*>(to) = value;
 inline vec splat(float value) { return value - vec{}; }
 inline int64_t padded(int64_t n) { return (n + PAD - 1) / PAD * PAD; }
 
+typedef float four __attribute__((vector_size(16)));
+
 inline float sum(vec value) {
-  float total = 0;
-  for (int i = 0; i < LANES; i++) total += value[i];
-  return total;
+  four part[LANES / 4];
+  std::memcpy(part, &value, sizeof(value));
+  for (int width = LANES / 8; width; width /= 2)
+    for (int i = 0; i < width; i++) part[i] += part[i + width];
+  return (part[0][0] + part[0][1]) + (part[0][2] + part[0][3]);
 }
 
-// exp to 2 units in the last place; 0 below the smallest normal number, finite above the largest.
-inline vec exponential(vec x) {
-  const vec low = splat(-87.3f), high = splat(88.3f), magic = splat(12582912.0f);
-  const ivec vanishes = x < low;
-  x = x > high ? high : x;
-  x = vanishes ? low : x;
-  const vec turned = x * 1.44269504f + magic, n = turned - magic;
+inline float largest(vec value) {  // where there is NaN, anything
+  four part[LANES / 4];
+  std::memcpy(part, &value, sizeof(value));
+  for (int width = LANES / 8; width; width /= 2)
+    for (int i = 0; i < width; i++) part[i] = part[i] > part[i + width] ? part[i] : part[i + width];
+  return std::max(std::max(part[0][0], part[0][1]), std::max(part[0][2], part[0][3]));
+}
+
+// exp to 2 units in the last place, for numbers between LOW and HIGH, and of NaN.
+constexpr float LOW = -87.3f, HIGH = 88.3f;
+inline vec power(vec x) {
+  // Sums with 1.5 * 2^23 are rounded to whole numbers, which then stand in the lowest bits.
+  const vec magic = splat(12582912.0f + 127), turned = x * 1.44269504f + magic, n = turned - magic;
   const vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   vec p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
@@ -54,9 +64,21 @@ inline vec exponential(vec x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const ivec power = ((ivec)turned - (ivec)magic + 127) << 23;
-  const vec result = p * (vec)power;
+  return p * (vec)((ivec)turned << 23);
+}
+
+// exp of what is not positive; 0 below LOW.
+inline vec weigh(vec x) {
+  const ivec vanishes = x < splat(LOW);
+  const vec result = power(vanishes ? splat(LOW) : x);
   return vanishes ? vec{} : result;
+}
+
+// 1 / (1 + exp(-x)).
+inline vec sigmoid(vec x) {
+  x = x < splat(-HIGH) ? splat(-HIGH) : x;
+  x = x > splat(-LOW) ? splat(-LOW) : x;
+  return 1.0f / (1.0f + power(-x));
 }
 
 // ---- products -----------------------------------------------------------------------------
@@ -124,12 +146,37 @@ void product(int64_t rows, int64_t columns, int64_t depth, Left a, const float* 
   }
 }
 
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+
 void transpose(int64_t rows, int64_t columns, const float* from, int64_t ld, float* to,
                int64_t ldto) {
+#if __has_builtin(__builtin_shufflevector)
+  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+  for (int64_t r = 0; r < whole_rows; r += 4)
+    for (int64_t c = 0; c < whole_columns; c += 4) {
+      four row[4];
+      for (int i = 0; i < 4; i++) std::memcpy(row + i, from + (r + i) * ld + c, sizeof(four));
+      const four a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
+                 b = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+                 d = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
+                 e = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+      const four turned[4] = {__builtin_shufflevector(a, d, 0, 1, 4, 5),
+                              __builtin_shufflevector(a, d, 2, 3, 6, 7),
+                              __builtin_shufflevector(b, e, 0, 1, 4, 5),
+                              __builtin_shufflevector(b, e, 2, 3, 6, 7)};
+      for (int i = 0; i < 4; i++) std::memcpy(to + (c + i) * ldto + r, turned + i, sizeof(four));
+    }
+  for (int64_t c = 0; c < columns; c++)
+    for (int64_t r = c < whole_columns ? whole_rows : 0; r < rows; r++)
+      to[c * ldto + r] = from[r * ld + c];
+#else
   for (int64_t r0 = 0; r0 < rows; r0 += 16)
     for (int64_t c0 = 0; c0 < columns; c0 += 16)
       for (int64_t c = c0; c < std::min(c0 + 16, columns); c++)
         for (int64_t r = r0; r < std::min(r0 + 16, rows); r++) to[c * ldto + r] = from[r * ld + c];
+#endif
 }
 
 // ---- what the caller passes ------------------------------------------------------------------
@@ -371,7 +418,7 @@ void gate_rows(const Shape& s, int64_t rows, const float* inner, float* open) {
   for (int64_t r = 0; r < rows; r++, inner += 2 * I, open += I)
     for (int64_t i = 0; i < I; i += LANES) {
       const vec gate = load(inner + i);
-      store(open + i, gate / (1.0f + exponential(-gate)) * load(inner + I + i));
+      store(open + i, gate * sigmoid(gate) * load(inner + I + i));
     }
 }
 
@@ -382,7 +429,7 @@ void gate_back(const Shape& s, int64_t rows, const float* inner, const float* do
   for (int64_t r = 0; r < rows; r++, inner += 2 * I, dinner += 2 * I, open += I, dopen += I)
     for (int64_t i = 0; i < I; i += LANES) {
       const vec gate = load(inner + i), up = load(inner + I + i), gradient = load(dopen + i);
-      const vec share = 1.0f / (1.0f + exponential(-gate)), opened = gate * share;
+      const vec share = sigmoid(gate), opened = gate * share;
       store(open + i, opened * up);
       store(dinner + I + i, gradient * opened);
       store(dinner + i, gradient * up * (share * (1.0f + gate * (1.0f - share))));
@@ -451,11 +498,10 @@ void softmax(int64_t rows, int64_t L, const float* bias, float* scores) {
       store(scores + i, score);
       most = most > score ? most : score;
     }
-    float top = most[0];
-    for (int i = 1; i < LANES; i++) top = top > most[i] ? top : most[i];
+    const float top = largest(most);
     vec total{};
     for (int64_t i = 0; i < L; i += LANES) {
-      const vec weight = exponential(load(scores + i) - top);
+      const vec weight = weigh(load(scores + i) - top);
       store(scores + i, weight);
       total += weight;
     }

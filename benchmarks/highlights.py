@@ -1,4 +1,4 @@
-"""The README's table of speed, made from a benchmark's files: `python -m benchmarks.highlights`."""
+"""The table of docs/speed.md, made from a benchmark's files: `python -m benchmarks.highlights`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ HIGHLIGHTS: tuple[tuple[str, tuple[Key, ...]], ...] = (
 
 
 def to_markdown(folder: Path) -> str:
-    """What the README says of a full benchmark, whose files are in `folder`."""
+    """What docs/speed.md says of a full benchmark, whose files are in `folder`."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     with (folder / "bench.csv").open(newline="", encoding="utf-8") as file:
         figures = {

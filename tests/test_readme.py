@@ -1,4 +1,4 @@
-"""Numbers in the README are those of the committed reference results."""
+"""Numbers in README and docs are those of the committed results."""
 
 import json
 import re
@@ -15,6 +15,11 @@ from tests.inputs import cases
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "results" / "reference"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +27,19 @@ def results():
     return tables.load(REFERENCE / "tables")
 
 
-def between_markers(name: str, page: str = README) -> str:
-    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", page, re.DOTALL)
+def between_markers(name: str, text: str) -> str:
+    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", text, re.DOTALL)
     assert found is not None
     return found.group(1).strip()
 
 
 def test_tables_are_those_of_the_summary(results):
     text = summary.to_markdown(results, summaries.load(REFERENCE / "statistics"))
-    assert between_markers("results") == text.strip()
+    assert between_markers("results", page("results")) == text.strip()
 
 
 def test_faults_are_those_of_the_campaign():
-    assert between_markers("faults") == faults.table()
+    assert between_markers("faults", page("faults")) == faults.table()
 
 
 def test_counts_of_refused_inputs_are_those_of_the_cases():
@@ -42,8 +47,11 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
     counts["in all"] = sum(counts.values())
     rows = (counts, ["---"] * len(counts), map(str, counts.values()))
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    assert between_markers("inputs") == table
+    assert between_markers("inputs", page("faults")) == table
     assert counts["in all"] >= 60
+    injected = re.search(r"\| all \| (\d+) \|", faults.table())
+    assert injected is not None
+    assert f"{injected[1]} injected faults, {counts['in all']} bad inputs" in README
 
 
 def test_statistics_are_those_of_the_tables(results):
@@ -60,11 +68,17 @@ def test_reference_is_the_default_experiment(results):
     assert {run["identity"] for run in results.manifest["runs"]} == planned
 
 
-def test_pictures_and_files_exist():
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert len(links) > 10
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert missing == []
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_pictures_and_files_exist(path):
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_and_names_every_page():
+    assert len(README.splitlines()) <= 120
+    unnamed = {path.name for path in PAGES if path.parent.name == "docs"}
+    unnamed -= set(re.findall(r"\]\(docs/([a-z_]+\.md)\)", README))
+    assert unnamed <= {"protocol.md"}  # results.md leads there
 
 
 def test_expert_buckets_master_growing_plants(results):
@@ -78,16 +92,14 @@ def test_expert_buckets_master_growing_plants(results):
 
 @pytest.mark.parametrize(("marker", "pool"), [("pool", "small"), ("pool quarter", "quarter")])
 def test_the_pool_study_is_that_of_its_tables(marker, pool):
-    page = (ROOT / "docs" / "pool.md").read_text(encoding="utf-8")
     results = tables.load(REFERENCE / "pool")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", pool]))
-    assert between_markers(marker, page) == found.strip()
+    assert between_markers(marker, page("pool")) == found.strip()
 
 
 def test_the_pilot_is_that_of_its_tables():
-    page = (ROOT / "docs" / "pilot.md").read_text(encoding="utf-8")
     frame = tables.load(REFERENCE / "pilot").table("evaluation", split="train")
-    lines = between_markers("pilot", page).splitlines()[2:]
+    lines = between_markers("pilot", page("pilot")).splitlines()[2:]
     runs = frame.groupby(["sampler", "variant", "seed"], sort=False)
     assert len(lines) == len(runs) == 6
     for line, ((sampler, variant, seed), run) in zip(lines, runs, strict=True):

@@ -1,6 +1,6 @@
 """The fault campaign as data: what is done to a job, and what must hold afterwards.
 
-Tests take their cases from here and the README its table: `python -m tests.faults.cases`.
+Tests take their cases from here and docs/faults.md its table: `python -m tests.faults.cases`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        what: for the README.
+        what: for docs/faults.md.
         outcome: what must hold afterwards.
         cases: one entry for each time it is done.
     """
@@ -183,7 +183,7 @@ def cases(name: str) -> tuple:
 
 
 def table() -> str:
-    """The table of the README."""
+    """The table of docs/faults.md."""
     lines = ["| what is done to the job | times | what holds afterwards |", "|---|---|---|"]
     lines += [
         f"| {fault.what} | {len(fault.cases)} | {fault.outcome} |" for fault in FAULTS.values()

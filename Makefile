@@ -4,6 +4,7 @@
 # make figures    redraw the figures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)
+# make docs       the pages of docs/ as a site, in site/index.html
 # make backbone   rebuild the embedded language models, in results/backbone
 # make clean      remove caches (never results)
 #
@@ -12,9 +13,10 @@
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.installed
+DOCS := .venv-docs
 
 .DEFAULT_GOAL := report
-.PHONY: report test test-slurm figures bench lint backbone clean
+.PHONY: report test test-slurm figures bench lint docs backbone clean
 
 report: $(READY)
 	$(VENV)/bin/snakemake
@@ -39,12 +41,21 @@ lint: $(READY)
 	$(VENV)/bin/snakemake --lint
 	$(VENV)/bin/mypy
 
+# A warning is an error. The site needs text only: an environment of its own, made in seconds.
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+
+$(DOCS)/.installed: docs/requirements.txt
+	@test -x $(DOCS)/bin/pip || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 backbone: $(READY)
 	$(VENV)/bin/snakemake backbone
 
 clean:
-	rm -rf .pytest_cache .mypy_cache .ruff_cache
-	find . \( -path ./$(VENV) -o -path ./.git -o -path ./results \) -prune -o \
+	rm -rf .pytest_cache .mypy_cache .ruff_cache site
+	find . \( -path ./$(VENV) -o -path ./$(DOCS) -o -path ./.git -o -path ./results \) -prune -o \
 	  -name __pycache__ -prune -exec rm -rf {} +
 
 # Made anew when the pins change; an existing .venv is kept and only brought up to date.

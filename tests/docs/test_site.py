@@ -1,0 +1,84 @@
+"""The site's links, and the picture of the layers."""
+
+import importlib.util
+import sys
+import types
+
+import pytest
+import yaml
+
+from tests.test_readme import PAGES
+from tests.workflow.conftest import ROOT
+
+
+def module_from(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def hooks(monkeypatch):
+    """The hook without mkdocs, which the tests do not install."""
+    for name in ("mkdocs", "mkdocs.structure", "mkdocs.structure.files"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    files = sys.modules["mkdocs.structure.files"]
+    files.File = files.Files = object
+    return module_from(ROOT / "docs/hooks.py")
+
+
+@pytest.fixture(scope="module")
+def layers():
+    return module_from(ROOT / "workflow/scripts/draw_layers.py")
+
+
+def test_links_lead_to_pages_of_the_site_and_code_becomes_its_name(hooks):
+    text = (
+        "[a](../config/README.md#keys) [b](runs.md) ![c](../results/reference/figures/x/y.png) "
+        "[d](../magellan/cli.py) [`Makefile`](../Makefile) [e](https://example.org/a.md)\n"
+        "```\n[f](../README.md)\n```\n[g](../README.md)"
+    )
+    assert hooks.turned(text, "docs/speed.md") == (
+        "[a](configuration.md#keys) [b](runs.md) ![c](results/reference/figures/x/y.png) "
+        "d (`magellan/cli.py`) Makefile [e](https://example.org/a.md)\n"
+        "```\n[f](../README.md)\n```\n[g](index.md)"
+    ).replace("Makefile [e]", "`Makefile` [e]")
+
+
+def test_every_page_is_in_the_navigation(hooks):
+    def leaves(entries):
+        for entry in entries:
+            for value in entry.values():
+                yield from leaves(value) if isinstance(value, list) else [value]
+
+    listed = list(leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    pages = {hooks._name_of(path.relative_to(ROOT).as_posix()) for path in PAGES}
+    assert sorted(listed) == sorted(pages | set(hooks.PAGES.values()))
+
+
+def test_the_picture_of_the_layers_is_that_of_the_code(layers):
+    assert layers.PICTURE.read_text() == layers.to_svg(layers.graph()), (
+        "out of date: python workflow/scripts/draw_layers.py"
+    )
+
+
+def test_layers_of_a_small_graph(layers):
+    edges = {"a": {"b", "c"}, "b": {"c"}, "c": {"d"}, "d": {"c"}, "e": set()}
+    assert layers.condensed(edges) == {"a": {"b"}, "b": {"c + d"}, "c + d": set(), "e": set()}
+    assert layers.levels(layers.condensed(edges)) == {"a": 2, "b": 1, "c + d": 0, "e": 0}
+
+
+def test_imports_for_type_checkers_and_inside_functions_do_not_count(layers, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import a\nif TYPE_CHECKING:\n    import b\ntry:\n    from c.d import e\nexcept E:\n"
+        "    pass\ndef f():\n    import g\nclass H:\n    import i\n"
+    )
+    assert sorted(layers.imports(path)) == ["a", "c.d", "i"]
+
+
+def test_the_analysis_needs_no_torch(layers):
+    """What the picture must never show: a way from the analysis into the model's code by import."""
+    edges = layers.graph()
+    assert "magellan.agent" not in edges["analysis"] | edges["analysis.figures"]

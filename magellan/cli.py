@@ -117,6 +117,12 @@ def _add_train(commands: Commands) -> None:
         help="what is shown while it trains (default: %(default)s)",
     )
     train.add_argument(
+        "--log",
+        choices=("none", "tensorboard"),
+        default="none",
+        help="also write curves to the run's folder tensorboard (default: %(default)s)",
+    )
+    train.add_argument(
         "--config",
         type=file_path,
         help="YAML file with keys of the run configuration (default: none)",
@@ -243,7 +249,7 @@ def _train(options: argparse.Namespace) -> None:
     _prepare_libraries(config.threads)
     from magellan.training.run import train
 
-    train(config, options.output, options.resume, options.progress, options.stop_after)
+    train(config, options.output, options.resume, options.progress, options.stop_after, options.log)
 
 
 def _replay(options: argparse.Namespace) -> None:

@@ -30,6 +30,7 @@ from magellan.training.loop import Trainer
 from magellan.training.machine import settle
 from magellan.training.progress import Progress
 from magellan.training.record import COLUMNS, write_atomically
+from magellan.training.sinks import TensorBoard, check_sink
 from magellan.training.stopping import Stopper, seconds_granted
 from magellan.training.versions import Origin
 
@@ -43,6 +44,7 @@ def train(
     resume: bool,
     progress: str,
     stop_after: float | None = None,
+    log: str = "none",
 ) -> dict[str, Any]:
     """Train one run to its end and write its tables; gives the manifest.
 
@@ -53,6 +55,7 @@ def train(
         progress: `bar`, `lines` or `none`.
         stop_after: minutes after which the job will be killed, so that it stops by itself before;
             the limit in SLURM_JOB_END_TIME counts too.
+        log: where curves go while it trains, one of `sinks.SINKS`.
 
     Raises:
         InputError: the folder cannot be written, holds another run, or the configuration is wrong.
@@ -60,6 +63,7 @@ def train(
             checkpoint is whole, and `resume` goes on from there.
     """
     stopper = _stopper(config, stop_after)
+    check_sink(log)
     model = check_backbone(config.backbone.model)
     check_folder(output)
     lock = FolderLock(output)
@@ -81,7 +85,7 @@ def train(
         raise
     with held(lock), stopper:
         origin = replace(origin, passes=trainer.backbone.passes)
-        return Job(trainer, output, checkpoints, stopper, origin).run(found, progress)
+        return Job(trainer, output, checkpoints, stopper, origin, log).run(found, progress)
 
 
 def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
@@ -136,6 +140,7 @@ class Job:
         checkpoints: where states go.
         stopper: says when to stop.
         origin: code, libraries and backbone at the beginning of the attempt.
+        log: where curves go while it trains.
     """
 
     def __init__(
@@ -145,7 +150,11 @@ class Job:
         checkpoints: Checkpoints,
         stopper: Stopper,
         origin: Origin,
+        log: str = "none",
     ) -> None:
+        self._curves: TensorBoard | None = None
+        if log == "tensorboard":
+            self._curves = TensorBoard(output, trainer.record.tables, trainer.updates)
         self._trainer, self._output, self._origin = trainer, output, origin
         self._checkpoints, self._stopper = checkpoints, stopper
         self._log, self._attempts = RunLog(output), Attempts(output, identity(trainer.config))
@@ -213,6 +222,8 @@ class Job:
             self._stopper.took("round", time.monotonic() - begun)
             progress.show()
             self._log_evaluations()
+            if self._curves is not None:
+                self._curves.show(self._trainer.record.tables, self._trainer.updates)
             if self._save_is_due():
                 self._save()
         self._save()
@@ -290,6 +301,9 @@ class Job:
 
     def _end(self, reason: str) -> None:
         """The last words in log and attempts; on a full disk there are none."""
+        if self._curves is not None:
+            with contextlib.suppress(OSError):
+                self._curves.close()
         share = self._saving / max(time.monotonic() - self._begun, 1e-9)
         with contextlib.suppress(JobError):
             self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")

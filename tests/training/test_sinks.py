@@ -1,0 +1,95 @@
+"""Curves beside the tables: every row once, also after a resume, and nothing else changes."""
+
+import importlib.util
+from typing import ClassVar
+
+import pytest
+
+from magellan.errors import InputError, StoppedEarly
+from magellan.training import run, sinks
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+from tests.training.test_run import config, tables
+
+
+class Writer:
+    """Remembers points as TensorBoard shows them: a new one takes back what is past its start."""
+
+    points: ClassVar[list] = []
+
+    def __init__(self, folder, from_update):
+        self.folder = folder
+        Writer.points = [point for point in Writer.points if point[2] < from_update]
+
+    def add_scalar(self, tag, scalar_value, global_step):
+        Writer.points.append((tag, float(scalar_value), global_step))
+
+    def close(self):
+        self.folder.mkdir(exist_ok=True)
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    monkeypatch.setattr(sinks, "_tensorboard_writer", Writer)
+    monkeypatch.setattr(run, "check_sink", lambda name: None)
+    Writer.points = []
+    return Writer
+
+
+def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
+    train(config(), tmp_path / "plain", resume=False, progress="none")
+    assert writer.points == []
+    train(config(), tmp_path / "curves", resume=False, progress="none", log="tensorboard")
+    assert tables(tmp_path / "curves") == tables(tmp_path / "plain")
+    assert (tmp_path / "curves" / sinks.FOLDER).is_dir()
+    lines = tables(tmp_path / "curves")["evaluation"].decode().splitlines()[1:]
+    rows = [dict(zip(COLUMNS["evaluation"], line.split(","), strict=True)) for line in lines]
+    expected = [
+        (f"success/{row['split']}/{row['category']}", float(row["success"]), int(row["update"]))
+        for row in rows
+    ]
+    shown = [point for point in writer.points if point[0].startswith("success/")]
+    assert [point[::2] for point in shown] == [point[::2] for point in expected]
+    assert [point[1] for point in shown] == pytest.approx([p[1] for p in expected], abs=1e-6)
+    names = {tag.split("/")[0] for tag, _, _ in writer.points}
+    assert names == {"success", "competence", "learning_progress", "practice", "training"}
+
+
+def test_a_resumed_run_has_the_curves_of_one_that_was_not_stopped(writer, tmp_path, monkeypatch):
+    train(config(), tmp_path / "whole", resume=False, progress="none", log="tensorboard")
+    whole, writer.points = writer.points, []
+    stopped = []
+
+    class Stopper(run.Stopper):
+        @property
+        def reason(self):
+            if not stopped and len(writer.points) > len(whole) // 2:
+                stopped.append(True)
+                return "asked to"
+            return None
+
+    monkeypatch.setattr(run, "Stopper", Stopper)
+    with pytest.raises(StoppedEarly):
+        train(config(), tmp_path / "cut", resume=False, progress="none", log="tensorboard")
+    train(config(), tmp_path / "cut", resume=True, progress="none", log="tensorboard")
+    assert sorted(writer.points) == sorted(whole)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed"
+)
+def test_a_missing_package_is_said_before_any_work(tmp_path):
+    with pytest.raises(InputError, match="pip install tensorboard"):
+        train(config(), tmp_path / "run", resume=False, progress="none", log="tensorboard")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
+)
+def test_real_tensorboard_reads_the_curves(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(config(), tmp_path, resume=False, progress="none", log="tensorboard")
+    events = EventAccumulator(str(tmp_path / sinks.FOLDER)).Reload()
+    assert "success/train/grasp" in events.Tags()["scalars"]

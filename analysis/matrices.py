@@ -13,7 +13,7 @@ from analysis import intervals, statistics
 from analysis.grid import Algorithm
 from analysis.intervals import Bootstrap, Matrix
 from analysis.results import SPLITS, Results
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 SCORES = ("final", "area")
 

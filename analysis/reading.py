@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.results import RUN_COLUMNS, SPLITS, TABLES, TEXT_COLUMNS, WHOLE_COLUMNS, TableSpec
 from magellan.errors import InputError, shown
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 # Tables have six significant digits: a share is off by half a unit of the seventh at most.
 ROUNDING = 6e-7

@@ -20,8 +20,8 @@ from analysis.grid import (
 )
 from analysis.units import unit_of
 from magellan.config import UNIT_COLUMNS, Unit
-from magellan.littlezoo.goals import CATEGORIES
 from magellan.training.record import COLUMNS
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 SPLITS = ("train", "unseen")
 FEASIBLE = CATEGORIES[1:]

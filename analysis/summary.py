@@ -16,7 +16,7 @@ from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE, equal_steps
 from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_WORDS
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 ESTIMATING = "Episodes for estimating"
 STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"

@@ -269,13 +269,13 @@ def _prepare_libraries(threads: int) -> None:
 
 
 def _play(options: argparse.Namespace) -> None:
-    from magellan.littlezoo.play import play
+    from magellan.worlds.little_zoo.play import play
 
     play(options.goal_space, options.seed, options.category, sys.stdin, sys.stdout)
 
 
 def _goals(options: argparse.Namespace) -> None:
-    from magellan.littlezoo.goals import describe
+    from magellan.worlds.little_zoo.goals import describe
 
     if options.seed < 0:
         raise InputError(f"--seed: {options.seed} is not allowed; allowed: 0 or more")

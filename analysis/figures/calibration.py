@@ -17,7 +17,7 @@ from analysis.grid import Algorithm
 from analysis.labels import sampler_label, shortened
 from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_LABELS
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from analysis.figures import style
 from analysis.grid import Algorithm
 from analysis.results import Results
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 PER_ROW = 4
 TITLE_LETTERS = 26

@@ -12,9 +12,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from magellan.errors import shown
-from magellan.littlezoo.text import initial_prompt, layout, prompt, scene_words
-from magellan.littlezoo.vocabulary import OBJECTS, WATER, display_name
-from magellan.littlezoo.world import (
+from magellan.worlds.little_zoo.text import initial_prompt, layout, prompt, scene_words
+from magellan.worlds.little_zoo.vocabulary import OBJECTS, WATER, display_name
+from magellan.worlds.little_zoo.world import (
     FREE,
     GO_TO,
     GRASP_ACTION,

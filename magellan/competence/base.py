@@ -16,7 +16,7 @@ import numpy as np
 from magellan.errors import InputError
 
 if TYPE_CHECKING:
-    from magellan.littlezoo.goals import GoalSet
+    from magellan.worlds.little_zoo.goals import GoalSet
 
 NOTHING = -1  # `standing_on` of an episode that started on bare ground
 

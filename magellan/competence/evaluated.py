@@ -18,9 +18,9 @@ from pydantic import Field
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES, GoalSet
 from magellan.registry import Look
 from magellan.settings import Count, Section
+from magellan.worlds.little_zoo.goals import CATEGORIES, GoalSet
 
 
 class EvaluationSettings(Section):

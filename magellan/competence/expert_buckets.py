@@ -8,8 +8,8 @@ from pydantic import Field
 from magellan.competence.base import NOTHING, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE, GoalSet
 from magellan.registry import Look
+from magellan.worlds.little_zoo.goals import CATEGORIES, IMPOSSIBLE, GoalSet
 
 
 class ExpertBuckets(OutcomeWindows):

@@ -16,11 +16,11 @@ import numpy as np
 
 from magellan.agent.packing import Codec, stack
 from magellan.agent.places import PADDING, PROMPT
-from magellan.littlezoo.codes import SPLITS, decode
-from magellan.littlezoo.goals import GoalSet, GoalSpace
-from magellan.littlezoo.text import initial_prompt
-from magellan.littlezoo.vocabulary import NUM_TRAIN, OBJECTS, display_name
-from magellan.littlezoo.world import SCENE_SIZE, VERBS, goal_text
+from magellan.worlds.little_zoo.codes import SPLITS, decode
+from magellan.worlds.little_zoo.goals import GoalSet, GoalSpace
+from magellan.worlds.little_zoo.text import initial_prompt
+from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, display_name
+from magellan.worlds.little_zoo.world import SCENE_SIZE, VERBS, goal_text
 
 Packed = tuple[np.ndarray, np.ndarray]
 """Padded tokens int32 and segments int8, both (n, length), as `magellan.agent.packing.stack`."""

@@ -49,7 +49,7 @@ def _counts_episodes(config: RunConfig) -> bool:
 
 def _samples_the_space(config: RunConfig) -> bool:
     """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
-    from magellan.littlezoo.goals import parse_goal_space
+    from magellan.worlds.little_zoo.goals import parse_goal_space
 
     return sum(parse_goal_space(config.goal_space)) > config.section("competence").pool
 

@@ -330,7 +330,12 @@ def checked_goal_space(name: str) -> str:
     Raises:
         InputError: not a goal space, or none of its goals is possible.
     """
-    from magellan.littlezoo.goals import FEASIBLE, IMPOSSIBLE, canonical_name, parse_goal_space
+    from magellan.worlds.little_zoo.goals import (
+        FEASIBLE,
+        IMPOSSIBLE,
+        canonical_name,
+        parse_goal_space,
+    )
 
     mix = parse_goal_space(name)
     if sum(mix) == mix[IMPOSSIBLE]:

@@ -13,13 +13,13 @@ import numpy as np
 from magellan.competence import Outcomes
 from magellan.config import RunConfig, identity, run_model
 from magellan.errors import InputError, shown
-from magellan.littlezoo import CATEGORIES, GoalSet
-from magellan.littlezoo.goals import WholeSpace
 from magellan.modules import load_modules
 from magellan.parsing import read_json_object
 from magellan.replaying.rows import Line, read_lines
 from magellan.settings import validated
 from magellan.training.record import COLUMNS
+from magellan.worlds.little_zoo import CATEGORIES, GoalSet
+from magellan.worlds.little_zoo.goals import WholeSpace
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "unseen")

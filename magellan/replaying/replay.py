@@ -18,7 +18,6 @@ from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, identity, run_model
 from magellan.config.resolve import merged
 from magellan.errors import InputError, shown
-from magellan.littlezoo import CATEGORIES
 from magellan.model_files import model_digest
 from magellan.replaying.measures import Curve, brier, curve_error, lag
 from magellan.replaying.recorded import MANIFEST, FinishedRun, Heard, Looks, Point, own_success
@@ -29,6 +28,7 @@ from magellan.training.machine import settle
 from magellan.training.parts import estimator_parts
 from magellan.training.record import COLUMNS, write_atomically, write_table
 from magellan.training.rows import competence_rows, goal_rows
+from magellan.worlds.little_zoo import CATEGORIES
 
 ERROR_COLUMNS = (
     "estimator",

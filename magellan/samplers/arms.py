@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE
+from magellan.worlds.little_zoo.goals import CATEGORIES, IMPOSSIBLE
 
 
 class Goals(Protocol):
-    """What samplers need of a goal space; see `magellan.littlezoo.goals.GoalSet`."""
+    """What samplers need of a goal space; see `magellan.worlds.little_zoo.goals.GoalSet`."""
 
     @property
     def sizes(self) -> np.ndarray: ...

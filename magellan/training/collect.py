@@ -12,9 +12,9 @@ from magellan.agent.replay import NStepWindow, Replay, Step
 from magellan.agent.sac import SAC
 from magellan.competence.base import Outcomes
 from magellan.config import AgentConfig
-from magellan.littlezoo import GoalSet, LittleZooVector
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
+from magellan.worlds.little_zoo import GoalSet, LittleZooVector
 
 
 def uniform(states: list[PackedState]) -> np.ndarray:

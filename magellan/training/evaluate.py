@@ -8,7 +8,8 @@ import numpy as np
 
 from magellan.agent.packing import Codec
 from magellan.agent.sac import SAC
-from magellan.littlezoo import (
+from magellan.training.randomness import choose
+from magellan.worlds.little_zoo import (
     CATEGORIES,
     FEASIBLE,
     GoalSet,
@@ -16,8 +17,7 @@ from magellan.littlezoo import (
     LittleZooVector,
     category_totals,
 )
-from magellan.littlezoo.goals import IMPOSSIBLE, draw_codes
-from magellan.training.randomness import choose
+from magellan.worlds.little_zoo.goals import IMPOSSIBLE, draw_codes
 
 TOGETHER = 512
 """Most episodes played at the same time where an estimator asks for many."""

@@ -6,8 +6,8 @@ from magellan.agent.backbone import Backbone
 from magellan.agent.packing import Codec
 from magellan.competence import EstimatorParts
 from magellan.config import RunConfig
-from magellan.littlezoo import GoalSpace
 from magellan.training.randomness import initial_seeds, stream
+from magellan.worlds.little_zoo import GoalSpace
 
 
 def estimator_parts(config: RunConfig, sampled: bool = True) -> EstimatorParts:

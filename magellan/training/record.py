@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magellan.errors import StorageError
-from magellan.littlezoo import CATEGORIES
+from magellan.worlds.little_zoo import CATEGORIES
 
 if TYPE_CHECKING:
     from magellan.competence.base import Outcomes
-    from magellan.littlezoo import GoalSet
+    from magellan.worlds.little_zoo import GoalSet
 
 # Ending of a file that is still being written.
 PARTIAL = ".part"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.littlezoo import CATEGORIES
 from magellan.training.evaluate import EvaluationSet, mean_competence
+from magellan.worlds.little_zoo import CATEGORIES
 
 
 def competence_rows(

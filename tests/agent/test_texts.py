@@ -7,7 +7,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from magellan.agent import texts
 from magellan.agent.backbone import load_model
 from magellan.competence.prompt_tokens import prompt_parts
-from magellan.littlezoo.goals import GoalSpace
+from magellan.worlds.little_zoo.goals import GoalSpace
 
 CORPUS = [text for group in texts.groups() for text in group.values()]
 WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

@@ -14,9 +14,6 @@ from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run
 from magellan.errors import InputError
-from magellan.littlezoo import GoalSpace, LittleZooVector
-from magellan.littlezoo.goals import draw_codes
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, NUM_TRAIN, OBJECTS, TRAIN_OBJECTS
 from magellan.pretraining import probe as probing
 from magellan.pretraining.build import (
     RECIPES,
@@ -40,6 +37,14 @@ from magellan.pretraining.reading import (
 )
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.training.evaluate import EvaluationSet, by_category, evaluate
+from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
+from magellan.worlds.little_zoo.goals import draw_codes
+from magellan.worlds.little_zoo.vocabulary import (
+    HELD_OUT_OBJECTS,
+    NUM_TRAIN,
+    OBJECTS,
+    TRAIN_OBJECTS,
+)
 
 FOLDER = check_backbone("zoo-reader")
 OLD = check_backbone("zoo-mini")

@@ -8,10 +8,10 @@ import pytest
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, PackedState
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
-from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 from magellan.training import evaluate as evaluation
 from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence
+from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from transformers import PreTrainedTokenizerFast
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, stack
 from magellan.competence.prompt_tokens import PromptTokens, neighbours, parts_of, prompt_parts
-from magellan.littlezoo import GoalSpace, WholeSpace
-from magellan.littlezoo.codes import SPLITS, decode
+from magellan.worlds.little_zoo import GoalSpace, WholeSpace
+from magellan.worlds.little_zoo.codes import SPLITS, decode
 
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo.vocabulary import (
+from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,
     FOOD_OF,
     HELD_OUT_OBJECTS,
@@ -23,7 +23,7 @@ from magellan.littlezoo.vocabulary import (
     PLANT,
     object_id,
 )
-from magellan.littlezoo.world import GRASP, SCENE_SIZE, VERBS, Scene
+from magellan.worlds.little_zoo.world import GRASP, SCENE_SIZE, VERBS, Scene
 
 CATEGORIES = ("impossible", "grasp", "grow_plant", "grow_herbivore", "grow_carnivore")
 FEASIBLE = CATEGORIES[1:]

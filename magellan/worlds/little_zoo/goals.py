@@ -1,6 +1,6 @@
 """Goal spaces: sets of goals known by position; a goal is a code, its text is made when asked for.
 
-The codes themselves, and their categories, are in `magellan.littlezoo.codes`.
+The codes themselves, and their categories, are in `magellan.worlds.little_zoo.codes`.
 """
 
 import re
@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo import text, world
-from magellan.littlezoo.codes import (
+from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
     FEASIBLE,
     IMPOSSIBLE,
@@ -25,8 +25,8 @@ from magellan.littlezoo.codes import (
     find_split,
     members_of,
 )
-from magellan.littlezoo.vocabulary import OBJECTS
-from magellan.littlezoo.world import NOTHING
+from magellan.worlds.little_zoo.vocabulary import OBJECTS
+from magellan.worlds.little_zoo.world import NOTHING
 
 __all__ = [
     "CATEGORIES",

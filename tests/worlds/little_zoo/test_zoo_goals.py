@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from magellan.errors import InputError
-from magellan.littlezoo import (
+from magellan.worlds.little_zoo import (
     CATEGORIES,
     FEASIBLE,
     GoalSpace,
@@ -16,10 +16,10 @@ from magellan.littlezoo import (
     category_totals,
     parse_goal_space,
 )
-from magellan.littlezoo.goals import SPLITS, categories_of, decode, describe, draw_codes
-from magellan.littlezoo.text import layout, resolve, scene_words
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
-from magellan.littlezoo.world import (
+from magellan.worlds.little_zoo.goals import SPLITS, categories_of, decode, describe, draw_codes
+from magellan.worlds.little_zoo.text import layout, resolve, scene_words
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
+from magellan.worlds.little_zoo.world import (
     horizon,
     initial_state,
     parse_goal,
@@ -343,7 +343,7 @@ def test_the_whole_space_is_described():
 
 COST = """
 import resource, sys
-from magellan.littlezoo.goals import describe
+from magellan.worlds.little_zoo.goals import describe
 describe(sys.argv[1], 0)
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))

@@ -2,8 +2,8 @@
 
 import gymnasium
 
-from magellan.littlezoo.env import LittleZoo, LittleZooVector
-from magellan.littlezoo.goals import (
+from magellan.worlds.little_zoo.env import LittleZoo, LittleZooVector
+from magellan.worlds.little_zoo.goals import (
     CATEGORIES,
     FEASIBLE,
     Goal,
@@ -29,6 +29,6 @@ __all__ = [
 
 gymnasium.register(
     id="LittleZoo-v0",
-    entry_point="magellan.littlezoo.env:LittleZoo",
-    vector_entry_point="magellan.littlezoo.env:LittleZooVector",
+    entry_point="magellan.worlds.little_zoo.env:LittleZoo",
+    vector_entry_point="magellan.worlds.little_zoo.env:LittleZooVector",
 )

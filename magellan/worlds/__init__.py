@@ -1,0 +1,1 @@
+"""Text worlds that an agent practises in. No torch."""

@@ -107,7 +107,7 @@ def settled_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
 
 def _settled(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last layer, with values typed and complete: `1e-4` as YAML has it is a number."""
-    config = resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+    config = resolve_run(experiment.preset, [experiment.common, *layers])
     flat = config.model_dump(mode="json")
     return {
         key: {inner: flat[key][inner] for inner in value}

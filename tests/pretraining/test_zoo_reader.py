@@ -158,7 +158,7 @@ def test_untrained_it_plays_no_better_than_zoo_mini(split):
     space = GoalSpace(draw_codes((0, 400, 300, 200, 200), 3, split), split)
     goals = EvaluationSet(space, np.arange(len(space)))
     old, new = (
-        by_category(goals.categories, evaluate(*untrained(name), goals, seed=7))
+        by_category(goals.kinds, goals.categories, evaluate(*untrained(name), goals, seed=7))
         for name in ("zoo-mini", "zoo-reader")
     )
     for category, (n, success) in new.items():

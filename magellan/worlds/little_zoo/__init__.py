@@ -14,6 +14,9 @@ from magellan.worlds.little_zoo.goals import (
     parse_goal_space,
 )
 
+# Importing it registers the world.
+from magellan.worlds.little_zoo import registration  # isort: skip
+
 __all__ = [
     "CATEGORIES",
     "FEASIBLE",
@@ -25,6 +28,7 @@ __all__ = [
     "WholeSpace",
     "category_totals",
     "parse_goal_space",
+    "registration",
 ]
 
 gymnasium.register(

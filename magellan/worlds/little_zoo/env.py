@@ -1,6 +1,6 @@
 """Little-Zoo as Gymnasium environments: one episode at a time, or many in step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -378,7 +378,7 @@ class LittleZooVector(VectorEnv):
             "rng": self.np_random.bit_generator.state,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`; `InputError` if it is of another number of environments."""
         if len(state["verbs"]) != self.num_envs:
             raise InputError(

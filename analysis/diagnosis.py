@@ -268,14 +268,14 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
     _check_same_rows(results, "competence", runs, ("estimator", *points))
     played = _rows_of(results, "evaluation", first, points)
     frame = results.table("competence", **first._asdict())
+    frame = frame[frame["category"].isin(results.categories.feasible)]
     for estimator in names[first]:
         _check_predicted(rows_where(frame, estimator=estimator), played, first, points)
 
 
 def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
-    """Predictions of an estimator are about the goals that were played, no fewer and no more."""
-    feasible = frame[frame["category"] != "impossible"]
-    predicted = set(feasible[list(points)].itertuples(index=False, name=None))
+    """Predictions of feasible goals are about those that were played, no fewer and no more."""
+    predicted = set(frame[list(points)].itertuples(index=False, name=None))
     for odd in sorted(predicted ^ played):
         says = "predicted but not played" if odd in predicted else "played but not predicted"
         raise InputError(f"competence.csv: {_at(points, odd)} is {says} for {run_name(run)}")
@@ -284,8 +284,8 @@ def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: 
 def _check_evaluated_categories(results: Results, goal_space: str) -> None:
     """Every evaluation point of a split has the same categories: matrices have no holes."""
     frame = results.table("evaluation", goal_space=goal_space)
-    if "impossible" in set(frame["category"]):
-        raise InputError(f"evaluation.csv: goal space {goal_space!r} has category 'impossible'")
+    for odd in sorted(set(frame["category"]) - set(results.categories.feasible)):
+        raise InputError(f"evaluation.csv: goal space {goal_space!r} has category {odd!r}")
     for split in SPLITS:
         rows = frame[frame["split"] == split]
         if rows.empty:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
 
 from magellan.config import AnalysisConfig
-from magellan.config.schema import VARIANT_PATTERN
+from magellan.config.schema import GOAL_SPACE, VARIANT_PATTERN
 from magellan.errors import InputError, shown
 from magellan.parsing import read_json_object
+from magellan.registry import NAME
 from magellan.settings import validated, without_duplicates
+from magellan.worlds.registry import COLOR, LABEL
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2
@@ -22,9 +24,7 @@ Amount = Number | None
 # Names become paths, labels and captions of a report: only what a configuration may hold.
 SamplerName = Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 VariantName = Annotated[StrictStr, Field(pattern=VARIANT_PATTERN)]
-GoalSpaceName = Annotated[
-    StrictStr, Field(pattern=r"^(all|[0-9.]+[kM]?|[0-9]+(-[0-9]+){4})$", max_length=60)
-]
+GoalSpaceName = Annotated[StrictStr, Field(pattern=rf"^{GOAL_SPACE.pattern}$", max_length=60)]
 
 
 class _Declared(BaseModel):
@@ -55,6 +55,22 @@ class Backbone(_Declared):
     sha256: StrictStr
 
 
+class CategoryEntry(_Declared):
+    """A category of goals, as `magellan.worlds.Category`."""
+
+    name: Annotated[StrictStr, Field(pattern=rf"^{NAME.pattern}$")]
+    feasible: StrictBool
+    label: Annotated[StrictStr, Field(pattern=rf"^{LABEL.pattern}$")]
+    color: Annotated[StrictStr, Field(pattern=rf"^{COLOR.pattern}$")]
+
+
+class WorldEntry(_Declared):
+    """The world of a run: what the analysis must know where the file that adds it is not there."""
+
+    name: StrictStr
+    categories: Annotated[list[CategoryEntry], Field(min_length=1)]
+
+
 class RunManifest(_Declared):
     """The part of a run's manifest that the analysis reads."""
 
@@ -70,6 +86,7 @@ class RunManifest(_Declared):
     driver: StrictStr | None
     estimation_episodes: dict[str, Number]
     modules: dict[str, StrictStr] = {}
+    world: WorldEntry | None = None
     code_version: StrictStr | None = None
     versions: dict[str, StrictStr] = {}
     backbone: Backbone | None = None

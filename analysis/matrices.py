@@ -13,7 +13,6 @@ from analysis import intervals, statistics
 from analysis.grid import Algorithm
 from analysis.intervals import Bootstrap, Matrix
 from analysis.results import SPLITS, Results
-from magellan.littlezoo.goals import CATEGORIES
 
 SCORES = ("final", "area")
 
@@ -31,9 +30,9 @@ def bootstrap_of(results: Results) -> Bootstrap:
 
 
 def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:
-    """Categories that are evaluated, in the order of `CATEGORIES`: the columns of all matrices."""
+    """Categories that are evaluated, in the order of the world: the columns of all matrices."""
     found = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
-    return tuple(category for category in CATEGORIES if category in found)
+    return tuple(category for category in results.categories.names if category in found)
 
 
 def evaluation_points(results: Results, goal_space: str) -> Matrix:

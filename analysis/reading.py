@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.results import RUN_COLUMNS, SPLITS, TABLES, TEXT_COLUMNS, WHOLE_COLUMNS, TableSpec
 from magellan.errors import InputError, shown
-from magellan.littlezoo.goals import CATEGORIES
+from magellan.worlds import Categories
 
 # Tables have six significant digits: a share is off by half a unit of the seventh at most.
 ROUNDING = 6e-7
@@ -18,8 +18,12 @@ ROUNDING = 6e-7
 GAPS = ("", "nan", "NaN")
 
 
-def read_table(folder: Path, name: str, combined: bool = False) -> pd.DataFrame:
+def read_table(
+    folder: Path, name: str, categories: Categories, combined: bool = False
+) -> pd.DataFrame:
     """Table of a run, or of all runs of an experiment.
+
+    categories: of the world that it was made in.
 
     Raises:
         InputError: one line with file, line, column, value and what is allowed.
@@ -29,7 +33,7 @@ def read_table(folder: Path, name: str, combined: bool = False) -> pd.DataFrame:
     frame = _read_csv(path, (*RUN_COLUMNS, *spec.columns) if combined else spec.columns)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
-    _check_rows(frame, name, path)
+    _check_rows(frame, name, path, categories)
     return frame
 
 
@@ -101,15 +105,15 @@ def _check_whole(values: pd.Series, path: Path) -> None:
         raise InputError(f"{path}: column {values.name} holds fractions; allowed: whole numbers")
 
 
-def _check_rows(frame: pd.DataFrame, name: str, path: Path) -> None:
+def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categories) -> None:
     """Columns that limit each other, and words that must be known."""
-    for column, allowed in (("split", SPLITS), ("category", CATEGORIES)):
+    for column, allowed in (("split", SPLITS), ("category", categories.names)):
         if column in frame.columns:
             _refuse(frame[column], ~frame[column].isin(allowed), path, ", ".join(allowed))
     if name == "practice":
         successes = frame["successes"]
         _refuse(successes, successes > frame["n"], path, "at most n")
-        impossible = frame["category"] == "impossible"
+        impossible = ~frame["category"].isin(categories.feasible)
         _refuse(successes, impossible & (successes > 0), path, "0 for an impossible goal")
     if name in ("evaluation", "competence"):
         _refuse(frame["n"], frame["n"] < 1, path, "1 or more")

@@ -19,12 +19,10 @@ from analysis.grid import (
     seeds_by_algorithm,
 )
 from analysis.units import unit_of
+from analysis.worlds import categories_of
 from magellan.config import UNIT_COLUMNS, Unit
-from magellan.littlezoo.goals import CATEGORIES
 from magellan.training.record import COLUMNS
-
-SPLITS = ("train", "unseen")
-FEASIBLE = CATEGORIES[1:]
+from magellan.worlds import SPLITS, Categories
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,11 @@ class Results:
         """What ends the runs, and what the length of training is counted in."""
         return unit_of(self.manifest["runs"][0]["config"])
 
+    @functools.cached_property
+    def categories(self) -> Categories:
+        """Categories of the world that the runs were made in."""
+        return categories_of(self.manifest["runs"][0])
+
     @property
     def at(self) -> str:
         """Column of that unit: where evaluations are by plan."""
@@ -154,7 +157,6 @@ def rows_where(frame: pd.DataFrame, **where: str | int) -> pd.DataFrame:
 
 
 __all__ = [
-    "FEASIBLE",
     "RUN_COLUMNS",
     "SPLITS",
     "TABLES",

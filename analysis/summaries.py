@@ -237,7 +237,7 @@ def predictions(results: Results) -> pd.DataFrame:
     keys = [*RUN_COLUMNS, results.at, "split", "category"]
     observed = results.tables["evaluation"][[*keys, "n", "success"]]
     merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
-    impossible = merged["category"] == "impossible"
+    impossible = ~merged["category"].isin(results.categories.feasible)
     merged.loc[impossible, "success"] = 0.0
     merged.loc[impossible, "n"] = 1  # no sampling error; any count gives a standard error of 0
     lost = merged[merged["success"].isna()]

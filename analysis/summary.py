@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import pages
 from analysis.coverage import sentence
-from analysis.figures.style import CATEGORY_LABELS, SCORE_LABELS, SPLIT_LABELS
+from analysis.figures.style import SCORE_LABELS, SPLIT_LABELS
 from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import algorithm_label
 from analysis.matrices import SCORES
@@ -16,7 +16,6 @@ from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE, equal_steps
 from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_WORDS
-from magellan.littlezoo.goals import CATEGORIES
 
 ESTIMATING = "Episodes for estimating"
 STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
@@ -35,7 +34,7 @@ def success_table(
     """
     scores = rows_where(statistics["scores"], goal_space=goal_space, split=split)
     present = set(scores["category"])
-    categories = [category for category in CATEGORIES if category in present]
+    categories = [category for category in results.categories.names if category in present]
     uneven = len(set(results.seed_counts(goal_space))) > 1
     rows = []
     for algorithm in results.algorithms_in(goal_space):
@@ -45,7 +44,7 @@ def success_table(
             row["n"] = str(len(results.seeds_of(algorithm, goal_space)))
         for category in categories:
             values = mine.get_group(category)
-            row[CATEGORY_LABELS[category]] = _cell(values)
+            row[results.categories.named(category).words] = _cell(values)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -185,7 +184,7 @@ def mastery_table(
         row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
         for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
             cell = f"{found['mastered']} of {found['runs']} ({found['restricted_mean']:,.0f})"
-            row[CATEGORY_LABELS[found["category"]]] = cell
+            row[results.categories.named(found["category"]).words] = cell
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -21,7 +21,8 @@ from analysis.grid import RUN_COLUMNS, Run, run_name, run_names, run_of
 from analysis.manifests import MANIFEST, read_combined_manifest, read_run_manifest
 from analysis.reading import read_table
 from analysis.restoring import advised
-from analysis.results import FEASIBLE, SPLITS, TABLES, Results, TableSpec
+from analysis.results import SPLITS, TABLES, Results, TableSpec
+from analysis.worlds import categories_of
 from magellan.config import (
     ExperimentConfig,
     PlannedRun,
@@ -107,7 +108,7 @@ def settled_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
 
 def _settled(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last layer, with values typed and complete: `1e-4` as YAML has it is a number."""
-    config = resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+    config = resolve_run(experiment.preset, [experiment.common, *layers])
     flat = config.model_dump(mode="json")
     return {
         key: {inner: flat[key][inner] for inner in value}
@@ -170,7 +171,7 @@ def _stack(name: str, runs: Iterable[Found]) -> pd.DataFrame:
     """One table of all runs, in their order; each run's rows stay as they are."""
     frames = []
     for each in runs:
-        frame = read_table(each.folder, name)
+        frame = read_table(each.folder, name, categories_of(each.manifest))
         for position, column in enumerate(RUN_COLUMNS):
             frame.insert(position, column, getattr(each.run, column))
         frames.append(frame)
@@ -194,7 +195,8 @@ def load(folder: Path) -> Results:
         if not folder.is_dir():
             raise InputError(f"tables: there is no folder {folder}")
         manifest = read_combined_manifest(folder)
-        tables = {name: read_table(folder, name, combined=True) for name in TABLES}
+        known = categories_of(manifest["runs"][0])
+        tables = {name: read_table(folder, name, known, combined=True) for name in TABLES}
         results = Results(tables, manifest)
         diagnose(results)
     return results
@@ -216,7 +218,6 @@ def adopt(source: Path, target: Path) -> None:
 
 
 __all__ = [
-    "FEASIBLE",
     "RUN_COLUMNS",
     "SPLITS",
     "TABLES",

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.rows import Row
 from benchmarks.timing import Clock
-from magellan.littlezoo import LittleZooVector
+from magellan.worlds.little_zoo import LittleZooVector
 
 NUM_ENVS = 64
 

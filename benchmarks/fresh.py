@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from magellan.errors import InputError
-from magellan.littlezoo import GoalSpace, parse_goal_space
+from magellan.worlds.little_zoo import GoalSpace, parse_goal_space
 
 SEED = 0
 

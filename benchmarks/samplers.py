@@ -16,10 +16,10 @@ from benchmarks.effort import Effort
 from benchmarks.fresh import SEED, accepted
 from benchmarks.rows import Row, Skipped
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
-from magellan.littlezoo import GoalSpace
-from magellan.littlezoo.goals import GoalSet
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
 from magellan.samplers.schedules import ConstantEpsilon
+from magellan.worlds.little_zoo import GoalSpace
+from magellan.worlds.little_zoo.goals import GoalSet
 
 OUTCOMES = 32
 FILLED_AT_MOST = 100_000

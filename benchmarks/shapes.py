@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
-from magellan.littlezoo.vocabulary import OBJECTS
+from magellan.worlds.little_zoo.vocabulary import OBJECTS
 
 SHAPES = ("zoo-mini", "t5")
 SPECIAL = ("<pad>", "<unk>", "<eos>")

@@ -26,7 +26,10 @@ from magellan.config import (
     sampler_names,
 )
 from magellan.errors import InputError, JobError
+from magellan.modules import load_modules
+from magellan.worlds import DEFAULT_WORLD, WORLDS
 
+NAMED = ("sampler", "world", "goal_space", "seed", "threads")
 SEED_HELP = "root seed, 0 or more (default: %(default)s)"
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ def _add_train(commands: Commands) -> None:
     defaults = RunConfig()
     for name, values in (
         ("sampler", ", ".join(sampler_names())),
+        ("world", ", ".join(WORLDS)),
         ("goal_space", "25k, 1M, all, or a mix 20-4-2-2-1"),
         ("seed", "root seed, 0 or more"),
         ("threads", "threads of the numerical libraries"),
@@ -99,13 +103,7 @@ def _add_train(commands: Commands) -> None:
         metavar="MINUTES",
         help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
     )
-    train.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="Python file with samplers or estimators of your own; may be repeated (default: none)",
-    )
+    _add_modules(train)
     train.add_argument(
         "--identity",
         help="refuse to train unless the run is this one; the workflow says so (default: any run)",
@@ -157,13 +155,7 @@ def _add_replay(commands: Commands) -> None:
         metavar="N",
         help="ask it every N updates too (default: only where the run was evaluated)",
     )
-    replay.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="Python file with samplers or estimators of your own; may be repeated (default: none)",
-    )
+    _add_modules(replay)
     replay.add_argument(
         "--output", type=file_path, required=True, help="folder of the tables (required)"
     )
@@ -180,6 +172,7 @@ def _add_play(commands: Commands) -> None:
         help="grasp, grow_plant, grow_herbivore, grow_carnivore (default: any of them)",
     )
     play.add_argument("--seed", type=whole_number, default=0, help=SEED_HELP)
+    _add_world(play)
     play.set_defaults(command=_play)
 
 
@@ -197,7 +190,26 @@ def _add_goals(commands: Commands) -> None:
         default="train",
         help="goals of training, or about held-out objects (default: %(default)s)",
     )
+    _add_world(goals)
     goals.set_defaults(command=_goals)
+
+
+def _add_world(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--world", default=DEFAULT_WORLD, help=f"{', '.join(WORLDS)} (default: %(default)s)"
+    )
+    _add_modules(command)
+
+
+def _add_modules(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with samplers, estimators or worlds of your own; may be repeated "
+        "(default: none)",
+    )
 
 
 def _add_backbone(commands: Commands) -> None:
@@ -233,7 +245,7 @@ def _add_bench(commands: Commands) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    given = {name: getattr(options, name) for name in ("sampler", "goal_space", "seed", "threads")}
+    given = {name: getattr(options, name) for name in NAMED}
     named = {name: value for name, value in given.items() if value is not None}
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
@@ -275,17 +287,19 @@ def _prepare_libraries(threads: int) -> None:
 
 
 def _play(options: argparse.Namespace) -> None:
-    from magellan.littlezoo.play import play
-
-    play(options.goal_space, options.seed, options.category, sys.stdin, sys.stdout)
+    load_modules(options.module)
+    world = WORLDS.find(options.world, "--world")
+    world.play(options.goal_space, options.seed, options.category, sys.stdin, sys.stdout)
 
 
 def _goals(options: argparse.Namespace) -> None:
-    from magellan.littlezoo.goals import describe
+    from magellan.worlds.describe import describe
 
     if options.seed < 0:
         raise InputError(f"--seed: {options.seed} is not allowed; allowed: 0 or more")
-    print(describe(options.size, options.seed, options.split))
+    load_modules(options.module)
+    world = WORLDS.find(options.world, "--world")
+    print(describe(world, options.size, options.seed, options.split))
 
 
 def _backbone(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""A user's own samplers and estimators: Python files named under `modules`.
+"""A user's own samplers, estimators and worlds: Python files named under `modules`.
 
 Such a file is run as any program is: use only files that you trust.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.errors import InputError, shown
+from magellan.registry import Registry
 
 _LOADED: dict[Path, bytes] = {}
 
@@ -34,12 +35,14 @@ def load_modules(paths: Any) -> None:
 def _load(name: Any) -> None:
     from magellan.competence import ESTIMATORS
     from magellan.samplers import SAMPLERS
+    from magellan.worlds import WORLDS
 
     path = _checked(name)
     content = path.read_bytes()
     if _LOADED.get(path) == content:
         return
-    before = [(registry, set(registry)) for registry in (SAMPLERS, ESTIMATORS)]
+    registries: tuple[Registry[Any], ...] = SAMPLERS, ESTIMATORS, WORLDS
+    before = [(registry, set(registry)) for registry in registries]
     try:
         _run(path)
         for sampler in set(SAMPLERS) - before[0][1]:

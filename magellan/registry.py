@@ -1,4 +1,4 @@
-"""Named things that a configuration may ask for: samplers, competence estimators.
+"""Named things that a configuration may ask for: samplers, competence estimators, worlds.
 
 A user's own file adds to the same registries as the built-in ones (`magellan.modules`); schema,
 documentation and figures take names, labels and looks from here.
@@ -26,11 +26,18 @@ class Look:
     marker: str = "o"
 
 
-class Entry(Protocol):
+class Named(Protocol):
     """What every registered thing has."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+
+class Entry(Named, Protocol):
+    """What a registered thing with constants of its own has."""
 
     @property
     def settings(self) -> type[Section]: ...
@@ -38,11 +45,8 @@ class Entry(Protocol):
     @property
     def section(self) -> str: ...
 
-    @property
-    def source(self) -> str: ...
 
-
-EntryT = TypeVar("EntryT", bound=Entry)
+EntryT = TypeVar("EntryT", bound=Named)
 
 
 class Registry(Mapping[str, EntryT], Generic[EntryT]):

@@ -10,8 +10,8 @@ import pytest
 from magellan.cli import main
 from magellan.config import PRESETS, identity, load_experiment, resolve_run, sampler_names
 from magellan.errors import InputError
-from magellan.littlezoo import parse_goal_space
 from magellan.samplers import SAMPLERS
+from magellan.worlds.little_zoo import parse_goal_space
 
 BAD_RUNS = {
     "unknown sampler": (["--sampler", "best"], "sampler: 'best'", "magellan"),
@@ -170,7 +170,7 @@ def test_overrides_reach_the_resolved_configuration(preset):
 
 def test_configuration_and_goals_need_no_torch():
     code = (
-        "import sys, magellan.config, magellan.cli, magellan.littlezoo, magellan.samplers; "
+        "import sys, magellan.config, magellan.cli, magellan.worlds.little_zoo, magellan.samplers; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

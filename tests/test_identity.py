@@ -16,8 +16,8 @@ from magellan.config import (
     run_model,
 )
 from magellan.config.identity import GENERATION, MATTERS_IF
-from magellan.littlezoo.goals import canonical_name, parse_goal_space
 from magellan.samplers import SAMPLERS
+from magellan.worlds.little_zoo.goals import canonical_name, parse_goal_space
 
 DEFAULTS = Path(__file__).parent / "data" / "defaults.json"
 

@@ -17,7 +17,6 @@ from analysis.grid import Algorithm
 from analysis.labels import sampler_label, shortened
 from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_LABELS
-from magellan.littlezoo.goals import CATEGORIES
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
@@ -44,8 +43,8 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     each = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{each}", shown)
     figure, axes = style.page(
-        (ROWS * len(shown), len(CATEGORIES)),
-        (10.0, 1.4 + 1.8 * ROWS * len(shown)),
+        (ROWS * len(shown), len(results.categories)),
+        (max(10.0, 2.0 * len(results.categories)), 1.4 + 1.8 * ROWS * len(shown)),
         f"Predicted competence against observed success, {sampler_label(sampler)}",
         f"{style.describe(results, goal_space, shown)}; {marks}",
         _handles(styles),
@@ -55,9 +54,9 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         rows = axes[ROWS * place : ROWS * (place + 1)]
         name = shortened(algorithm.variant, VARIANT_LETTERS) if len(shown) > 1 else ""
         mine = rows_where(frame, **algorithm._asdict()).rename(columns={results.at: POINT})
-        _block(rows, mine, styles, name)
-    for column, category in enumerate(CATEGORIES):
-        axes[0, column].set_title(style.CATEGORY_LABELS[category])
+        _block(rows, mine, results.categories.names, styles, name)
+    for column, category in enumerate(results.categories):
+        axes[0, column].set_title(category.words)
         axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
     style.training_axis(axes.flat, frame[results.at].max())
     style.footnote(
@@ -68,9 +67,11 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     return figure
 
 
-def _block(axes: np.ndarray, frame: pd.DataFrame, styles: Styles, name: str) -> None:
+def _block(
+    axes: np.ndarray, frame: pd.DataFrame, categories: Sequence[str], styles: Styles, name: str
+) -> None:
     """The three rows of one algorithm, (rows, categories)."""
-    for column, category in enumerate(CATEGORIES):
+    for column, category in enumerate(categories):
         chosen = rows_where(frame, category=category)
         for row, split in enumerate(SPLITS):
             _competence(axes[row, column], rows_where(chosen, split=split), split, styles)

@@ -13,7 +13,7 @@ from analysis import survival
 from analysis.figures import style
 from analysis.mastery import times_of
 from analysis.matrices import evaluation_points
-from analysis.results import FEASIBLE, SPLITS, Results
+from analysis.results import SPLITS, Results
 from analysis.survival import Times
 from analysis.units import UNIT_LABELS
 
@@ -23,9 +23,10 @@ WIDEST, NARROWEST = 3.2, 1.4
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Rows are splits, columns are categories; one line of steps per algorithm."""
     subtitle = f"{style.describe(results, goal_space)}; share of runs that have mastered a category"
+    feasible = results.categories.feasible
     figure, axes = style.page(
-        (len(SPLITS), len(FEASIBLE)),
-        (9.6, 5.4),
+        (len(SPLITS), len(feasible)),
+        (max(9.6, 2.4 * len(feasible)), 5.4),
         "Time to mastery",
         subtitle,
         style.algorithm_handles(results, goal_space),
@@ -36,8 +37,8 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for row, split in enumerate(SPLITS):
         _row(axes[row], results, goal_space, split, last)
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nshare of runs")
-    for column, category in enumerate(FEASIBLE):
-        axes[0, column].set_title(style.CATEGORY_LABELS[category])
+    for column, category in enumerate(feasible):
+        axes[0, column].set_title(results.categories.named(category).words)
         axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
@@ -56,7 +57,7 @@ def _row(axes: np.ndarray, results: Results, goal_space: str, split: str, last: 
     widths = np.linspace(WIDEST, NARROWEST, len(algorithms))
     for algorithm, width in zip(algorithms, widths, strict=True):
         found = times_of(results, algorithm, goal_space, split)
-        for ax, category in zip(axes, FEASIBLE, strict=True):
+        for ax, category in zip(axes, results.categories.feasible, strict=True):
             if category in found:
                 _steps(ax, found[category], last, styles[algorithm], float(width))
 

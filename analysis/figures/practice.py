@@ -14,14 +14,14 @@ from matplotlib.patches import Patch
 from analysis.figures import style
 from analysis.grid import Algorithm
 from analysis.results import Results
-from magellan.littlezoo.goals import CATEGORIES
+from analysis.worlds import category_colors
 
 PER_ROW = 4
 TITLE_LETTERS = 26
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per algorithm: stacked shares of the five categories in each window."""
+    """One panel per algorithm: stacked shares of the categories in each window."""
     algorithms = results.algorithms_in(goal_space)
     columns = min(PER_ROW, len(algorithms))
     rows = -(-len(algorithms) // columns)
@@ -31,7 +31,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         (max(8.0, 2.4 * columns), 1.35 + 2.3 * rows),
         "What each sampler practised",
         subtitle,
-        _handles(),
+        _handles(results),
         sharex=True,
         sharey=True,
     )
@@ -41,7 +41,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     last = 0
     for ax, algorithm in zip(shown, algorithms, strict=True):
         ends, shares = window_shares(results, algorithm, goal_space)
-        _panel(ax, ends, shares)
+        _panel(ax, ends, shares, category_colors(results.categories))
         ax.set_title(_title(style.seeds_label(results, goal_space, algorithm)))
         ax.set_xlabel("training episodes")
         ax.xaxis.set_tick_params(labelbottom=True)  # the last row may have empty places
@@ -59,11 +59,9 @@ def _title(label: str) -> str:
     return "\n".join(textwrap.wrap(label, TITLE_LETTERS, break_long_words=True))
 
 
-def _handles() -> list[Patch]:
-    return [
-        Patch(facecolor=style.CATEGORY_COLORS[name], label=style.CATEGORY_LABELS[name])
-        for name in CATEGORIES
-    ]
+def _handles(results: Results) -> list[Patch]:
+    colors = category_colors(results.categories)
+    return [Patch(facecolor=colors[each.name], label=each.words) for each in results.categories]
 
 
 def window_shares(
@@ -72,7 +70,7 @@ def window_shares(
     """Shares of the categories in each window, all seeds together.
 
     Returns:
-        Window ends in episodes, (windows,), and shares in the order of `CATEGORIES`,
+        Window ends in episodes, (windows,), and shares in the order of the world's,
         (categories, windows); NaN in a window without episodes.
     """
     frame = results.table("practice", **algorithm._asdict(), goal_space=goal_space)
@@ -80,24 +78,24 @@ def window_shares(
         window = results.manifest["runs"][0]["config"]["budget"]["practice_window"]
         frame = frame.assign(episode=(-(-frame["episode"] // window)).clip(lower=1) * window)
     counts = frame.pivot_table(index="category", columns="episode", values="n", aggfunc="sum")
-    counts = counts.reindex(index=list(CATEGORIES), fill_value=0).fillna(0)
+    counts = counts.reindex(index=list(results.categories.names), fill_value=0).fillna(0)
     total = counts.sum(axis=0).to_numpy(dtype=np.float64)
     with np.errstate(invalid="ignore"):
         return counts.columns.to_numpy(), counts.to_numpy(dtype=np.float64) / total
 
 
-def _panel(ax: Axes, ends: np.ndarray, shares: np.ndarray) -> None:
+def _panel(ax: Axes, ends: np.ndarray, shares: np.ndarray, colors: Mapping[str, str]) -> None:
     """Steps, not slopes: a share belongs to its whole window."""
     edges = np.concatenate([[0], ends])
     tops = np.cumsum(shares, axis=0)
     bottom = np.zeros_like(tops[0])
-    for category, top in zip(CATEGORIES, tops, strict=True):
+    for color, top in zip(colors.values(), tops, strict=True):
         ax.fill_between(
             edges,
             np.append(bottom, bottom[-1]),
             np.append(top, top[-1]),
             step="post",
-            color=style.CATEGORY_COLORS[category],
+            color=color,
             linewidth=0,
         )
         ax.step(edges, np.append(top, top[-1]), where="post", color="white", linewidth=0.8)

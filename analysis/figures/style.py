@@ -58,20 +58,6 @@ SPARE_LOOKS = (
     Look("#1B2A6B", (0, (2, 1, 6, 1)), "H"),
 )
 
-CATEGORY_LABELS = {
-    "impossible": "Impossible",
-    "grasp": "Grasp",
-    "grow_plant": "Grow plant",
-    "grow_herbivore": "Grow herbivore",
-    "grow_carnivore": "Grow carnivore",
-}
-CATEGORY_COLORS = {
-    "impossible": "#BBBBBB",
-    "grasp": "#56B4E9",
-    "grow_plant": "#F0E442",
-    "grow_herbivore": "#E69F00",
-    "grow_carnivore": "#CC79A7",
-}
 SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
 SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
 

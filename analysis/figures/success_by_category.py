@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.results import FEASIBLE, SPLITS, Results, rows_where
+from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_LABELS
 
 
@@ -20,9 +20,10 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     subtitle = (
         f"{style.describe(results, goal_space)}; {style.seed_lines(results, goal_space, marks)}"
     )
+    feasible = results.categories.feasible
     figure, axes = style.page(
-        (len(SPLITS), len(FEASIBLE)),
-        (9.6, 5.4),
+        (len(SPLITS), len(feasible)),
+        (max(9.6, 2.4 * len(feasible)), 5.4),
         "Success per category over training",
         subtitle,
         style.algorithm_handles(results, goal_space),
@@ -32,11 +33,11 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     success = statistics["success"]
     success = success[success["goal_space"] == goal_space]
     for row, split in enumerate(SPLITS):
-        for column, category in enumerate(FEASIBLE):
+        for column, category in enumerate(feasible):
             _panel(axes[row, column], results, success, (goal_space, split, category), band)
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
-    for column, category in enumerate(FEASIBLE):
-        axes[0, column].set_title(style.CATEGORY_LABELS[category])
+    for column, category in enumerate(feasible):
+        axes[0, column].set_title(results.categories.named(category).words)
         axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
     style.training_axis(axes.flat, success[results.at].max())
     style.fraction_axis(axes.flat)

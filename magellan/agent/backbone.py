@@ -35,6 +35,7 @@ from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, writte
 from magellan.config import BackboneConfig, check_backbone
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.model_files import number_of_weights
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 # How much larger than its weights a model may be before it is not even built.
 SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
@@ -56,9 +57,9 @@ class Backbone:
         InputError: the model is missing or cannot be loaded, or not be read as configured.
     """
 
-    def __init__(self, config: BackboneConfig, seed: int = 0) -> None:
+    def __init__(self, config: BackboneConfig, seed: int = 0, world: World | None = None) -> None:
         self.config = config
-        model, self.tokenizer = load_model(config.model)
+        model, self.tokenizer = load_model(config.model, world)
         self.width: int = _width(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
@@ -287,10 +288,14 @@ class Backbone:
                 parameter.requires_grad_(True)
 
 
-def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_model(
+    name: str, world: World | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
 
     Nothing is downloaded, unpickled, or run from the folder.
+
+    world: whose texts it is to read; None: the default one.
 
     Raises:
         InputError: missing, or not a language model that `transformers` knows; weights that do not
@@ -321,7 +326,7 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise _unusable(name, f"cannot be loaded ({reason[:200]})") from error
     _check_loaded(name, model, tokenizer, loading)
-    _check_tokenizer(name, model, tokenizer)
+    _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
     model.requires_grad_(False)
     return model.eval(), tokenizer
 
@@ -349,15 +354,17 @@ def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) 
         )
 
 
-def _check_tokenizer(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def _check_tokenizer(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, world: World
+) -> None:
     """The world's texts can be told apart, and the model reads the longest of them."""
     try:
-        problem = texts.problem(tokenizer)
-        ids = texts.longest(tokenizer)
+        problem = texts.problem(tokenizer, world)
+        ids = texts.longest(tokenizer, world)
         places = getattr(model.config, "max_position_embeddings", None)
         if problem is None and isinstance(places, int) and places < len(ids):
             problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
-        if problem is None and not _reads(model, ids):
+        if problem is None and ids and not _reads(model, ids):
             problem = "gives NaN or infinity for a prompt"
     except Exception as error:  # what a broken tokenizer raises is the library's choice
         if is_out_of_memory(error):

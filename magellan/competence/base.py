@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magellan.errors import InputError
+from magellan.worlds.base import NOTHING
 
 if TYPE_CHECKING:
-    from magellan.littlezoo.goals import GoalSet
-
-NOTHING = -1  # `standing_on` of an episode that started on bare ground
+    from magellan.worlds import GoalSet
 
 
 @dataclass(frozen=True)

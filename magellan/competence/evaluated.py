@@ -18,9 +18,9 @@ from pydantic import Field
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES, GoalSet
 from magellan.registry import Look
 from magellan.settings import Count, Section
+from magellan.worlds import GoalSet
 
 
 class EvaluationSettings(Section):
@@ -145,7 +145,7 @@ class EvaluatedBuckets(Evaluated):
     def __init__(
         self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
     ) -> None:
-        super().__init__(settings, rng, len(CATEGORIES))
+        super().__init__(settings, rng, len(goals.sizes))
         self._goals = goals
 
     def _arms(self) -> np.ndarray:

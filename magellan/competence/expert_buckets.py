@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.base import NOTHING, Outcomes
+from magellan.competence.base import Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE, GoalSet
 from magellan.registry import Look
+from magellan.worlds import NOTHING, GoalSet
 
 
 class ExpertBuckets(OutcomeWindows):
     """Success rate of each category over its last outcomes (Gaven et al. 2025, EK-Online-ALP).
 
-    Arms are the five categories in the order of CATEGORIES. The expert knows which goals are
+    Arms are the categories of the world, in order. The expert knows which goals are
     impossible: outcomes on them are not kept, so that category's competence stays 0. Of any goal,
     unseen ones included, it predicts what its category has.
 
@@ -27,13 +27,13 @@ class ExpertBuckets(OutcomeWindows):
     def __init__(
         self, goals: GoalSet, window: int = 100, drop_standing_starts: bool = False
     ) -> None:
-        super().__init__(len(CATEGORIES), window)
+        super().__init__(len(goals.sizes), window)
         self._goals = goals
         self._drop_standing_starts = drop_standing_starts
 
     def update(self, outcomes: Outcomes) -> None:
         categories = self._goals.categories_at(outcomes.goals)
-        kept = categories != IMPOSSIBLE
+        kept = self._goals.feasible[categories]
         if self._drop_standing_starts:
             kept &= outcomes.standing_on == NOTHING
         self._append(categories[kept], outcomes.success[kept])

@@ -28,7 +28,7 @@ from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.prompt_tokens import PromptTokens
-from magellan.littlezoo.goals import GoalSet
+from magellan.worlds import GoalSet
 
 NOW, DELAYED = "competence", "competence_delayed"
 REMEMBERED = 20_000

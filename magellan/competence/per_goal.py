@@ -7,8 +7,8 @@ import numpy as np
 from magellan.competence.base import Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.littlezoo.goals import GoalSet
 from magellan.registry import Look
+from magellan.worlds import GoalSet
 
 
 class PerGoalWindows(OutcomeWindows):

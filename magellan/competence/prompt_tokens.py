@@ -1,26 +1,20 @@
 """Tokens of goal prompts, put together from the tokens of their parts.
 
-A goal's prompt is made of few parts: the goal line, the names of four objects, and the rest, which
-is the same in all. Where a tokenizer reads each part alone as it reads it in the prompt, the tokens
-of any number of prompts follow from those of some 150 parts. Whether it does is tried out on
-prompts in which every part stands beside every part that can follow it; if not, the tokenizer
-reads each prompt.
+A world may say how its prompts are put together from few parts (`magellan.worlds.PromptParts`).
+Where a tokenizer reads each part alone as it reads it in the prompt, the tokens of any number of
+prompts follow from those of the parts. Whether it does is tried out on prompts in which every part
+stands beside every part that can follow it; if not, the tokenizer reads each prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
 
 import numpy as np
 
 from magellan.agent.packing import Codec, stack
 from magellan.agent.places import PADDING, PROMPT
-from magellan.littlezoo.codes import SPLITS, decode
-from magellan.littlezoo.goals import GoalSet, GoalSpace
-from magellan.littlezoo.text import initial_prompt
-from magellan.littlezoo.vocabulary import NUM_TRAIN, OBJECTS, display_name
-from magellan.littlezoo.world import SCENE_SIZE, VERBS, goal_text
+from magellan.worlds import GoalSet, PromptParts, World
 
 Packed = tuple[np.ndarray, np.ndarray]
 """Padded tokens int32 and segments int8, both (n, length), as `magellan.agent.packing.stack`."""
@@ -34,38 +28,48 @@ class PromptTokens:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._composes: dict[str, bool] = {}
+        self._composes: dict[tuple[str, str], bool] = {}
+        self._parts: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def pack(self, goals: GoalSet, positions: Sequence[int] | np.ndarray) -> Packed:
         """Prompts of the goals at `positions` (n,), n > 0: equal to what the codec packs."""
         where = np.asarray(positions, dtype=np.int64)
-        if self.composes(goals.split):
-            return self._composed(goals, where)
+        parts = goals.world.parts
+        if parts is not None and self.composes(goals.world, goals.split):
+            return self._composed(parts, goals, where)
         return self._read(goals, where)
 
-    def composes(self, split: str) -> bool:
+    def composes(self, world: World, split: str) -> bool:
         """Whether this tokenizer reads the parts of the split's prompts as they read alone."""
-        if split not in self._composes:
-            goals = GoalSpace(neighbours(split), split)
+        if world.parts is None:
+            return False
+        key = world.name, split
+        if key not in self._composes:
+            goals = world.parts.trial(split)
             where = np.arange(len(goals))
-            pairs = zip(self._composed(goals, where), self._read(goals, where), strict=True)
-            self._composes[split] = all(np.array_equal(*pair) for pair in pairs)
-        return self._composes[split]
+            composed = self._composed(world.parts, goals, where)
+            pairs = zip(composed, self._read(goals, where), strict=True)
+            self._composes[key] = all(np.array_equal(*pair) for pair in pairs)
+        return self._composes[key]
 
     def _read(self, goals: GoalSet, positions: np.ndarray) -> Packed:
         prompts = [goals.prompt(int(position)) for position in positions]
         return stack(self._codec.pack(prompts, [()] * len(prompts)))
 
-    @cached_property
-    def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _read_parts(
+        self, world: World, parts: PromptParts
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens of all parts in a row, and of each part where it begins and how long it is."""
-        tokens = self._codec.encode(prompt_parts())
-        lengths = np.array([len(part) for part in tokens])
-        return np.concatenate(tokens), np.cumsum(lengths) - lengths, lengths
+        if world.name not in self._parts:
+            tokens = self._codec.encode(parts.texts())
+            lengths = np.array([len(part) for part in tokens])
+            begins = np.cumsum(lengths) - lengths
+            self._parts[world.name] = np.concatenate(tokens), begins, lengths
+        return self._parts[world.name]
 
-    def _composed(self, goals: GoalSet, positions: np.ndarray) -> Packed:
-        flat, begins, lengths = self._parts
-        parts = parts_of(*decode(goals.codes_at(positions), goals.split))
+    def _composed(self, known: PromptParts, goals: GoalSet, positions: np.ndarray) -> Packed:
+        flat, begins, lengths = self._read_parts(goals.world, known)
+        parts = known.of(goals, positions)
         long = lengths[parts]
         total = long.sum(axis=1)
         used = np.arange(total.max()) < total[:, None]
@@ -75,42 +79,3 @@ class PromptTokens:
         tokens = np.zeros(used.shape, np.int32)
         tokens[used] = flat[source]
         return tokens, np.where(used, np.int8(PROMPT), np.int8(PADDING))
-
-
-@cache
-def prompt_parts() -> list[str]:
-    """Goal lines by verb and target, names of first objects, names of later ones, the rest."""
-    names = [display_name(o, grown=False) for o in range(len(OBJECTS))]
-    scene = (0,) * SCENE_SIZE
-    seen = ", ".join(names[o] for o in scene)
-    heads = []
-    for verb in range(len(VERBS)):
-        for target in range(len(OBJECTS)):
-            head, rest = initial_prompt(goal_text(verb, target), scene).split(f" {seen}")
-            heads.append(head)
-    return [*heads, *(f" {name}" for name in names), *(f", {name}" for name in names), rest]
-
-
-def parts_of(verbs: np.ndarray, targets: np.ndarray, scenes: np.ndarray) -> np.ndarray:
-    """Parts of prompts, as positions in `prompt_parts`: int64 (n, 6).
-
-    verbs, targets: (n,); scenes: (n, 4).
-    """
-    heads = len(VERBS) * len(OBJECTS)
-    later = np.where(np.arange(SCENE_SIZE) == 0, heads, heads + len(OBJECTS))
-    rest = np.full(len(verbs), heads + 2 * len(OBJECTS))
-    return np.column_stack([verbs * len(OBJECTS) + targets, scenes + later, rest])
-
-
-def neighbours(split: str) -> np.ndarray:
-    """Codes of prompts in which every part stands beside every part that can follow it, int64."""
-    space = SPLITS[split]
-    families = len(space.targets) * len(VERBS)
-    codes = []
-    for offset in range(max(families, NUM_TRAIN)):
-        for first in range(NUM_TRAIN):
-            code = offset % families
-            for place in range(space.free):
-                code = code * NUM_TRAIN + (first + (place % 2) * offset) % NUM_TRAIN
-            codes.append(code)
-    return np.array(codes)

@@ -15,7 +15,7 @@ from magellan.settings import NoSettings, Section
 if TYPE_CHECKING:
     from magellan.agent.backbone import Backbone
     from magellan.agent.packing import Codec
-    from magellan.littlezoo.goals import GoalSet
+    from magellan.worlds import GoalSet
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def configuration(
     """Resolved configuration of one run of an experiment."""
     named = {"sampler": sampler, "goal_space": goal_space, "seed": seed}
     layers = [experiment.overrides, variants_of(experiment)[variant], named]
-    return resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+    return resolve_run(experiment.preset, [experiment.common, *layers])
 
 
 def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
@@ -115,7 +115,7 @@ def _check_unit(experiment: ExperimentConfig) -> None:
 
 
 def _resolved(experiment: ExperimentConfig, layers: list[Mapping[str, Any]]) -> RunConfig:
-    return resolve_run(experiment.preset, [{"modules": experiment.modules}, *layers])
+    return resolve_run(experiment.preset, [experiment.common, *layers])
 
 
 def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], where: str) -> None:

@@ -1,9 +1,9 @@
 """What a run is: the one place that says when two configurations mean the same run.
 
-A run is its sampler, goal space and seed, and every value that can matter for it and differs from
-its default. So a key that is added to the schema changes the identity of no earlier run, and a key
-of a sampler or an estimator counts only for runs that use it. What says how a job is run (threads,
-checkpoints, the preset's name) does not count.
+A run is its sampler, goal space and seed, its world where that is not the default one, and every
+value that can matter for it and differs from its default. So a key that is added to the schema
+changes the identity of no earlier run, and a key of a sampler or an estimator counts only for runs
+that use it. What says how a job is run (threads, checkpoints, the preset's name) does not count.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from magellan.competence import ESTIMATORS
 from magellan.config.schema import RunConfig, run_model, sections
 from magellan.samplers import SAMPLERS
+from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 LENGTH = 16
 """Letters of an identity: 64 bits in hexadecimal."""
@@ -49,9 +50,7 @@ def _counts_episodes(config: RunConfig) -> bool:
 
 def _samples_the_space(config: RunConfig) -> bool:
     """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
-    from magellan.littlezoo.goals import parse_goal_space
-
-    return sum(parse_goal_space(config.goal_space)) > config.section("competence").pool
+    return sum(WORLDS[config.world].parse(config.goal_space)) > config.section("competence").pool
 
 
 MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
@@ -76,6 +75,8 @@ def counted(config: RunConfig) -> dict[str, Any]:
     defaults = flat_keys(run_model()().model_dump(mode="json"))
     kept = {name: values[name] for name in NAMED} | {"generation": GENERATION}
     watchers = estimators_of(config)[SAMPLERS[config.sampler].estimator is not None :]
+    if config.world != DEFAULT_WORLD:
+        kept["world"] = config.world
     if watchers:
         kept["observers"] = sorted(watchers)
     unused = _unused_sections(config)

@@ -14,6 +14,7 @@ from magellan.modules import load_modules
 from magellan.parsing import parse_yaml
 from magellan.samplers import SAMPLERS
 from magellan.settings import validated
+from magellan.worlds import WORLDS
 
 BACKBONES = Path(__file__).parents[1] / "backbones"
 
@@ -21,7 +22,7 @@ BACKBONES = Path(__file__).parents[1] / "backbones"
 def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     """Build a run's configuration: schema defaults, then the preset, then each layer in turn.
 
-    Files under `modules` are loaded first, so that their samplers and estimators are known.
+    Files under `modules` are loaded first, so that their samplers, estimators and worlds are known.
 
     Raises:
         InputError: unknown preset, unknown key or a value out of range; one line.
@@ -138,12 +139,13 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 def experiment_schema() -> dict[str, Any]:
     """JSON schema of the experiment file, generated from the typed configuration.
 
-    Samplers are examples, not a closed list: files under `modules` add their own.
+    Samplers and worlds are examples, no closed lists: files under `modules` add their own.
     """
     schema = ExperimentConfig.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["additionalProperties"] = False
     schema["properties"]["samplers"]["items"]["examples"] = sampler_names()
+    schema["properties"]["world"]["examples"] = list(WORLDS)
     return schema
 
 

@@ -7,14 +7,15 @@ from their registries, so that a new one brings its own keys.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
 from magellan.registry import Entry
 from magellan.samplers import SAMPLERS
 from magellan.settings import (
@@ -28,6 +29,7 @@ from magellan.settings import (
     Width,
     without_duplicates,
 )
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 
 class GoalConfig(Section):
@@ -229,8 +231,9 @@ class BudgetConfig(Section):
 
 
 MODULES_DESCRIPTION = (
-    "Python files that add samplers or estimators of your own; what they hold is run."
+    "Python files that add samplers, estimators or worlds of your own; what they hold is run."
 )
+WORLD_DESCRIPTION = "Text world that goals are of and episodes are played in."
 OBSERVERS_DESCRIPTION = (
     "Estimators that watch the run beside the one that drives its sampler, without changing it."
 )
@@ -240,6 +243,7 @@ class RunConfig(Section):
     """One training run. The sections of samplers and estimators are in `run_model()`."""
 
     sampler: str = Field("magellan", description="Goal sampler.")
+    world: str = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
     goal_space: str = Field(
         "25k",
         description="25k, 50k, 100k, another size up to 1.29M in the same proportions, a mix such "
@@ -268,10 +272,15 @@ class RunConfig(Section):
         without_duplicates([ESTIMATORS.find(name, "observers").name for name in names])
         return tuple(name for name in ESTIMATORS if name in names)
 
+    @field_validator("world")
+    @classmethod
+    def _known_world(cls, name: str) -> str:
+        return WORLDS.find(name).name
+
     @field_validator("goal_space")
     @classmethod
-    def _known_goal_space(cls, name: str) -> str:
-        return checked_goal_space(name)
+    def _known_goal_space(cls, name: str, given: ValidationInfo) -> str:
+        return _in_world([name], given)[0]
 
     @model_validator(mode="after")
     def _can_learn(self) -> RunConfig:
@@ -290,7 +299,7 @@ class RunConfig(Section):
 
 
 # Top-level keys of an experiment file, where an override stands below a section.
-GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads", "modules")
+GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "modules")
 
 
 def run_model() -> type[RunConfig]:
@@ -324,23 +333,35 @@ def sections() -> tuple[str, ...]:
     )
 
 
-def checked_goal_space(name: str) -> str:
+def _in_world(names: list[str], given: ValidationInfo) -> list[str]:
+    """Goal spaces of the world that stands before them; as they are where that one is wrong."""
+    if "world" not in given.data:
+        return names
+    return [checked_goal_space(name, WORLDS[given.data["world"]]) for name in names]
+
+
+def checked_goal_space(name: str, world: World) -> str:
     """The one name of a goal space: `25000` is `25k`.
 
     Raises:
         InputError: not a goal space, or none of its goals is possible.
     """
-    from magellan.littlezoo.goals import FEASIBLE, IMPOSSIBLE, canonical_name, parse_goal_space
-
-    mix = parse_goal_space(name)
-    if sum(mix) == mix[IMPOSSIBLE]:
+    possible = zip(world.parse(name), world.categories, strict=True)
+    if not any(count for count, category in possible if category.feasible):
         raise InputError(
             f"goal_space = {name!r}: all goals are impossible; allowed are mixes with a goal of "
-            f"{', '.join(FEASIBLE)}"
+            f"{', '.join(world.categories.feasible)}"
         )
-    return canonical_name(name)
+    canonical = world.canonical(name)
+    if not GOAL_SPACE.fullmatch(canonical):
+        raise InputError(
+            f"goal_space = {name!r}: {shown(canonical)} cannot name a folder; allowed: letters, "
+            "digits, dots and dashes, a letter or digit first"
+        )
+    return canonical
 
 
+GOAL_SPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 VARIANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 PLAIN = "default"
 """Name of the only variant of an experiment that names none."""
@@ -380,6 +401,7 @@ class ExperimentConfig(Section):
         min_length=1,
         description="Samplers to compare.",
     )
+    world: str = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
     goal_spaces: list[str] = Field(
         ["1000-400-200-100-50"], min_length=1, description="Goal spaces, by size or by mix."
     )
@@ -398,10 +420,15 @@ class ExperimentConfig(Section):
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 
+    @field_validator("world")
+    @classmethod
+    def _known_world(cls, name: str) -> str:
+        return WORLDS.find(name).name
+
     @field_validator("goal_spaces")
     @classmethod
-    def _known_goal_spaces(cls, names: list[str]) -> list[str]:
-        return without_duplicates([checked_goal_space(name) for name in names])
+    def _known_goal_spaces(cls, names: list[str], given: ValidationInfo) -> list[str]:
+        return without_duplicates(_in_world(names, given))
 
     @field_validator("samplers")
     @classmethod
@@ -424,6 +451,11 @@ class ExperimentConfig(Section):
     @classmethod
     def _no_slash_at_the_end(cls, path: str) -> str:
         return path.rstrip("/") or "/"
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """Keys that all runs have from here, whatever the grid says."""
+        return {"modules": self.modules, "world": self.world}
 
     @model_validator(mode="after")
     def _layers_fit(self) -> ExperimentConfig:

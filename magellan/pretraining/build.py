@@ -18,7 +18,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.agent.packing import Codec
 from magellan.errors import InputError
-from magellan.littlezoo.vocabulary import (
+from magellan.pretraining import words
+from magellan.pretraining.card import write_card
+from magellan.pretraining.play import random_play
+from magellan.pretraining.probe import probe, reader_of
+from magellan.pretraining.reading import Lessons, invented_objects, start_comparing
+from magellan.pretraining.tokenizer import build_tokenizer
+from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
     KINDS,
@@ -26,12 +32,6 @@ from magellan.littlezoo.vocabulary import (
     OBJECTS,
     TRAIN_OBJECTS,
 )
-from magellan.pretraining import words
-from magellan.pretraining.card import write_card
-from magellan.pretraining.play import random_play
-from magellan.pretraining.probe import probe, reader_of
-from magellan.pretraining.reading import Lessons, invented_objects, start_comparing
-from magellan.pretraining.tokenizer import build_tokenizer
 
 
 @dataclass(frozen=True)

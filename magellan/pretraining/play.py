@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from magellan.littlezoo import Goal, LittleZooVector
-from magellan.littlezoo.vocabulary import TRAIN_OBJECTS, TRAIN_TYPES
+from magellan.worlds.little_zoo import Goal, LittleZooVector
+from magellan.worlds.little_zoo.vocabulary import TRAIN_OBJECTS, TRAIN_TYPES
 
 SCENE_SIZE = 4
 

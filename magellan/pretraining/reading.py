@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from magellan.littlezoo.vocabulary import KIND_OF, KINDS, NUM_TRAIN, TRAIN_OBJECTS
+from magellan.worlds.little_zoo.vocabulary import KIND_OF, KINDS, NUM_TRAIN, TRAIN_OBJECTS
 
 NAMED = 2
 """Place in a prompt of the object that the goal names: after "Goal:" and the verb."""

@@ -13,16 +13,14 @@ import numpy as np
 from magellan.competence import Outcomes
 from magellan.config import RunConfig, identity, run_model
 from magellan.errors import InputError, shown
-from magellan.littlezoo import CATEGORIES, GoalSet
-from magellan.littlezoo.goals import WholeSpace
 from magellan.modules import load_modules
 from magellan.parsing import read_json_object
 from magellan.replaying.rows import Line, read_lines
 from magellan.settings import validated
 from magellan.training.record import COLUMNS
+from magellan.worlds import SPLITS, WORLDS, GoalSet
 
 MANIFEST = "manifest.json"
-SPLITS = ("train", "unseen")
 MOST = 10**12
 """Larger numbers of updates, steps or episodes no run has."""
 RECORDED = "; a run with budget.record_outcomes: true writes it"
@@ -132,9 +130,9 @@ class Heard:
             raise InputError(f"{path}: line {falls[0] + 3}: update is less than in the line before")
         codes = np.array([line.whole("goal", 0, MOST) for line in lines], np.int64)
         positions = _positions(goals, codes, lines)
-        categories = goals.categories_at(positions)
+        categories, names = goals.categories_at(positions), goals.world.categories.names
         for line, category in zip(lines, categories.tolist(), strict=True):
-            line.text("category", (CATEGORIES[category],))
+            line.text("category", (names[category],))
         standing_on = np.array([line.whole("standing_on", -1, 127) for line in lines], np.int8)
         success = np.array([line.whole("success", 0, 1) for line in lines], np.float64)
         return cls(updates, Outcomes(positions, success, standing_on))
@@ -152,14 +150,8 @@ class Heard:
 
 def _positions(goals: GoalSet, codes: np.ndarray, lines: list[Line]) -> np.ndarray:
     """Positions in the goal space of goals by code, int64 (n,)."""
-    if isinstance(goals, WholeSpace):
-        where, there = codes, codes < len(goals)
-    else:
-        known = goals.codes_at(np.arange(len(goals)))
-        order = np.argsort(known)
-        where = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
-        there = known[where] == codes
-    for odd in np.flatnonzero(~there)[:1]:
+    where = goals.positions_of(codes)
+    for odd in np.flatnonzero(where < 0)[:1]:
         raise InputError(
             f"{lines[odd].path}: line {lines[odd].number}: goal is {codes[odd]}; allowed: codes of "
             "goals of the run's goal space"
@@ -183,9 +175,10 @@ class Looks:
     def read(cls, run: FinishedRun) -> Looks:
         """From `evaluation.csv`; InputError where it is not one of this run."""
         path = run.folder / "evaluation.csv"
+        names = WORLDS[run.config.world].categories.names
         success = {}
         for line in read_lines(path, COLUMNS["evaluation"]):
-            where = _point(line, run), line.text("split", SPLITS), line.text("category", CATEGORIES)
+            where = _point(line, run), line.text("split", SPLITS), line.text("category", names)
             success[where] = line.fraction("success")
         points = tuple(dict.fromkeys(point for point, _, _ in success))
         if [p.update for p in points] != sorted(p.update for p in points):

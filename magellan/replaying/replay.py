@@ -18,7 +18,6 @@ from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, identity, run_model
 from magellan.config.resolve import merged
 from magellan.errors import InputError, shown
-from magellan.littlezoo import CATEGORIES
 from magellan.model_files import model_digest
 from magellan.replaying.measures import Curve, brier, curve_error, lag
 from magellan.replaying.recorded import MANIFEST, FinishedRun, Heard, Looks, Point, own_success
@@ -29,6 +28,7 @@ from magellan.training.machine import settle
 from magellan.training.parts import estimator_parts
 from magellan.training.record import COLUMNS, write_atomically, write_table
 from magellan.training.rows import competence_rows, goal_rows
+from magellan.worlds import Category
 
 ERROR_COLUMNS = (
     "estimator",
@@ -224,12 +224,12 @@ def _errors(
         success = None if won is None else np.array([won[at] for at in mine])
         curves: list[tuple[Curve, Curve]] = []
         parts: list[tuple[str, list[tuple[Curve, Curve]], np.ndarray]] = []
-        for number, category in enumerate(CATEGORIES):
+        for number, kind in enumerate(goals.kinds):
             which = np.flatnonzero(goals.categories == number)
             if len(which):
-                curve = now[:, which].mean(axis=1), _observed(looks, split, category)
+                curve = now[:, which].mean(axis=1), _observed(looks, split, kind)
                 curves.append(curve)
-                parts.append((category, [curve], which))
+                parts.append((kind.name, [curve], which))
         parts.append((ALL, curves, np.arange(len(goals.categories))))
         for category, pairs, which in parts:
             score = np.nan if success is None else brier(now[:, which], success[:, which])
@@ -249,16 +249,16 @@ def _errors(
     return rows
 
 
-def _observed(looks: Looks, split: str, category: str) -> Curve:
+def _observed(looks: Looks, split: str, category: Category) -> Curve:
     """Success of a category in the run, (points,); impossible goals never succeed."""
-    if category == "impossible":
+    if not category.feasible:
         return np.zeros(len(looks.points))
     try:
-        return np.array([looks.success[point, split, category] for point in looks.points])
+        return np.array([looks.success[point, split, category.name] for point in looks.points])
     except KeyError as error:
-        point, split, category = error.args[0]
+        point, split, name = error.args[0]
         raise InputError(
-            f"evaluation.csv: no row at update {point.update} for {category}, split {split}; the "
+            f"evaluation.csv: no row at update {point.update} for {name}, split {split}; the "
             "file is not whole"
         ) from None
 

@@ -8,14 +8,16 @@ from typing import Protocol
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES, IMPOSSIBLE
 
 
 class Goals(Protocol):
-    """What samplers need of a goal space; see `magellan.littlezoo.goals.GoalSet`."""
+    """What samplers need of a goal space; see `magellan.worlds.GoalSet`."""
 
     @property
     def sizes(self) -> np.ndarray: ...
+
+    @property
+    def feasible(self) -> np.ndarray: ...
 
     def __len__(self) -> int: ...
 
@@ -78,14 +80,14 @@ class EachCategory(Arms):
     def __init__(self, goals: Goals) -> None:
         self._goals = goals
         filled = np.flatnonzero(goals.sizes)
-        self.explored, self.exploited = filled, filled[filled != IMPOSSIBLE]
+        self.explored, self.exploited = filled, filled[goals.feasible[filled]]
         if len(self.exploited) == 0:
             raise InputError(
                 "goal space: all goals are impossible; choosing categories needs a feasible one"
             )
 
     def __len__(self) -> int:
-        return len(CATEGORIES)
+        return len(self._goals.sizes)
 
     def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ranks = rng.integers(self._goals.sizes[arms])

@@ -12,9 +12,9 @@ from magellan.agent.replay import NStepWindow, Replay, Step
 from magellan.agent.sac import SAC
 from magellan.competence.base import Outcomes
 from magellan.config import AgentConfig
-from magellan.littlezoo import GoalSet, LittleZooVector
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
+from magellan.worlds import NOTHING, GoalSet
 
 
 def uniform(states: list[PackedState]) -> np.ndarray:
@@ -50,13 +50,14 @@ class Collector:
         self._replay, self._codec = replay, codec
         self._policy_rng = rngs["policy"]
         self.num_envs = config.num_envs
-        self._env = LittleZooVector(config.num_envs)
+        self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
         self._serials: list[list[int]] = [[] for _ in range(config.num_envs)]
         self._positions = sampler.sample(config.num_envs)
         options = {"goals": [goals.goal(int(position)) for position in self._positions]}
         infos = self._env.reset(seed=int(rngs["world"].integers(2**31)), options=options)[1]
-        self._standing_on = infos["standing_on"].copy()
+        self._standing_on = np.full(config.num_envs, NOTHING, dtype=np.int8)
+        self._start(np.arange(config.num_envs), infos)
         self._states = self._read()
 
     def step(self, at_random: bool = False) -> Outcomes:
@@ -93,11 +94,16 @@ class Collector:
         self._positions[rows] = self._sampler.sample(len(rows))
         goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
         infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
-        self._standing_on[rows] = infos["standing_on"][rows]
+        self._start(rows, infos)
         prompts, possible = self._env.prompts(), self._env.possible_actions
         fresh = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
         for row, state in zip(rows, fresh, strict=True):
             self._states[row] = state
+
+    def _start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:
+        """Remember how episodes began, where the world knows several ways."""
+        if "standing_on" in infos:
+            self._standing_on[rows] = infos["standing_on"][rows]
 
     def _read(self) -> list[PackedState]:
         return self._codec.pack(self._env.prompts(), self._env.possible_actions)

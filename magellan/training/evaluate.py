@@ -8,16 +8,8 @@ import numpy as np
 
 from magellan.agent.packing import Codec
 from magellan.agent.sac import SAC
-from magellan.littlezoo import (
-    CATEGORIES,
-    FEASIBLE,
-    GoalSet,
-    GoalSpace,
-    LittleZooVector,
-    category_totals,
-)
-from magellan.littlezoo.goals import IMPOSSIBLE, draw_codes
 from magellan.training.randomness import choose
+from magellan.worlds import Categories, GoalSet
 
 TOGETHER = 512
 """Most episodes played at the same time where an estimator asks for many."""
@@ -36,18 +28,23 @@ class EvaluationSet:
     positions: np.ndarray
 
     @property
+    def kinds(self) -> Categories:
+        """Categories of the world."""
+        return self.space.world.categories
+
+    @property
     def categories(self) -> np.ndarray:
-        """Category of each goal, as position in CATEGORIES: (n,)."""
+        """Category of each goal, as position in `Categories`: (n,)."""
         return self.space.categories_at(self.positions)
 
     @property
     def feasible(self) -> np.ndarray:
         """Which of the goals are played, int64 (k,); impossible ones are not, as in the paper."""
-        return np.flatnonzero(self.categories != IMPOSSIBLE)
+        return np.flatnonzero(self.space.feasible[self.categories])
 
 
 def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str, EvaluationSet]:
-    """Goals of the training space, and goals whose target object was held out of training.
+    """Goals of the training space, and goals that were held out of training.
 
     Drawn without replacement, so a category with fewer goals gives all it has.
     """
@@ -56,8 +53,7 @@ def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str
     for category, size in enumerate(training.sizes):
         ranks = rng.choice(size, min(per_category, size), replace=False)
         chosen.append(training.nth(category, ranks))
-    mix = tuple(min(per_category, total) for total in category_totals("unseen").values())
-    unseen = GoalSpace(draw_codes(mix, seed, "unseen"), "unseen")
+    unseen = training.world.unseen(per_category, seed)
     return {
         "train": EvaluationSet(training, np.concatenate(chosen)),
         "unseen": EvaluationSet(unseen, np.arange(len(unseen))),
@@ -87,7 +83,7 @@ def play(
     agent: SAC, codec: Codec, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """One episode per goal at `positions` (n,), n > 0; its success, 0 or 1, float64 (n,)."""
-    env = LittleZooVector(len(positions))
+    env = goals.world.environment(len(positions))
     env.reset(
         seed=int(rng.integers(2**31)),
         options={"goals": [goals.goal(int(position)) for position in positions]},
@@ -95,7 +91,7 @@ def play(
     success = np.zeros(len(positions))
     running = np.ones(len(positions), bool)
     while running.any():
-        rows = np.flatnonzero(running)
+        rows = np.flatnonzero(running).tolist()
         prompts, possible = env.prompts(), env.possible_actions
         states = codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
         actions = np.full(len(positions), -1)
@@ -106,13 +102,19 @@ def play(
     return success
 
 
-def by_category(categories: np.ndarray, success: np.ndarray) -> dict[str, tuple[int, float]]:
-    """Feasible category -> (number of episodes, mean success); both arguments (n,)."""
+def by_category(
+    kinds: Categories, categories: np.ndarray, success: np.ndarray
+) -> dict[str, tuple[int, float]]:
+    """Feasible category -> (number of episodes, mean success).
+
+    kinds: of the world.
+    categories, success: (n,) of each goal.
+    """
     result = {}
-    for category in FEASIBLE:
-        mine = success[categories == CATEGORIES.index(category)]
+    for number in np.flatnonzero(kinds.can_succeed).tolist():
+        mine = success[categories == number]
         if len(mine):
-            result[category] = (len(mine), float(mine.mean()))
+            result[kinds[number].name] = (len(mine), float(mine.mean()))
     return result
 
 
@@ -128,14 +130,15 @@ class MeanCompetence:
 
 
 def mean_competence(
-    categories: np.ndarray, now: np.ndarray, delayed: np.ndarray
+    kinds: Categories, categories: np.ndarray, now: np.ndarray, delayed: np.ndarray
 ) -> list[MeanCompetence]:
     """Means per category that has goals.
 
-    categories, now, delayed: (n,) of each goal: position in CATEGORIES, and competences.
+    kinds: of the world.
+    categories, now, delayed: (n,) of each goal: position in `kinds`, and competences.
     """
     means = []
-    for number, category in enumerate(CATEGORIES):
+    for number, category in enumerate(kinds.names):
         mine = categories == number
         if mine.any():
             progress = float(np.abs(now - delayed)[mine].mean())

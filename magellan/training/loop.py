@@ -60,7 +60,11 @@ class Trainer:
         self._unit = UNIT_COLUMNS[budget.unit]
         counted = budget.episodes if budget.unit == "episodes" else None
         self.record = Record(
-            budget.practice_window, counted, budget.record_goals, budget.record_outcomes
+            self.goals.world.categories.names,
+            budget.practice_window,
+            counted,
+            budget.record_goals,
+            budget.record_outcomes,
         )
         self._pending: list[Outcomes] = []
         self._evaluation = evaluation_sets(
@@ -140,7 +144,8 @@ class Trainer:
         played = goals.feasible
         success = evaluate(self.agent, self.codec, goals, self.config.budget.evaluation_seed)
         where = {**self._where(), self._unit: planned, "split": split}
-        for category, (n, rate) in by_category(goals.categories[played], success).items():
+        found = by_category(goals.kinds, goals.categories[played], success)
+        for category, (n, rate) in found.items():
             self.record.add("evaluation", {**where, "category": category, "n": n, "success": rate})
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success

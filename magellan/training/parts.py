@@ -6,8 +6,8 @@ from magellan.agent.backbone import Backbone
 from magellan.agent.packing import Codec
 from magellan.competence import EstimatorParts
 from magellan.config import RunConfig
-from magellan.littlezoo import GoalSpace
 from magellan.training.randomness import initial_seeds, stream
+from magellan.worlds import WORLDS
 
 
 def estimator_parts(config: RunConfig, sampled: bool = True) -> EstimatorParts:
@@ -19,8 +19,9 @@ def estimator_parts(config: RunConfig, sampled: bool = True) -> EstimatorParts:
         InputError: unknown goal space, missing backbone.
     """
     for_adapters, _, for_estimators = initial_seeds(config.seed)
-    goals = GoalSpace.named(config.goal_space, config.goals.seed)
-    backbone = Backbone(config.backbone, for_adapters)
+    world = WORLDS[config.world]
+    goals = world.goals(config.goal_space, config.goals.seed)
+    backbone = Backbone(config.backbone, for_adapters, world)
     return EstimatorParts(
         goals,
         lambda name: stream(config.seed, name),

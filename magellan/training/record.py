@@ -7,18 +7,17 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magellan.errors import StorageError
-from magellan.littlezoo import CATEGORIES
 
 if TYPE_CHECKING:
     from magellan.competence.base import Outcomes
-    from magellan.littlezoo import GoalSet
+    from magellan.worlds import GoalSet
 
 # Ending of a file that is still being written.
 PARTIAL = ".part"
@@ -74,6 +73,7 @@ class Record:
     """Rows of the tables, and the running sums that have not become rows yet.
 
     Args:
+        categories: names of the world's categories, in order.
         practice_window: episodes per row of `practice`.
         episodes: budget; later episodes are not counted in `practice`. None: all are.
         goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
@@ -82,6 +82,7 @@ class Record:
 
     def __init__(
         self,
+        categories: Sequence[str],
         practice_window: int,
         episodes: int | None,
         goals: bool = False,
@@ -93,9 +94,10 @@ class Record:
         # Columns of `outcomes` in numbers, (m, 5) for each update that heard of m episodes: a run
         # has too many of them for rows in every checkpoint.
         self._outcomes: list[np.ndarray] | None = [] if outcomes else None
+        self._categories = tuple(categories)
         self._window = practice_window
         self._budget = episodes
-        self._practised = np.zeros((2, len(CATEGORIES)), np.int64)
+        self._practised = np.zeros((2, len(self._categories)), np.int64)
         self._seen = 0
         self._losses: dict[str, list[float]] = {}
 
@@ -134,7 +136,7 @@ class Record:
             self._close_window()
 
     def _close_window(self) -> None:
-        for i, category in enumerate(CATEGORIES):
+        for i, category in enumerate(self._categories):
             n, successes = (int(count) for count in self._practised[:, i])
             self.add(
                 "practice",
@@ -159,7 +161,7 @@ class Record:
             write_table(folder / f"{name}.csv", COLUMNS[name], rows)
         if self._outcomes is not None:
             rows = self._heard().tolist()
-            named = ([u, goal, CATEGORIES[c], on, won] for u, goal, c, on, won in rows)
+            named = ([u, goal, self._categories[c], on, won] for u, goal, c, on, won in rows)
             write_table(folder / "outcomes.csv", COLUMNS["outcomes"], named)
 
     def state_dict(self) -> dict[str, Any]:

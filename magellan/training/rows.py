@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from magellan.littlezoo import CATEGORIES
 from magellan.training.evaluate import EvaluationSet, mean_competence
 
 
@@ -18,7 +17,7 @@ def competence_rows(
 
     now, delayed: competences (n,) of the goals.
     """
-    for means in mean_competence(goals.categories, now, delayed):
+    for means in mean_competence(goals.kinds, goals.categories, now, delayed):
         yield {
             "category": means.category,
             "n": means.n,
@@ -35,12 +34,12 @@ def goal_rows(
 
     success, now, delayed: (n,), 0 or 1, and competences.
     """
-    codes = goals.space.codes_at(goals.positions)
+    codes, names = goals.space.codes_at(goals.positions), goals.kinds.names
     for row in zip(codes, goals.categories, success, now, delayed, strict=True):
         code, category, won, here, before = row
         yield {
             "goal": int(code),
-            "category": CATEGORIES[category],
+            "category": names[category],
             "success": int(won),
             "competence": float(here),
             "delayed_competence": float(before),

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from magellan.training.record import COLUMNS, write_atomically
 from magellan.training.sinks import TensorBoard, check_sink
 from magellan.training.stopping import Stopper, seconds_granted
 from magellan.training.versions import Origin
+from magellan.worlds import WORLDS
 
 DEVICE = "cpu"
 SECONDS_PER_LOGGED_SAVE = 300.0
@@ -319,11 +320,17 @@ class Job:
         return f"update {trainer.updates}, episode {trainer.episodes}"
 
 
+def _world(name: str) -> dict[str, Any]:
+    """For an analysis that lacks the file which adds the world."""
+    return {"name": name, "categories": [asdict(each) for each in WORLDS[name].categories]}
+
+
 def _description(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
     return {
         "schema_version": 2,
         "sampler": config.sampler,
+        "world": _world(config.world),
         "goal_space": config.goal_space,
         "seed": config.seed,
         "preset": config.preset,

@@ -23,7 +23,7 @@ from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import NOW, LearnedCompetence
 from magellan.config import AgentConfig, BackboneConfig
 from magellan.errors import InputError
-from magellan.littlezoo import GoalSpace
+from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import CANDIDATES, PROMPTS
 

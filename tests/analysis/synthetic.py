@@ -12,8 +12,8 @@ import pandas as pd
 from analysis.grid import run_of
 from analysis.results import SPLITS, TABLES
 from magellan.config import counted, estimators_of, grid, load_experiment
-from magellan.littlezoo.goals import CATEGORIES
 from magellan.samplers import SAMPLERS as REGISTERED
+from magellan.worlds.little_zoo.goals import CATEGORIES
 
 FEASIBLE = CATEGORIES[1:]
 SAMPLERS = ("random", "online", "ek_online", "magellan")

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from analysis import figures, summaries, summary, tables
 from analysis.figures import style
 from analysis.grid import Algorithm
+from analysis.worlds import category_colors
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
 from magellan.errors import InputError
@@ -95,7 +96,7 @@ def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experimen
     assert (pixels < 0.98).any(axis=2).mean() > 0.01
     samplers = [look.color for look in style.algorithm_styles(results.algorithms).values()]
     colors = {
-        "practice": list(style.CATEGORY_COLORS.values()),
+        "practice": list(category_colors(results.categories).values()),
         "calibration": [samplers[-1]],
         "improvement": samplers[:-1],
     }.get(name, samplers)

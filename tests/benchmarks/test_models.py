@@ -11,7 +11,7 @@ from benchmarks.effort import FULL, QUICK
 from benchmarks.products import Timing, record
 from benchmarks.shapes import model_folder
 from magellan.config import run_model
-from magellan.littlezoo import GoalSpace
+from magellan.worlds.little_zoo import GoalSpace
 
 
 def test_t5_has_the_size_and_the_words_of_the_released_timing():

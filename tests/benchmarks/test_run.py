@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import fresh, run, samplers
 from magellan.cli import main
-from magellan.littlezoo import GoalSpace
+from magellan.worlds.little_zoo import GoalSpace
 
 
 def test_quick_environment_writes_its_files(tmp_path, capsys):

@@ -21,7 +21,7 @@ from magellan.config import (
     sections,
 )
 from magellan.errors import InputError
-from magellan.littlezoo.goals import CATEGORIES, category_totals, parse_goal_space
+from magellan.worlds.little_zoo.goals import CATEGORIES, category_totals, parse_goal_space
 
 
 def examples(count):

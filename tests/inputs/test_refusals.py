@@ -8,7 +8,7 @@ import analysis.__main__
 import magellan.cli
 from magellan.config import RunConfig, resolve_run
 from magellan.errors import InputError
-from magellan.littlezoo.goals import parse_goal_space
+from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases
 from tests.inputs.conftest import ROOT

@@ -11,12 +11,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from magellan.agent.packing import Codec
 from magellan.config import check_backbone
 from magellan.errors import InputError
-from magellan.littlezoo import GoalSpace, LittleZooVector
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 from magellan.pretraining.build import Recipe, make_model, object_rows, pretrain
 from magellan.pretraining.play import random_play
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.pretraining.words import centroid_accuracy, check_wheel, project
+from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 
 FOLDER = check_backbone("zoo-mini")
 

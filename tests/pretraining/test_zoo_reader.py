@@ -14,9 +14,6 @@ from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run
 from magellan.errors import InputError
-from magellan.littlezoo import GoalSpace, LittleZooVector
-from magellan.littlezoo.goals import draw_codes
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, NUM_TRAIN, OBJECTS, TRAIN_OBJECTS
 from magellan.pretraining import probe as probing
 from magellan.pretraining.build import (
     RECIPES,
@@ -40,6 +37,14 @@ from magellan.pretraining.reading import (
 )
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.training.evaluate import EvaluationSet, by_category, evaluate
+from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
+from magellan.worlds.little_zoo.goals import draw_codes
+from magellan.worlds.little_zoo.vocabulary import (
+    HELD_OUT_OBJECTS,
+    NUM_TRAIN,
+    OBJECTS,
+    TRAIN_OBJECTS,
+)
 
 FOLDER = check_backbone("zoo-reader")
 OLD = check_backbone("zoo-mini")
@@ -153,7 +158,7 @@ def test_untrained_it_plays_no_better_than_zoo_mini(split):
     space = GoalSpace(draw_codes((0, 400, 300, 200, 200), 3, split), split)
     goals = EvaluationSet(space, np.arange(len(space)))
     old, new = (
-        by_category(goals.categories, evaluate(*untrained(name), goals, seed=7))
+        by_category(goals.kinds, goals.categories, evaluate(*untrained(name), goals, seed=7))
         for name in ("zoo-mini", "zoo-reader")
     )
     for category, (n, success) in new.items():

@@ -11,7 +11,6 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import resolve_run
-from magellan.littlezoo import GoalSpace
 from magellan.replaying.measures import brier, lag
 from magellan.replaying.recorded import FinishedRun, Heard
 from magellan.training.checkpoint import Checkpoints
@@ -19,6 +18,7 @@ from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
+from magellan.worlds.little_zoo import GoalSpace
 
 SPACE = "40-20-10-5-5"
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}

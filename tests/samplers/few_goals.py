@@ -36,6 +36,10 @@ class FewGoals:
     def sizes(self) -> np.ndarray:
         return np.bincount(self.categories, minlength=5)
 
+    @property
+    def feasible(self) -> np.ndarray:
+        return np.arange(5) > 0
+
     def categories_at(self, positions: np.ndarray) -> np.ndarray:
         return self.categories[positions]
 

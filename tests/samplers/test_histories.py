@@ -7,9 +7,9 @@ import pytest
 
 from magellan.competence import CompetenceEstimator
 from magellan.errors import InputError, NotFiniteError
-from magellan.littlezoo import WholeSpace
 from magellan.samplers import SAMPLERS, SamplerParts, make_sampler
 from magellan.samplers.magellan import MagellanSettings
+from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import TEN_GOALS, FewGoals, exploration, make, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short

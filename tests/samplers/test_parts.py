@@ -9,7 +9,6 @@ from magellan.competence import Outcomes
 from magellan.competence.expert_buckets import ExpertBuckets
 from magellan.competence.per_goal import PerGoalWindows
 from magellan.errors import InputError, NotFiniteError
-from magellan.littlezoo import WholeSpace
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.schedules import ConstantEpsilon, ExponentialEpsilon
 from magellan.samplers.signals import (
@@ -17,6 +16,7 @@ from magellan.samplers.signals import (
     learnability,
     positive_learning_progress,
 )
+from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, outcomes
 
 

@@ -8,10 +8,10 @@ import pytest
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, PackedState
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
-from magellan.littlezoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 from magellan.training import evaluate as evaluation
 from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence
+from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def codes(goals) -> np.ndarray:
 def play(agent, codec, goals, seed):
     """Success per category."""
     success = evaluate(agent, codec, goals, seed)
-    return by_category(goals.categories[goals.feasible], success)
+    return by_category(goals.kinds, goals.categories[goals.feasible], success)
 
 
 def test_as_many_goals_per_category_as_there_are(sets):
@@ -139,7 +139,7 @@ def test_predictions_speak_of_the_goals_that_are_evaluated(name):
             expected = np.zeros_like(expected)
         found = np.stack(estimator.predict(chosen.space, chosen.positions))
         np.testing.assert_array_equal(found, expected)
-        means = mean_competence(chosen.categories, *found)
+        means = mean_competence(chosen.kinds, chosen.categories, *found)
         assert [m.n for m in means] == [4] * 5
         for mean in means:
             mine = chosen.categories == CATEGORIES.index(mean.category)

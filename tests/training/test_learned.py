@@ -10,8 +10,8 @@ from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.config import BackboneConfig, run_model
-from magellan.littlezoo import GoalSpace
 from magellan.training.checkpoint import Checkpoints
+from magellan.worlds.little_zoo import GoalSpace
 
 
 def make(**settings) -> LearnedCompetence:

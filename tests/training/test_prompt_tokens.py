@@ -7,9 +7,11 @@ from transformers import PreTrainedTokenizerFast
 
 from magellan.agent.backbone import load_model
 from magellan.agent.packing import Codec, stack
-from magellan.competence.prompt_tokens import PromptTokens, neighbours, parts_of, prompt_parts
-from magellan.littlezoo import GoalSpace, WholeSpace
-from magellan.littlezoo.codes import SPLITS, decode
+from magellan.competence.prompt_tokens import PromptTokens
+from magellan.worlds import WORLDS
+from magellan.worlds.little_zoo import GoalSpace, WholeSpace
+from magellan.worlds.little_zoo.codes import SPLITS, decode
+from magellan.worlds.little_zoo.parts import neighbours, parts_of, prompt_parts
 
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 
@@ -62,12 +64,12 @@ def test_rows_equal_those_of_the_tokenizer(tokenizer, split):
     for mine, other in zip(found, expected, strict=True):
         assert mine.dtype == other.dtype
         np.testing.assert_array_equal(mine, other)
-    assert tokens.composes(split) is composes
+    assert tokens.composes(goals.world, split) is composes
 
 
 def test_after_the_trial_no_prompt_is_read_by_the_tokenizer(monkeypatch):
     tokens = PromptTokens(Codec(load_model("zoo-mini")[1]))
-    tokens.composes("train")
+    tokens.composes(WORLDS["little_zoo"], "train")
     monkeypatch.setattr(Codec, "encode", None)
     rows, _ = tokens.pack(WholeSpace(), np.arange(0, 19_531_250, 1_000))
     assert len(rows) == 19_532

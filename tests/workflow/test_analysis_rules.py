@@ -58,7 +58,7 @@ EDITS = {
     },
     "analysis/runs.py": {"runs": 1},
     "magellan/training/loop.py": {},
-    "magellan/littlezoo/world.py": {},
+    "magellan/worlds/little_zoo/world.py": {},
 }
 
 

@@ -26,6 +26,7 @@ from magellan.config import (
 )
 from magellan.errors import InputError
 from magellan.model_files import number_of_parameters
+from magellan.worlds import DEFAULT_WORLD
 
 DEFAULT_CONFIG = "config/laptop.yaml"
 REFERENCE = "results/reference"
@@ -280,6 +281,8 @@ def train_arguments(wildcards, output):
     words = [w for key in named for w in (f"--{key.replace('_', '-')}", str(getattr(run, key)))]
     words += ["--preset", EXPERIMENT.preset, "--identity", run.identity]
     words += [word for path in EXPERIMENT.modules for word in ("--module", path)]
+    # A run of the default world is called as before there were others: Snakemake compares calls.
+    words += ["--world", EXPERIMENT.world] if EXPERIMENT.world != DEFAULT_WORLD else []
     resolved = flat_keys(run.config.model_dump(mode="json"))
     given = given_keys(EXPERIMENT.model_dump(mode="json"), run.variant)
     return words + [w for key in given for w in ("--set", f"{key}={json.dumps(resolved[key])}")]

@@ -15,7 +15,16 @@ from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
 # Given by the grid, not by the overrides.
-GRID_KEYS = ("sampler", "goal_space", "seed", "preset", "threads", "modules", "observers")
+GRID_KEYS = (
+    "sampler",
+    "world",
+    "goal_space",
+    "seed",
+    "preset",
+    "threads",
+    "modules",
+    "observers",
+)
 LIMITS = {
     "minimum": ">= {}",
     "exclusiveMinimum": "> {}",

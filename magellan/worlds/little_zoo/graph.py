@@ -7,9 +7,9 @@ somebody goes.
 
 from functools import cache
 
-from magellan.littlezoo import text, world
-from magellan.littlezoo.vocabulary import HELD_OUT_TYPES, KIND_OF, TRAIN_TYPES, object_id
-from magellan.littlezoo.world import NOTHING, SCENE_SIZE, Scene, State
+from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_TYPES, KIND_OF, TRAIN_TYPES, object_id
+from magellan.worlds.little_zoo.world import NOTHING, SCENE_SIZE, Scene, State
 
 Shape = tuple[int, ...]
 """Kinds of o1..o4, then for each the position of the first object equal to it."""

@@ -8,7 +8,7 @@ to know which objects are free, held or gone.
 from typing import Any, NamedTuple
 
 from magellan.errors import InputError
-from magellan.littlezoo.vocabulary import (
+from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,
     HERBIVORE,
     KIND_OF,

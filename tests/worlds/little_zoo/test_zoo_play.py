@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from magellan.errors import InputError
-from magellan.littlezoo.play import play
+from magellan.worlds.little_zoo.play import play
 
 
 def played(typed, category="grasp", seed=0):
@@ -138,7 +138,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=Path(__file__).resolve().parents[3],
             start_new_session=True,
             preexec_fn=become_terminal,
         )

@@ -5,8 +5,8 @@ from functools import cache
 from operator import itemgetter
 
 from magellan.errors import InputError
-from magellan.littlezoo.vocabulary import OBJECTS, display_name
-from magellan.littlezoo.world import (
+from magellan.worlds.little_zoo.vocabulary import OBJECTS, display_name
+from magellan.worlds.little_zoo.world import (
     FREE,
     GO_TO,
     GRASP_ACTION,

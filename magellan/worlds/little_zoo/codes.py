@@ -13,7 +13,8 @@ from functools import cache
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo.vocabulary import (
+from magellan.worlds.base import Categories, Category
+from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,
     FOOD_OF,
     HELD_OUT_OBJECTS,
@@ -23,10 +24,19 @@ from magellan.littlezoo.vocabulary import (
     PLANT,
     object_id,
 )
-from magellan.littlezoo.world import GRASP, SCENE_SIZE, VERBS, Scene
+from magellan.worlds.little_zoo.world import GRASP, SCENE_SIZE, VERBS, Scene
 
-CATEGORIES = ("impossible", "grasp", "grow_plant", "grow_herbivore", "grow_carnivore")
-FEASIBLE = CATEGORIES[1:]
+KINDS_OF_GOALS = Categories(
+    [
+        Category("impossible", feasible=False, color="#BBBBBB"),
+        Category("grasp", color="#56B4E9"),
+        Category("grow_plant", color="#F0E442"),
+        Category("grow_herbivore", color="#E69F00"),
+        Category("grow_carnivore", color="#CC79A7"),
+    ]
+)
+CATEGORIES = KINDS_OF_GOALS.names
+FEASIBLE = KINDS_OF_GOALS.feasible
 IMPOSSIBLE = 0
 
 Mix = tuple[int, ...]

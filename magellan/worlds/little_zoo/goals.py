@@ -1,18 +1,18 @@
 """Goal spaces: sets of goals known by position; a goal is a code, its text is made when asked for.
 
-The codes themselves, and their categories, are in `magellan.littlezoo.codes`.
+The codes themselves, and their categories, are in `magellan.worlds.little_zoo.codes`.
 """
 
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo import text, world
-from magellan.littlezoo.codes import (
+from magellan.worlds.base import NOTHING, GoalSet, ListedGoals
+from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
     FEASIBLE,
     IMPOSSIBLE,
@@ -25,13 +25,14 @@ from magellan.littlezoo.codes import (
     find_split,
     members_of,
 )
-from magellan.littlezoo.vocabulary import OBJECTS
-from magellan.littlezoo.world import NOTHING
+from magellan.worlds.little_zoo.vocabulary import OBJECTS
+from magellan.worlds.registry import WORLDS
 
 __all__ = [
     "CATEGORIES",
     "FEASIBLE",
     "IMPOSSIBLE",
+    "NAME",
     "PROPORTIONS",
     "SPLITS",
     "Goal",
@@ -43,10 +44,11 @@ __all__ = [
     "categories_of",
     "category_totals",
     "decode",
-    "describe",
     "draw_codes",
     "parse_goal_space",
 ]
+
+NAME = "little_zoo"
 
 PROPORTIONS = (0.8, 0.16, 0.032, 0.0064, 0.00128)
 """Share of each category in the 25k, 50k, 100k goal spaces of Gaven et al. 2025; sum 0.99968."""
@@ -164,33 +166,8 @@ def _check_draw(mix: Mix, seed: int, split: str) -> None:
         raise InputError(f"seed = {seed!r}: allowed are whole numbers >= 0")
 
 
-class GoalSet(ABC):
-    """A set of goals of one split, known by position 0..n-1; what a goal is follows from its code.
-
-    split: "train" or "unseen".
-    """
-
-    split: str
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def codes_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the codes, in the raw space of the split, of the goals there: int64 (n,)."""
-
-    @abstractmethod
-    def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the categories, positions in `CATEGORIES`, of the goals there: int8 (n,)."""
-
-    @property
-    @abstractmethod
-    def sizes(self) -> np.ndarray:
-        """Number of goals of each category: int64 (5,)."""
-
-    @abstractmethod
-    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
-        """Return positions of a category's goals by rank 0..size-1 among them: int64 (n,)."""
+class ZooGoals(GoalSet):
+    """Goals of Little-Zoo: a code says all of a goal."""
 
     def goal(self, position: int) -> Goal:
         """Return the goal at this position."""
@@ -209,19 +186,8 @@ class GoalSet(ABC):
     def _numbers(self, position: int) -> tuple[int, int, world.Scene]:
         return decode_one(int(self.codes_at(np.array([position]))[0]), self.split)
 
-    def members(self, category: str) -> np.ndarray:
-        """Return the positions of the goals of a category: int64, increasing."""
-        if category not in CATEGORIES:
-            raise InputError(f"category = {category!r}: allowed are {', '.join(CATEGORIES)}")
-        number = CATEGORIES.index(category)
-        return self.nth(number, np.arange(self.sizes[number]))
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of goals of each category."""
-        return dict(zip(CATEGORIES, self.sizes.tolist(), strict=True))
-
-
-class GoalSpace(GoalSet):
+class GoalSpace(ZooGoals, ListedGoals):
     """Goals written down one by one.
 
     indices: int64 (n,), codes in the raw space of the split.
@@ -229,13 +195,11 @@ class GoalSpace(GoalSet):
     """
 
     def __init__(self, indices: np.ndarray, split: str = "train") -> None:
-        self.split = find_split(split).name
-        self.indices = np.asarray(indices, dtype=np.int64)
-        if np.any((self.indices < 0) | (self.indices >= SPLITS[split].size)):
-            raise InputError(
-                f"indices of the {split} split: allowed are codes 0..{SPLITS[split].size - 1}"
-            )
-        self.categories = categories_of(self.indices, split)
+        size = find_split(split).size
+        indices = np.asarray(indices, dtype=np.int64)
+        if np.any((indices < 0) | (indices >= size)):
+            raise InputError(f"indices of the {split} split: allowed are codes 0..{size - 1}")
+        super().__init__(WORLDS[NAME], indices, categories_of(indices, split), split)
 
     @staticmethod
     def draw(mix: Mix, seed: int, split: str = "train") -> GoalSet:
@@ -253,38 +217,21 @@ class GoalSpace(GoalSet):
         """Draw the goal space of this name, see `parse_goal_space`."""
         return GoalSpace.draw(parse_goal_space(name, split), seed, split)
 
-    def __len__(self) -> int:
-        return len(self.indices)
 
-    def codes_at(self, positions: np.ndarray) -> np.ndarray:
-        return self.indices[positions]
-
-    def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        return self.categories[positions]
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        return np.bincount(self.categories, minlength=len(CATEGORIES))
-
-    @cached_property
-    def _by_category(self) -> np.ndarray:
-        return np.argsort(self.categories, kind="stable")
-
-    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
-        return self._by_category[int(self.sizes[:category].sum()) + ranks]
-
-
-class WholeSpace(GoalSet):
+class WholeSpace(ZooGoals):
     """Every goal of a split; a goal's position is its code, so none is written down."""
 
     def __init__(self, split: str = "train") -> None:
-        self.split = find_split(split).name
+        super().__init__(WORLDS[NAME], find_split(split).name)
 
     def __len__(self) -> int:
         return SPLITS[self.split].size
 
     def codes_at(self, positions: np.ndarray) -> np.ndarray:
         return np.asarray(positions, dtype=np.int64)
+
+    def positions_of(self, codes: np.ndarray) -> np.ndarray:
+        return np.where((codes >= 0) & (codes < len(self)), codes, -1)
 
     def categories_at(self, positions: np.ndarray) -> np.ndarray:
         return categories_of(positions, self.split)
@@ -295,18 +242,3 @@ class WholeSpace(GoalSet):
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
         return members_of(self.split).nth(category, ranks)
-
-
-def describe(name: str, seed: int, split: str = "train") -> str:
-    """Return the counts of a goal space and one example prompt for each of its categories."""
-    goals = GoalSpace.named(name, seed, split)
-    totals = category_totals(split)
-    lines = [f"Goal space {name}, {split} split, seed {seed}: {len(goals):,} goals", ""]
-    lines.append(f"{'category':16}{'goals':>10}{'of':>14}")
-    for category, count in goals.counts().items():
-        lines.append(f"{category:16}{count:>10,}{totals[category]:>14,}")
-    lines.append(f"{'total':16}{len(goals):>10,}{sum(totals.values()):>14,}")
-    for number in np.flatnonzero(goals.sizes).tolist():
-        first = goals.nth(number, np.array([0]))[0]
-        lines += ["", f"Example of {CATEGORIES[number]}:", goals.prompt(int(first)).rstrip()]
-    return "\n".join(lines)

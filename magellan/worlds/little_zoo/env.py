@@ -1,6 +1,6 @@
 """Little-Zoo as Gymnasium environments: one episode at a time, or many in step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -10,11 +10,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from magellan.errors import InputError
-from magellan.littlezoo import text, world
-from magellan.littlezoo.goals import SPLITS, Goal, decode
-from magellan.littlezoo.graph import Situation, scene_graph, shape_of
-from magellan.littlezoo.vocabulary import NUM_TRAIN, OBJECTS, object_id
-from magellan.littlezoo.world import GRASP, NOTHING, SCENE_SIZE, START_ON_OBJECT, State
+from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo.goals import SPLITS, Goal, decode
+from magellan.worlds.little_zoo.graph import Situation, scene_graph, shape_of
+from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, object_id
+from magellan.worlds.little_zoo.world import GRASP, NOTHING, SCENE_SIZE, START_ON_OBJECT, State
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGEST_OBSERVATION = 150  # four names of 13 letters, one of them stood on, make 125
@@ -378,7 +378,7 @@ class LittleZooVector(VectorEnv):
             "rng": self.np_random.bit_generator.state,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`; `InputError` if it is of another number of environments."""
         if len(state["verbs"]) != self.num_envs:
             raise InputError(

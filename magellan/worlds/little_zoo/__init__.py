@@ -2,8 +2,8 @@
 
 import gymnasium
 
-from magellan.littlezoo.env import LittleZoo, LittleZooVector
-from magellan.littlezoo.goals import (
+from magellan.worlds.little_zoo.env import LittleZoo, LittleZooVector
+from magellan.worlds.little_zoo.goals import (
     CATEGORIES,
     FEASIBLE,
     Goal,
@@ -13,6 +13,9 @@ from magellan.littlezoo.goals import (
     category_totals,
     parse_goal_space,
 )
+
+# Importing it registers the world.
+from magellan.worlds.little_zoo import registration  # isort: skip
 
 __all__ = [
     "CATEGORIES",
@@ -25,10 +28,11 @@ __all__ = [
     "WholeSpace",
     "category_totals",
     "parse_goal_space",
+    "registration",
 ]
 
 gymnasium.register(
     id="LittleZoo-v0",
-    entry_point="magellan.littlezoo.env:LittleZoo",
-    vector_entry_point="magellan.littlezoo.env:LittleZooVector",
+    entry_point="magellan.worlds.little_zoo.env:LittleZoo",
+    vector_entry_point="magellan.worlds.little_zoo.env:LittleZooVector",
 )

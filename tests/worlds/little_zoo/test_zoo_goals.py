@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from magellan.errors import InputError
-from magellan.littlezoo import (
+from magellan.worlds import WORLDS
+from magellan.worlds.describe import describe
+from magellan.worlds.little_zoo import (
     CATEGORIES,
     FEASIBLE,
     GoalSpace,
@@ -16,10 +18,10 @@ from magellan.littlezoo import (
     category_totals,
     parse_goal_space,
 )
-from magellan.littlezoo.goals import SPLITS, categories_of, decode, describe, draw_codes
-from magellan.littlezoo.text import layout, resolve, scene_words
-from magellan.littlezoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
-from magellan.littlezoo.world import (
+from magellan.worlds.little_zoo.goals import SPLITS, categories_of, decode, draw_codes
+from magellan.worlds.little_zoo.text import layout, resolve, scene_words
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
+from magellan.worlds.little_zoo.world import (
     horizon,
     initial_state,
     parse_goal,
@@ -262,16 +264,20 @@ def test_unknown_category_is_refused():
         some_of_each("train", 2).members("grow_fish")
 
 
+def described(*goal_space):
+    return describe(WORLDS["little_zoo"], *goal_space)
+
+
 def test_describe_tells_counts_and_examples():
-    text = describe("2500", 0)
+    text = described("2500", 0)
     for category, count in zip(CATEGORIES, (2_000, 400, 80, 16, 3), strict=True):
         assert any(line.split()[:2] == [category, f"{count:,}"] for line in text.splitlines()), (
             category
         )
     assert text.count("Goal: ") == 5
-    assert describe("2500", 0) == text
-    assert describe("2500", 1) != text
-    assert any(name in describe("0-5-0-0-0", 0, "unseen") for name in HELD_OUT_OBJECTS)
+    assert described("2500", 0) == text
+    assert described("2500", 1) != text
+    assert any(name in described("0-5-0-0-0", 0, "unseen") for name in HELD_OUT_OBJECTS)
 
 
 @BOTH
@@ -336,15 +342,16 @@ def test_a_million_goals():
 
 
 def test_the_whole_space_is_described():
-    text = describe("all", 0)
+    text = described("all", 0)
     assert text.count("Goal: ") == 5
     assert "19,531,250 goals" in text
 
 
 COST = """
 import resource, sys
-from magellan.littlezoo.goals import describe
-describe(sys.argv[1], 0)
+from magellan.worlds import WORLDS
+from magellan.worlds.describe import describe
+describe(WORLDS["little_zoo"], sys.argv[1], 0)
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 print(used.ru_utime + used.ru_stime, peak / 1024, "torch" in sys.modules)

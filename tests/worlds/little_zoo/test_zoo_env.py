@@ -11,10 +11,10 @@ from gymnasium.utils.env_checker import check_env
 
 from benchmarks.environment import random_play
 from magellan.errors import InputError
-from magellan.littlezoo import Goal, GoalSpace, LittleZoo, LittleZooVector
-from magellan.littlezoo.env import draw_start
-from magellan.littlezoo.vocabulary import OBJECTS
-from magellan.littlezoo.world import START_ON_OBJECT
+from magellan.worlds.little_zoo import Goal, GoalSpace, LittleZoo, LittleZooVector
+from magellan.worlds.little_zoo.env import draw_start
+from magellan.worlds.little_zoo.vocabulary import OBJECTS
+from magellan.worlds.little_zoo.world import START_ON_OBJECT
 
 LION = {"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"], "standing_on": -1}
 LION_GOAL = Goal("Grow lion", ("lion", "water", "cow", "carrot"), "grow_carnivore")

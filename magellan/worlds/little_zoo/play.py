@@ -7,9 +7,9 @@ from typing import TextIO
 import numpy as np
 
 from magellan.errors import InputError
-from magellan.littlezoo.env import LittleZoo
-from magellan.littlezoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpace
-from magellan.littlezoo.world import horizon, parse_goal
+from magellan.worlds.little_zoo.env import LittleZoo
+from magellan.worlds.little_zoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpace
+from magellan.worlds.little_zoo.world import horizon, parse_goal
 
 _HELP = "Type the number of an action or the action itself; q quits."
 _NO_KEYS = "Arrows and other keys without a letter mean nothing here. " + _HELP

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from magellan.littlezoo import Goal, LittleZoo, LittleZooVector
+from magellan.worlds.little_zoo import Goal, LittleZoo, LittleZooVector
 
 SAMPLE = Path(__file__).parent / "data"
 GRASP_RADIUS = 0.125

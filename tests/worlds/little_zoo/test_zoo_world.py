@@ -5,10 +5,17 @@ from itertools import permutations, product
 
 import pytest
 
-from magellan.littlezoo.graph import representative, shape_of
-from magellan.littlezoo.text import layout, resolve, scene_words
-from magellan.littlezoo.vocabulary import KIND_OF, KINDS, OBJECTS, display_name, feeds, object_id
-from magellan.littlezoo.world import GONE, horizon, initial_state, parse_goal, transition
+from magellan.worlds.little_zoo.graph import representative, shape_of
+from magellan.worlds.little_zoo.text import layout, resolve, scene_words
+from magellan.worlds.little_zoo.vocabulary import (
+    KIND_OF,
+    KINDS,
+    OBJECTS,
+    display_name,
+    feeds,
+    object_id,
+)
+from magellan.worlds.little_zoo.world import GONE, horizon, initial_state, parse_goal, transition
 
 
 class Play:

@@ -1,0 +1,39 @@
+"""Text worlds that an agent practises in: categories, goal spaces, environments. No torch.
+
+To add one, write a file with a registered class and name it under `modules` of an experiment, or
+import it below.
+"""
+
+from __future__ import annotations
+
+from magellan.worlds.base import (
+    NOTHING,
+    SPLITS,
+    Categories,
+    Category,
+    Environment,
+    GoalSet,
+    ListedGoals,
+    PromptParts,
+    World,
+)
+from magellan.worlds.registry import DEFAULT_WORLD, WORLDS, register_world
+
+# Importing a world registers it; names are listed in this order.
+from magellan.worlds import little_zoo  # isort: skip
+
+__all__ = [
+    "DEFAULT_WORLD",
+    "NOTHING",
+    "SPLITS",
+    "WORLDS",
+    "Categories",
+    "Category",
+    "Environment",
+    "GoalSet",
+    "ListedGoals",
+    "PromptParts",
+    "World",
+    "little_zoo",
+    "register_world",
+]

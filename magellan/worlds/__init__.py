@@ -17,6 +17,8 @@ from magellan.worlds.base import (
     PromptParts,
     World,
 )
+from magellan.worlds.episodes import Episode
+from magellan.worlds.listed import ListedWorld
 from magellan.worlds.registry import DEFAULT_WORLD, WORLDS, register_world
 
 # Importing a world registers it; names are listed in this order.
@@ -30,8 +32,10 @@ __all__ = [
     "Categories",
     "Category",
     "Environment",
+    "Episode",
     "GoalSet",
     "ListedGoals",
+    "ListedWorld",
     "PromptParts",
     "World",
     "little_zoo",

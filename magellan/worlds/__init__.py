@@ -22,7 +22,7 @@ from magellan.worlds.listed import ListedWorld
 from magellan.worlds.registry import DEFAULT_WORLD, WORLDS, register_world
 
 # Importing a world registers it; names are listed in this order.
-from magellan.worlds import little_zoo  # isort: skip
+from magellan.worlds import little_zoo, simulated  # isort: skip
 
 __all__ = [
     "DEFAULT_WORLD",
@@ -40,4 +40,5 @@ __all__ = [
     "World",
     "little_zoo",
     "register_world",
+    "simulated",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -36,25 +36,31 @@ class Episode(ABC):
         """Do one of the possible actions; return whether the goal is reached by it."""
 
 
-class Episodes(Environment):
-    """A vector of episodes of one kind; a goal is the arguments of an episode, by name."""
+EpisodeT = TypeVar("EpisodeT", bound=Episode)
 
-    def __init__(self, num_envs: int, kind: type[Episode]) -> None:
+
+class Episodes(Environment, Generic[EpisodeT]):
+    """A vector of episodes of one kind; a goal is the arguments of an episode, by name.
+
+    episodes: as they are, (num_envs,).
+    """
+
+    def __init__(self, num_envs: int, kind: type[EpisodeT]) -> None:
         if num_envs < 1:
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
         self.num_envs, self._kind = num_envs, kind
         self._rng = np.random.default_rng()
-        self._episodes: list[Episode] = []
+        self.episodes: list[EpisodeT] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._terminated = np.zeros(num_envs, dtype=bool)
         self._truncated = np.zeros(num_envs, dtype=bool)
 
     @property
     def possible_actions(self) -> list[tuple[str, ...]]:
-        return [tuple(episode.possible_actions()) for episode in self._episodes]
+        return [tuple(episode.possible_actions()) for episode in self.episodes]
 
     def prompts(self) -> list[str]:
-        return [episode.prompt() for episode in self._episodes]
+        return [episode.prompt() for episode in self.episodes]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -70,7 +76,7 @@ class Episodes(Environment):
                 f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
             )
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
-        self._episodes = [new[i] if i in new else self._episodes[i] for i in range(self.num_envs)]
+        self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
         self._elapsed[which] = 0
         self._terminated[which] = self._truncated[which] = False
         return tuple(self.prompts()), {}
@@ -79,7 +85,7 @@ class Episodes(Environment):
         self, actions: np.ndarray
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         rewards = np.zeros(self.num_envs)
-        for i, (episode, action) in enumerate(zip(self._episodes, actions, strict=True)):
+        for i, (episode, action) in enumerate(zip(self.episodes, actions, strict=True)):
             if action == NO_ACTION:
                 continue
             possible = episode.possible_actions()
@@ -92,9 +98,12 @@ class Episodes(Environment):
         flags = self._terminated.copy(), self._truncated.copy()
         return tuple(self.prompts()), rewards, *flags, {}
 
+    def aside(self, num_envs: int) -> Environment:
+        return Episodes(num_envs, self._kind)
+
     def state_dict(self) -> dict[str, Any]:
         return {
-            "episodes": [dict(vars(episode)) for episode in self._episodes],
+            "episodes": [dict(vars(episode)) for episode in self.episodes],
             "elapsed": self._elapsed.copy(),
             "terminated": self._terminated.copy(),
             "truncated": self._truncated.copy(),
@@ -102,13 +111,13 @@ class Episodes(Environment):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._episodes = [self._restored(values) for values in state["episodes"]]
+        self.episodes = [self._restored(values) for values in state["episodes"]]
         self._elapsed = np.array(state["elapsed"])
         self._terminated = np.array(state["terminated"])
         self._truncated = np.array(state["truncated"])
         self._rng.bit_generator.state = state["rng"]
 
-    def _restored(self, values: Mapping[str, Any]) -> Episode:
+    def _restored(self, values: Mapping[str, Any]) -> EpisodeT:
         episode = self._kind.__new__(self._kind)
         vars(episode).update(values)
         return episode

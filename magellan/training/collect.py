@@ -14,7 +14,7 @@ from magellan.competence.base import Outcomes
 from magellan.config import AgentConfig
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
-from magellan.worlds import NOTHING, GoalSet
+from magellan.worlds import NOTHING, Environment, GoalSet
 
 
 def uniform(states: list[PackedState]) -> np.ndarray:
@@ -79,6 +79,10 @@ class Collector:
         if len(rows):
             self._begin(ended, rows)
         return outcomes
+
+    def aside(self, num_envs: int) -> Environment:
+        """An environment for episodes that are no practice, in the world as it is now."""
+        return self._env.aside(num_envs)
 
     def _store(self, env: int, step: Step, following: PackedState, ended: bool) -> None:
         """Fold a step into transitions; at a successful end mark those of the whole episode."""

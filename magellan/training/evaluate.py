@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from magellan.agent.packing import Codec
 from magellan.agent.sac import SAC
 from magellan.training.randomness import choose
-from magellan.worlds import Categories, GoalSet
+from magellan.worlds import Categories, Environment, GoalSet
+
+Aside = Callable[[int], Environment]
+"""Number of episodes to an environment for them."""
 
 TOGETHER = 512
 """Most episodes played at the same time where an estimator asks for many."""
@@ -60,30 +64,44 @@ def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str
     }
 
 
-def evaluate(agent: SAC, codec: Codec, goals: EvaluationSet, seed: int) -> np.ndarray:
+def evaluate(
+    agent: SAC, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
+) -> np.ndarray:
     """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
 
     Placement and actions are drawn from `seed` alone, so every evaluation of a run, and of every
     run, meets the same draws.
+
+    aside: makes the environment; a new one of the world where it is not given.
     """
     positions = goals.positions[goals.feasible]
-    return play(agent, codec, goals.space, positions, np.random.default_rng(seed))
+    return play(agent, codec, goals.space, positions, np.random.default_rng(seed), aside)
 
 
 def play_many(
-    agent: SAC, codec: Codec, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator
+    agent: SAC,
+    codec: Codec,
+    goals: GoalSet,
+    positions: np.ndarray,
+    rng: np.random.Generator,
+    aside: Aside | None = None,
 ) -> np.ndarray:
     """As `play`, `TOGETHER` episodes at a time: for the thousands that an estimator asks for."""
     pieces = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
-    played = [play(agent, codec, goals, piece, rng) for piece in pieces]
+    played = [play(agent, codec, goals, piece, rng, aside) for piece in pieces]
     return np.concatenate([np.zeros(0), *played])
 
 
 def play(
-    agent: SAC, codec: Codec, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator
+    agent: SAC,
+    codec: Codec,
+    goals: GoalSet,
+    positions: np.ndarray,
+    rng: np.random.Generator,
+    aside: Aside | None = None,
 ) -> np.ndarray:
     """One episode per goal at `positions` (n,), n > 0; its success, 0 or 1, float64 (n,)."""
-    env = goals.world.environment(len(positions))
+    env = (aside or goals.world.environment)(len(positions))
     env.reset(
         seed=int(rng.integers(2**31)),
         options={"goals": [goals.goal(int(position)) for position in positions]},

@@ -110,7 +110,7 @@ class Trainer:
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Success of one episode for each goal, played only to estimate competence."""
-        return play_many(self.agent, self.codec, self.goals, goals, rng)
+        return play_many(self.agent, self.codec, self.goals, goals, rng, self.collector.aside)
 
     def _learn(self) -> None:
         losses = self.agent.update(self.replay.sample(self.config.agent.batch_size))
@@ -142,7 +142,8 @@ class Trainer:
 
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
-        success = evaluate(self.agent, self.codec, goals, self.config.budget.evaluation_seed)
+        seed = self.config.budget.evaluation_seed
+        success = evaluate(self.agent, self.codec, goals, seed, self.collector.aside)
         where = {**self._where(), self._unit: planned, "split": split}
         found = by_category(goals.kinds, goals.categories[played], success)
         for category, (n, rate) in found.items():

@@ -17,10 +17,12 @@ from magellan.worlds.base import (
     PromptParts,
     World,
 )
+from magellan.worlds.episodes import Episode
+from magellan.worlds.listed import ListedWorld
 from magellan.worlds.registry import DEFAULT_WORLD, WORLDS, register_world
 
 # Importing a world registers it; names are listed in this order.
-from magellan.worlds import little_zoo  # isort: skip
+from magellan.worlds import little_zoo, simulated  # isort: skip
 
 __all__ = [
     "DEFAULT_WORLD",
@@ -30,10 +32,13 @@ __all__ = [
     "Categories",
     "Category",
     "Environment",
+    "Episode",
     "GoalSet",
     "ListedGoals",
+    "ListedWorld",
     "PromptParts",
     "World",
     "little_zoo",
     "register_world",
+    "simulated",
 ]

@@ -205,6 +205,9 @@ class Environment(Protocol):
             0 elsewhere.
         """
 
+    def aside(self, num_envs: int) -> Environment:
+        """Another environment of the world as it is now, for episodes that are no practice."""
+
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on later, as numpy arrays and JSON-able values."""
 

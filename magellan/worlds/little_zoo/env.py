@@ -360,6 +360,10 @@ class LittleZooVector(VectorEnv):
             "standing_on": np.asarray(standing_on, dtype=np.int8),
         }
 
+    def aside(self, num_envs: int) -> "LittleZooVector":
+        """Return another vector; one has nothing to do with the other."""
+        return LittleZooVector(num_envs)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to go on later: one row per environment, the generator's state."""
         if not self._episodes:

@@ -1,0 +1,123 @@
+"""Many episodes in step, for a world that says what one episode is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from magellan.errors import InputError
+from magellan.worlds.base import Environment
+
+NO_ACTION = -1
+"""Action index that leaves an environment as it is."""
+
+
+class Episode(ABC):
+    """One episode. Its attributes are plain values: they are what a checkpoint keeps.
+
+    horizon: steps after which it ends.
+    """
+
+    horizon: int
+
+    @abstractmethod
+    def prompt(self) -> str:
+        """Return what the language model reads before its action."""
+
+    @abstractmethod
+    def possible_actions(self) -> Sequence[str]:
+        """Return what can be done now, at least one action."""
+
+    @abstractmethod
+    def act(self, action: str, rng: np.random.Generator) -> bool:
+        """Do one of the possible actions; return whether the goal is reached by it."""
+
+
+EpisodeT = TypeVar("EpisodeT", bound=Episode)
+
+
+class Episodes(Environment, Generic[EpisodeT]):
+    """A vector of episodes of one kind; a goal is the arguments of an episode, by name.
+
+    episodes: as they are, (num_envs,).
+    """
+
+    def __init__(self, num_envs: int, kind: type[EpisodeT]) -> None:
+        if num_envs < 1:
+            raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
+        self.num_envs, self._kind = num_envs, kind
+        self._rng = np.random.default_rng()
+        self.episodes: list[EpisodeT] = []
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._terminated = np.zeros(num_envs, dtype=bool)
+        self._truncated = np.zeros(num_envs, dtype=bool)
+
+    @property
+    def possible_actions(self) -> list[tuple[str, ...]]:
+        return [tuple(episode.possible_actions()) for episode in self.episodes]
+
+    def prompts(self) -> list[str]:
+        return [episode.prompt() for episode in self.episodes]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Start episodes; `goals` must be among the options."""
+        given = options or {}
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        which = np.flatnonzero(given.get("reset_mask", np.ones(self.num_envs, bool))).tolist()
+        goals = given.get("goals", ())
+        if len(goals) != len(which):
+            raise InputError(
+                f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
+            )
+        new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
+        self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
+        self._elapsed[which] = 0
+        self._terminated[which] = self._truncated[which] = False
+        return tuple(self.prompts()), {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        rewards = np.zeros(self.num_envs)
+        for i, (episode, action) in enumerate(zip(self.episodes, actions, strict=True)):
+            if action == NO_ACTION:
+                continue
+            possible = episode.possible_actions()
+            if not 0 <= action < len(possible):
+                raise InputError(f"action = {action}: allowed are 0..{len(possible) - 1}, or -1")
+            rewards[i] = episode.act(possible[action], self._rng)
+            self._elapsed[i] += 1
+            self._terminated[i] = rewards[i] > 0
+            self._truncated[i] = self._elapsed[i] == episode.horizon
+        flags = self._terminated.copy(), self._truncated.copy()
+        return tuple(self.prompts()), rewards, *flags, {}
+
+    def aside(self, num_envs: int) -> Environment:
+        return Episodes(num_envs, self._kind)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "episodes": [dict(vars(episode)) for episode in self.episodes],
+            "elapsed": self._elapsed.copy(),
+            "terminated": self._terminated.copy(),
+            "truncated": self._truncated.copy(),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.episodes = [self._restored(values) for values in state["episodes"]]
+        self._elapsed = np.array(state["elapsed"])
+        self._terminated = np.array(state["terminated"])
+        self._truncated = np.array(state["truncated"])
+        self._rng.bit_generator.state = state["rng"]
+
+    def _restored(self, values: Mapping[str, Any]) -> EpisodeT:
+        episode = self._kind.__new__(self._kind)
+        vars(episode).update(values)
+        return episode

@@ -1,0 +1,85 @@
+"""A world that counts its goals: goal spaces are mixes, such as 8-4, of so many per category."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from magellan.errors import InputError
+from magellan.worlds.base import NOTHING, SPLITS, Environment, GoalSet, ListedGoals, World
+from magellan.worlds.episodes import Episode, Episodes
+
+Arguments = Mapping[str, Any]
+"""Arguments of an episode, by name: what a goal is."""
+
+
+class ListedWorld(World):
+    """A subclass says how many goals there are, what each of them is, and what an episode is.
+
+    episode: kind of its episodes.
+    """
+
+    episode: type[Episode]
+
+    @abstractmethod
+    def totals(self, split: str) -> tuple[int, ...]:
+        """Return how many goals of each category there are."""
+
+    @abstractmethod
+    def arguments(self, category: int, rank: int, split: str) -> Arguments:
+        """Return the goal of this rank, 0..total-1, within its category."""
+
+    def parse(self, name: str) -> tuple[int, ...]:
+        categories, totals = self.categories.names, self.totals(SPLITS[0])
+        numbers = "-".join(["[0-9]{1,9}"] * len(categories))
+        mix = tuple(map(int, name.split("-"))) if re.fullmatch(numbers, str(name)) else ()
+        if not any(mix) or any(n > total for n, total in zip(mix, totals, strict=True)):
+            raise InputError(
+                f"goal_space = {name!r}: allowed are numbers of goals with dashes between them, "
+                f"for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"
+            )
+        return mix
+
+    def canonical(self, name: str) -> str:
+        return "-".join(map(str, self.parse(name)))
+
+    def goals(self, name: str, seed: int, split: str = SPLITS[0]) -> GoalSet:
+        return self._drawn(self.parse(name), seed, split)
+
+    def unseen(self, per_category: int, seed: int) -> GoalSet:
+        totals = self.totals(SPLITS[1])
+        return self._drawn([min(per_category, total) for total in totals], seed, SPLITS[1])
+
+    def _drawn(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
+        """Without replacement; each category has its own stream, as in `little_zoo`."""
+        totals = self.totals(split)
+        streams = np.random.SeedSequence([seed, SPLITS.index(split)]).spawn(len(totals))
+        firsts = np.cumsum([0, *totals])
+        codes = [
+            first + np.random.default_rng(stream).choice(total, size=min(n, total), replace=False)
+            for first, stream, total, n in zip(firsts, streams, totals, mix, strict=False)
+        ]
+        categories = np.repeat(np.arange(len(totals)), [len(part) for part in codes])
+        return _Goals(self, np.concatenate(codes), categories, split)
+
+    def environment(self, num_envs: int) -> Environment:
+        return Episodes(num_envs, self.episode)
+
+
+class _Goals(ListedGoals):
+    """Goals of such a world: a code is a rank among the goals of all categories."""
+
+    world: ListedWorld
+
+    def goal(self, position: int) -> Arguments:
+        first = np.cumsum([0, *self.world.totals(self.split)])
+        category = int(self.categories[position])
+        rank = int(self.indices[position] - first[category])
+        return self.world.arguments(category, rank, self.split)
+
+    def prompt(self, position: int, standing_on: int = NOTHING) -> str:
+        return self.world.episode(**self.goal(position)).prompt()

@@ -1,0 +1,171 @@
+"""A world of the user's own: one file, from its goals to the tables and figures."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from analysis import figures, tables
+from analysis.__main__ import main
+from analysis.worlds import categories_of, category_colors
+from magellan.config import grid, identity, load_experiment, resolve_run
+from magellan.errors import InputError
+from magellan.modules import load_modules
+from magellan.training.loop import Trainer
+from magellan.training.run import train
+from magellan.worlds import WORLDS, Categories, Category, World, register_world
+from magellan.worlds.describe import describe
+from tests.snippets import write_files
+
+
+@pytest.fixture
+def module(tmp_path):
+    """The file of docs/extending.md; what it adds is forgotten afterwards."""
+    yield write_files("docs/extending.md", tmp_path)["my_world.py"]
+    WORLDS.remove("doors")
+
+
+@pytest.fixture
+def doors(module):
+    load_modules([module])
+    return WORLDS["doors"]
+
+
+def layer(module, **more):
+    return {"modules": [module], "world": "doors", "goal_space": "30-10", **more}
+
+
+def test_its_runs_become_tables_statistics_and_figures(module, tmp_path):
+    """At the end also where its file is not at hand: the runs say what its categories are."""
+    values = {
+        "experiment": "doors",
+        "preset": "smoke",
+        "modules": [module],
+        "world": "doors",
+        "samplers": ["random", "ek_online", "magellan"],
+        "goal_spaces": ["30-10"],
+        "seeds": [0, 1],
+    }
+    experiment = load_experiment(values)
+    runs = grid(experiment)
+    for run in runs:
+        manifest = train(run.config, tmp_path / run.path, False, "none")
+        assert manifest["counted"]["world"] == "doors"
+    asked = json.dumps(experiment.model_dump(mode="json"))
+    folders = [str(tmp_path / run.path) for run in runs]
+    out = tmp_path / "tables"
+    assert main(["combine", *folders, "--experiment", asked, "--output", str(out)]) == 0
+    WORLDS.remove("doors")
+    results = tables.load(out)
+    assert results.categories.names == ("closed", "locked")
+    assert main(["statistics", str(out), str(tmp_path / "statistics")]) == 0
+    where = ["--tables", str(out), "--statistics", str(tmp_path / "statistics")]
+    html = str(tmp_path / "numbers.html")
+    assert main(["summary", *where, "--html", html]) == 0
+    assert "Locked doors" in (tmp_path / "numbers.html").read_text()
+    for name in figures.FIGURES:
+        stem = str(tmp_path / name)
+        assert main(["figure", name, *where, "--goal-space", "30-10", "--stem", stem]) == 0
+
+
+def test_its_runs_resume_in_the_middle_of_episodes(module):
+    config = resolve_run("smoke", [layer(module, sampler="online")])
+    whole = Trainer(config)
+    while not whole.done:
+        whole.advance()
+    first, second = Trainer(config), Trainer(config)
+    for _ in range(3):
+        first.advance()
+    second.load_state_dict(first.state_dict())
+    while not second.done:
+        second.advance()
+    assert repr(second.record.tables) == repr(whole.record.tables)  # NaN is not equal to NaN
+
+
+def test_the_world_counts_for_what_a_run_is(module):
+    ours = resolve_run("smoke", [layer(module)])
+    zoo = resolve_run("smoke", [{"goal_space": "40-20-12-8-8"}])
+    named = resolve_run("smoke", [{"goal_space": "40-20-12-8-8", "world": "little_zoo"}])
+    assert identity(zoo) == identity(named)
+    assert identity(ours) != identity(zoo)
+
+
+def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors):
+    goals, again = doors.goals("30-10", 3), doors.goals("30-10", 3)
+    assert goals.sizes.tolist() == [30, 10]
+    assert [goals.prompt(i) for i in range(40)] == [again.prompt(i) for i in range(40)]
+    assert len({goals.prompt(i) for i in range(40)}) == 40
+    assert goals.positions_of(goals.indices).tolist() == list(range(40))
+    assert goals.positions_of(np.array([10_000])).tolist() == [-1]
+    assert not {goals.prompt(i) for i in range(40)} & {
+        doors.unseen(99, 0).prompt(i) for i in range(40)
+    }
+    assert doors.unseen(99, 0).counts() == {"closed": 20, "locked": 20}
+    assert "Example of locked" in describe(doors, "30-10", 0)
+
+
+def test_its_environment_steps_leaves_alone_and_goes_on(doors):
+    env, other = doors.environment(3), doors.environment(3)
+    goals = [{"number": number, "locked": number == 2} for number in range(3)]
+    env.reset(seed=0, options={"goals": goals})
+    wait, knock, push = range(3)
+    assert env.step(np.array([push, -1, push]))[1].tolist() == [1, 0, 0]
+    other.load_state_dict(json.loads(json.dumps(env.state_dict(), default=np.ndarray.tolist)))
+    for each in (env, other):
+        each.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
+        assert "locked" in each.prompts()[0]
+        _, rewards, terminated, truncated, _ = each.step(np.array([knock, wait, knock]))
+        assert rewards.tolist() == [0, 0, 0]
+        for _ in range(2):
+            _, rewards, terminated, truncated, _ = each.step(np.array([wait, -1, wait]))
+        assert truncated.tolist() == [False, False, True]
+        assert not terminated.any()
+    with pytest.raises(InputError, match=r"action = 3: allowed are 0..2, or -1"):
+        env.step(np.array([3, -1, -1]))
+    with pytest.raises(InputError, match="1 given, allowed is one for each of 3 resets"):
+        env.reset(options={"goals": goals[:1]})
+
+
+@pytest.mark.parametrize("name", ["25k", "30", "30-10-2", "101-1", "0-0", "-1-2", "30-x"])
+def test_other_goal_spaces_are_refused(module, name):
+    with pytest.raises(InputError, match="goal_space"):
+        resolve_run("smoke", [layer(module, goal_space=name)])
+
+
+def test_an_unknown_world_is_refused():
+    with pytest.raises(InputError, match="world: 'nowhere' is unknown; allowed: little_zoo"):
+        resolve_run("smoke", [{"world": "nowhere"}])
+
+
+KINDS = {
+    "a name for two": [Category("a"), Category("a")],
+    "no feasible one": [Category("a", feasible=False)],
+    "malformed name": [Category("A b")],
+    "label with marks": [Category("a", label="$x$")],
+    "colour by name": [Category("a", color="red")],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_categories_that_tables_cannot_hold_are_refused(kind):
+    class Broken(World):
+        name, label = "broken", "Broken"
+        categories = Categories(KINDS[kind])
+        parse = goals = unseen = environment = None
+
+    with pytest.raises(InputError, match=r"world broken: .*allowed"):
+        register_world(Broken)
+    assert "broken" not in WORLDS
+
+
+def test_a_manifest_says_the_categories_of_a_world_that_is_not_registered():
+    kinds = Categories([Category("never", feasible=False), Category("now"), Category("then")])
+    told = {"name": "gone", "categories": [asdict(each) for each in kinds]}
+    found = categories_of({"config": {"world": "gone"}, "world": told})
+    assert found == kinds
+    assert found.feasible == ("now", "then")
+    assert len(set(category_colors(found).values())) == 3
+    with pytest.raises(InputError, match="does not say its categories"):
+        categories_of({"config": {"world": "gone"}})
+    assert categories_of({"config": {}}) == WORLDS["little_zoo"].categories

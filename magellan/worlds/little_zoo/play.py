@@ -90,8 +90,8 @@ def ask(
 
 def _read_line(stream_in: TextIO, stream_out: TextIO) -> str:
     """The next line; empty at the end of the input."""
-    print("> ", end="", file=stream_out, flush=True)
-    try:
+    try:  # from the prompt on: who sees it may be quicker than the next line of code
+        print("> ", end="", file=stream_out, flush=True)
         return stream_in.readline()
     except KeyboardInterrupt:
         print(file=stream_out)  # what is said next begins its own line

@@ -28,8 +28,8 @@ def pins(lines: list[str]) -> dict[str, str]:
     return {canonical(match[1]): match[2] for match in matches}
 
 
-def requirements() -> dict[str, str]:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+def requirements(file: str = "requirements.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     return pins([line for line in lines if not line.startswith("#")])
 
 
@@ -41,7 +41,16 @@ def conda_environment() -> tuple[list[str], dict[str, str]]:
 
 def direct_dependencies() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    return [*names(project["dependencies"]), *optional("dev")]
+
+
+def optional(group: str) -> list[str]:
+    """Packages of an optional group."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return names(project["optional-dependencies"][group])
+
+
+def names(wanted: list[str]) -> list[str]:
     return [canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in wanted]
 
 
@@ -80,12 +89,21 @@ def test_every_direct_dependency_is_pinned() -> None:
 
 
 def test_every_imported_package_is_a_direct_dependency() -> None:
-    own = {"magellan", "analysis", "benchmarks", "tests"}
-    imported = {name for path in python_sources() for name in imports(path.read_text())}
+    site = ROOT / "docs" / "hooks.py"
     packages = packages_distributions()
-    third_party = {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
-    needed = {canonical(packages[name][0]) for name in third_party}
-    assert needed <= set(direct_dependencies())
+    needed = {
+        canonical(packages.get(name, [name])[0])
+        for name in third_party([path for path in python_sources() if path != site])
+    }
+    assert needed <= {*direct_dependencies(), *optional("tensorboard")}
+    assert third_party([site]) <= requirements("docs/requirements.txt").keys()
+
+
+def third_party(paths: list[Path]) -> set[str]:
+    """Top-level modules that files import and that are neither the suite's nor Python's."""
+    own = {"magellan", "analysis", "benchmarks", "tests"}
+    imported = {name for path in paths for name in imports(path.read_text())}
+    return {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
 
 
 def test_version_is_the_same_everywhere() -> None:

@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from analysis.grid import Algorithm
-from analysis.intervals import Matrix
 from analysis.matrices import evaluation_points
+from analysis.power import order_chance
 from analysis.primary import run_means
 from analysis.results import Results
-
-EXPERIMENTS = 10_000
-SEED = 0
 
 
 class Order(NamedTuple):
@@ -63,17 +58,12 @@ def order_in(
     difference = float(means[0].mean() - means[1].mean())
     if difference == 0.0:
         return None
-    sizes = [len(results.seeds_of(algorithm, goal_space)) for algorithm in pair]
-    drawn = [_drawn(means[i], sizes[i], stream=i) for i in (0, 1)]
-    agreeing = np.sign(np.round(drawn[0] - drawn[1], 12)) * np.sign(difference)
-    chance = float(0.5 + 0.5 * agreeing.mean())
-    return Order(difference, (len(means[0]), len(means[1])), chance)
-
-
-def _drawn(means: Matrix, size: int, stream: int) -> Matrix:
-    """Means of experiments of `size` runs drawn with replacement, (EXPERIMENTS,)."""
-    rng = np.random.default_rng([SEED, stream, size])
-    return means[rng.integers(0, len(means), (EXPERIMENTS, size))].mean(axis=1)
+    if difference < 0.0:
+        pair, means = pair[::-1], means[::-1]
+    first, second = (len(results.seeds_of(algorithm, goal_space)) for algorithm in pair)
+    chance = order_chance(means[0], means[1], (first, second))
+    runs = tuple(len(study.seeds_of(each, goal_space)) for each in found if each is not None)
+    return Order(difference, (runs[0], runs[1]), chance)
 
 
 def _same(

@@ -127,17 +127,23 @@ def order_chances(runs: Runs, sizes: Sequence[int]) -> list[Order]:
     found = []
     for one, other in itertools.combinations(runs, 2):
         better, worse = sorted((one, other), key=lambda name: -runs[name].mean())
-        chances = tuple(_order_chance(runs[better], runs[worse], size) for size in sizes)
+        chances = tuple(order_chance(runs[better], runs[worse], (size, size)) for size in sizes)
         difference = float(runs[better].mean() - runs[worse].mean())
         found.append(Order(better, worse, difference, chances))
     return found
 
 
-def _order_chance(better: Matrix, worse: Matrix, size: int) -> float:
-    rng = np.random.default_rng([SEED, size])
+def order_chance(better: Matrix, worse: Matrix, sizes: tuple[int, int]) -> float:
+    """Chance that the first has the larger mean, with so many runs of each drawn from those there.
+
+    Args:
+        better, worse: run means of two algorithms, (runs,) each.
+        sizes: runs drawn of each, with replacement. Equal means count one half.
+    """
+    rng = np.random.default_rng([SEED, *sizes])
     drawn = [
         means[rng.integers(0, len(means), (EXPERIMENTS, size))].mean(axis=1)
-        for means in (better, worse)
+        for means, size in zip((better, worse), sizes, strict=True)
     ]
     return float(0.5 + 0.5 * np.sign(np.round(drawn[0] - drawn[1], 12)).mean())
 

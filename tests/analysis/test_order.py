@@ -38,6 +38,14 @@ def test_the_chance_of_one_run_each_is_the_share_of_pairs_in_order(study, tmp_pa
     assert order.chance == pytest.approx(exact, abs=0.02)
 
 
+def test_the_other_way_round_the_difference_turns_and_the_chance_stays(study, tmp_path):
+    small = combined(tmp_path, samplers=("random", "magellan"), seeds=(0, 1))
+    one = order_in(study, small, PAIR, SPACE, "train")
+    other = order_in(study, small, PAIR[::-1], SPACE, "train")
+    assert other == one._replace(difference=-one.difference, runs=one.runs[::-1])
+    assert one.chance > 0.5
+
+
 def test_more_seeds_are_right_more_often(study, tmp_path):
     pair = Algorithm("online", "default"), Algorithm("random", "default")
     chances = []

@@ -19,10 +19,12 @@ from analysis.grid import (
     variant_names,
 )
 from analysis.manifests import MANIFEST
+from analysis.phases import last_phase
 from analysis.results import SPLITS, TABLES, Results, rows_where
 from analysis.units import in_unit, unit_of
 from magellan.config import flat_keys
 from magellan.errors import InputError
+from magellan.training.record import PHASE
 
 Rows = tuple[str, ...]
 POINTS: Rows = ("episode", "split", "category", "n")
@@ -42,11 +44,13 @@ def diagnose(results: Results) -> None:
     _check_listed(results)
     _check_runs(results)
     _check_unit(results)
+    _check_phases(results)
     for name, spec in TABLES.items():
         keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
-        _check_rows_unique(results.tables[name], name, keys)
+        _check_rows_unique(results.tables[name], name, _with_phase(results, name, keys))
     _check_training(results)
     _check_practice(results)
+    results = last_phase(results)
     for goal_space in results.goal_spaces:
         runs = [run for run in results.runs if run.goal_space == goal_space]
         _check_same_rows(results, "evaluation", runs, in_unit(POINTS, results.unit))
@@ -176,6 +180,27 @@ def _check_unit(results: Results) -> None:
 
 
 # --- rows -------------------------------------------------------------------------------------
+
+
+def _with_phase(results: Results, name: str, columns: Rows) -> Rows:
+    """The same columns and the phase, where the table has it."""
+    return (*columns, PHASE) if PHASE in results.tables[name].columns else columns
+
+
+def _check_phases(results: Results) -> None:
+    """All tables have phases or none, and each run has all of its own."""
+    for name, frame in results.tables.items():
+        if (PHASE in frame.columns) != results.has_phases:
+            raise InputError(f"{name}.csv: column {PHASE} is not in all tables; allowed: all, none")
+    frame = results.tables["evaluation"]
+    for manifest in results.manifest["runs"]:
+        run, wanted = run_of(manifest), len(manifest["config"].get("phases") or ()) or 1
+        found = int(rows_where(frame, **run._asdict())[PHASE].max()) if results.has_phases else 1
+        if found != wanted:
+            raise InputError(
+                f"evaluation.csv: {found} phases for {run_name(run)}; allowed: {wanted}, those of "
+                "the run"
+            )
 
 
 def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:

@@ -22,7 +22,7 @@ from magellan.samplers import SAMPLERS
 Manifest = Mapping[str, Any]
 NAMED = ("sampler", "goal_space", "seed")
 # Counted keys that are no keys of the configuration, or not as they stand there.
-OWN_WORDS = ("generation", "observers")
+OWN_WORDS = ("generation", "observers", "phases")
 ABSENT = "absent"
 EPISODES = "budget.episodes"
 """Counts only where no other unit ends the run."""

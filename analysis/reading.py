@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.results import RUN_COLUMNS, SPLITS, TABLES, TEXT_COLUMNS, WHOLE_COLUMNS, TableSpec
 from magellan.errors import InputError, shown
+from magellan.training.record import PHASE
 from magellan.worlds import Categories
 
 # Tables have six significant digits: a share is off by half a unit of the seventh at most.
@@ -30,14 +31,20 @@ def read_table(
     """
     spec = TABLES[name]
     path = folder / f"{name}.csv"
-    frame = _read_csv(path, (*RUN_COLUMNS, *spec.columns) if combined else spec.columns)
+    frame = _read_csv(path, RUN_COLUMNS if combined else (), spec.columns)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
     _check_rows(frame, name, path, categories)
     return frame
 
 
-def _read_csv(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+def _read_csv(path: Path, named: tuple[str, ...], own: tuple[str, ...]) -> pd.DataFrame:
+    """The file as it is; runs of several phases have one more column.
+
+    named: columns before that one.
+    own: columns behind it.
+    """
+    columns = (*named, *own)
     types = {column: str for column in columns if column in TEXT_COLUMNS}
     gaps = {column: GAPS for column in columns if column not in TEXT_COLUMNS}
     try:
@@ -58,7 +65,7 @@ def _read_csv(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
         )
     except (ValueError, OverflowError):  # those of pandas are ValueErrors
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
-    if tuple(frame.columns) != columns:
+    if tuple(frame.columns) not in (columns, (*named, PHASE, *own)):
         found = ", ".join(map(str, frame.columns))
         raise InputError(f"{path}: columns are {shown(found)}; allowed: {', '.join(columns)}")
     if not isinstance(frame.index, pd.RangeIndex):
@@ -115,6 +122,8 @@ def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categori
         _refuse(successes, successes > frame["n"], path, "at most n")
         impossible = ~frame["category"].isin(categories.feasible)
         _refuse(successes, impossible & (successes > 0), path, "0 for an impossible goal")
+    if PHASE in frame.columns:
+        _refuse(frame[PHASE], frame[PHASE] < 1, path, "1 or more")
     if name in ("evaluation", "competence"):
         _refuse(frame["n"], frame["n"] < 1, path, "1 or more")
     if name == "evaluation" and len(frame):

@@ -21,7 +21,7 @@ from analysis.grid import (
 from analysis.units import unit_of
 from analysis.worlds import categories_of
 from magellan.config import UNIT_COLUMNS, Unit
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, PHASE
 from magellan.worlds import SPLITS, Categories
 
 
@@ -63,7 +63,7 @@ TABLES: Mapping[str, TableSpec] = {
 }
 
 TEXT_COLUMNS = ("sampler", "variant", "goal_space", "split", "category", "estimator")
-WHOLE_COLUMNS = ("seed", "update", "step", "episode", "n", "successes")
+WHOLE_COLUMNS = ("seed", PHASE, "update", "step", "episode", "n", "successes")
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,11 @@ class Results:
     @functools.cached_property
     def _seeds(self) -> dict[str, dict[Algorithm, list[int]]]:
         return seeds_by_algorithm(self.runs)
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether a run has several phases: then all tables have the column `phase`."""
+        return PHASE in self.tables["evaluation"].columns
 
     def table(self, name: str, **where: str | int) -> pd.DataFrame:
         """Rows of one table with the given values, for instance `sampler="random"`."""

@@ -19,6 +19,7 @@ from analysis.coverage import missing_runs
 from analysis.diagnosis import diagnose
 from analysis.grid import RUN_COLUMNS, Run, run_name, run_names, run_of
 from analysis.manifests import MANIFEST, read_combined_manifest, read_run_manifest
+from analysis.phases import last_phase
 from analysis.reading import read_table
 from analysis.restoring import advised
 from analysis.results import SPLITS, TABLES, Results, TableSpec
@@ -34,7 +35,7 @@ from magellan.config import (
     variants_of,
 )
 from magellan.errors import InputError
-from magellan.training.record import write_atomically
+from magellan.training.record import PHASE, write_atomically
 
 # How an experiment is run and where it lies; no part of what its tables are.
 NOT_KEPT = {"results", "allow_incomplete"}
@@ -175,6 +176,10 @@ def _stack(name: str, runs: Iterable[Found]) -> pd.DataFrame:
         for position, column in enumerate(RUN_COLUMNS):
             frame.insert(position, column, getattr(each.run, column))
         frames.append(frame)
+    if any(PHASE in frame.columns for frame in frames):
+        for frame in frames:
+            if PHASE not in frame.columns:
+                frame.insert(len(RUN_COLUMNS), PHASE, 1)
     filled = [frame for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else frames[0]
 
@@ -190,7 +195,12 @@ def write(results: Results, folder: Path) -> None:
 
 
 def load(folder: Path) -> Results:
-    """Read combined tables and check them with `diagnose`."""
+    """Read combined tables and check them with `diagnose`; gives what is compared of them."""
+    return last_phase(load_whole(folder))
+
+
+def load_whole(folder: Path) -> Results:
+    """The same, with the rows of all phases."""
     with advised(folder):
         if not folder.is_dir():
             raise InputError(f"tables: there is no folder {folder}")
@@ -227,6 +237,7 @@ __all__ = [
     "combine",
     "diagnose",
     "load",
+    "load_whole",
     "settled_experiment",
     "write",
 ]

@@ -11,8 +11,7 @@ import pandas as pd
 
 from analysis.grid import RUN_COLUMNS
 from analysis.manifests import MANIFEST
-from analysis.results import TABLES
-from analysis.tables import load
+from analysis.tables import load_whole
 from magellan.config import run_path
 from magellan.training.record import write_atomically
 
@@ -33,7 +32,7 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
     Raises:
         InputError: the tables are damaged or hold runs that do not compare.
     """
-    results = load(source)
+    results = load_whole(source)
     written = 0
     for manifest in results.manifest["runs"]:
         place = (manifest[key] for key in ("sampler", "goal_space", "seed", "identity"))
@@ -42,9 +41,8 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in results.tables.items():
-            text = _rows_of(frame, manifest, TABLES[name].columns).to_csv(
-                index=False, lineterminator="\n"
-            )
+            columns = [column for column in frame.columns if column not in RUN_COLUMNS]
+            text = _rows_of(frame, manifest, columns).to_csv(index=False, lineterminator="\n")
             write_atomically(folder / f"{name}.csv", text.encode())
         own = {key: value for key, value in manifest.items() if key != "variant"}
         # The manifest comes last: what has one is complete.

@@ -103,6 +103,13 @@ def _add_train(commands: Commands) -> None:
         metavar="MINUTES",
         help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
     )
+    train.add_argument(
+        "--start",
+        type=file_path,
+        metavar="FOLDER",
+        help="folder of a run with all phases of this one but the last: go on where it ended "
+        "(default: from the first phase)",
+    )
     _add_modules(train)
     train.add_argument(
         "--identity",
@@ -261,7 +268,15 @@ def _train(options: argparse.Namespace) -> None:
     _prepare_libraries(config.threads)
     from magellan.training.run import train
 
-    train(config, options.output, options.resume, options.progress, options.stop_after, options.log)
+    train(
+        config,
+        options.output,
+        options.resume,
+        options.progress,
+        options.stop_after,
+        options.log,
+        options.start,
+    )
 
 
 def _replay(options: argparse.Namespace) -> None:

@@ -120,6 +120,17 @@ class CompetenceEstimator(ABC):
         """
         return self.known()
 
+    def move(self, goals: GoalSet) -> None:
+        """Go on with another goal space: what is known of goals that stay, and of new ones.
+
+        goals: the training goal space from here on. Outcomes, candidates and competence are of
+            its positions; running episodes with former goals are never told.
+
+        An estimator without this method is refused before the first episode where the goals of a
+        run change.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """All that changes during training, as numpy arrays and JSON-able values."""

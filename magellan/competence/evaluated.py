@@ -129,6 +129,13 @@ class EvaluatedGoals(Evaluated):
     def _draw(self, arm: int, n: int) -> np.ndarray:
         return np.full(n, arm)
 
+    def move(self, goals: GoalSet) -> None:
+        """Goals that stay keep their rates; new ones have 0 until they are evaluated, at once."""
+        former = self._goals.positions_in(goals, np.arange(len(goals)))
+        for name in ("_now", "_delayed"):
+            setattr(self, name, np.where(former >= 0, getattr(self, name)[former], 0.0))
+        self._goals, self._waiting, self._next = goals, [], 0
+
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of goals outside the training space it knows nothing: 0."""
         if goals is not self._goals:
@@ -153,6 +160,10 @@ class EvaluatedBuckets(Evaluated):
 
     def _draw(self, arm: int, n: int) -> np.ndarray:
         return self._goals.nth(arm, self._rng.integers(self._goals.sizes[arm], size=n))
+
+    def move(self, goals: GoalSet) -> None:
+        """Categories keep their rates until they are evaluated with the new goals, at once."""
+        self._goals, self._waiting, self._next = goals, [], 0
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of any goal, unseen ones included, what its category has."""

@@ -31,6 +31,10 @@ class ExpertBuckets(OutcomeWindows):
         self._goals = goals
         self._drop_standing_starts = drop_standing_starts
 
+    def move(self, goals: GoalSet) -> None:
+        """Categories stay, and so does all that is known of them."""
+        self._goals = goals
+
     def update(self, outcomes: Outcomes) -> None:
         categories = self._goals.categories_at(outcomes.goals)
         kept = self._goals.feasible[categories]

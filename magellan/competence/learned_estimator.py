@@ -12,6 +12,7 @@ as much as one estimator on a space of `pool` goals.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.updates = 0
         self.last_loss = float("nan")
         self._codec = codec
-        self._goals = goals
+        self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
         self._rng, self._pool_rng = rng, pool_rng
         generator = torch.Generator().manual_seed(seed)
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
@@ -75,23 +76,54 @@ class LearnedCompetence(CompetenceEstimator):
         self.optimizer = Adam(
             [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
         )
-        self._buffer: deque[tuple[int, int, float]] = deque(maxlen=config.buffer)
+        # Number of the goal space, goal, start and success of recent episodes.
+        self._buffer: deque[tuple[int, int, int, float]] = deque(maxlen=config.buffer)
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
         # so the delay grows to the largest multiple of `refresh` not above N.
         self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
         self._prompts = PromptTokens(codec)
-        self._packed: dict[tuple[int, int], PackedState] = {}
+        self._packed: dict[tuple[int, int, int], PackedState] = {}
         self._sampled = sampled
-        whole = sampled and len(goals) <= config.pool
+        self._look_at(goals)
+        self._refresh()
+
+    def _look_at(self, goals: GoalSet) -> None:
+        """Have a goal space as candidates, as a whole where it is small enough."""
+        self._goals = goals
+        whole = self._sampled and len(goals) <= self.config.pool
         self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
-        self._refresh()
+
+    def move(self, goals: GoalSet) -> None:
+        """The model stays as it is, with its episodes, and says what it makes of the new goals.
+
+        So do the snapshots, so that learning progress of new goals is known at once.
+        """
+        self._former.append(self._goals)
+        self._look_at(goals)
+        self._refreshed = True
+        if self._whole is not None:
+            for snapshot in self._snapshots:
+                snapshot["goals"] = self._said_by(snapshot, self._whole)
+            self._load_delayed()
+            self._recall()
+        else:
+            for snapshot in self._snapshots:
+                snapshot.pop("goals", None)
+            self._draw_pool()
+
+    def _said_by(self, snapshot: Mapping[str, Any], prompts: PackedBatch) -> np.ndarray:
+        """What a snapshot makes of prompts (n,), through the place of the delayed copy."""
+        self.backbone.load_adapter(DELAYED, snapshot["adapter"])
+        self.delayed_head.load_state_dict(snapshot["head"])
+        return self._evaluate(DELAYED, self.delayed_head, prompts)
 
     def update(self, outcomes: Outcomes) -> None:
         """Remember the outcomes, take one gradient step, and refresh every `refresh` updates."""
         self._buffer.extend(
             zip(
+                itertools.repeat(len(self._former), len(outcomes)),
                 outcomes.goals.tolist(),
                 outcomes.standing_on.tolist(),
                 outcomes.success.tolist(),
@@ -112,8 +144,8 @@ class LearnedCompetence(CompetenceEstimator):
     def _learn(self) -> float:
         """One step of binary cross-entropy on episodes drawn by recency rank; gives the loss."""
         episodes = [self._buffer[i] for i in self._recent(self.config.batch_size)]
-        states = batch(*stack([self._prompt(goal, where) for goal, where, _ in episodes]))
-        success = torch.tensor([outcome for _, _, outcome in episodes])
+        states = batch(*stack([self._prompt(*start) for *start, _ in episodes]))
+        success = torch.tensor([outcome for *_, outcome in episodes])
         logits = value(self.head, prompt_features(self.backbone, NOW, states))
         loss = nn.functional.binary_cross_entropy_with_logits(logits, success)
         self.optimizer.zero_grad()
@@ -122,13 +154,14 @@ class LearnedCompetence(CompetenceEstimator):
         self.backbone.adapter_changed(NOW)
         return float(loss.detach())
 
-    def _prompt(self, goal: int, standing_on: int) -> PackedState:
+    def _prompt(self, space: int, goal: int, standing_on: int) -> PackedState:
         """An episode's first prompt; those of late are drawn again and again."""
-        key = goal, standing_on
+        key = space, goal, standing_on
         if key not in self._packed:
             if len(self._packed) >= REMEMBERED:
                 self._packed.clear()
-            prompt = self._goals.prompt(goal, standing_on)
+            goals = [*self._former, self._goals][space]
+            prompt = goals.prompt(goal, standing_on)
             self._packed[key] = self._codec.pack([prompt], [()])[0]
         return self._packed[key]
 
@@ -186,8 +219,12 @@ class LearnedCompetence(CompetenceEstimator):
             # What a past refresh said of the whole space is remembered, not computed again.
             self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._whole)
             self._recall()
-        # With one snapshot, now and delayed are equal: no goal progresses.
-        elif self._sampled and len(self._snapshots) > 1:
+        else:
+            self._draw_pool()
+
+    def _draw_pool(self) -> None:
+        """Candidates drawn anew; with one snapshot now and delayed are equal: none progresses."""
+        if self._sampled and len(self._snapshots) > 1:
             size = self.config.pool // 2
             self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
             self._now, self._delayed = self.predict(self._goals, self._pool)
@@ -210,7 +247,7 @@ class LearnedCompetence(CompetenceEstimator):
             "head": self.head.state_dict(),
             "adapter": _copy(self.backbone.adapter(NOW)),
             "optimizer": self.optimizer.state(),
-            "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 3),
+            "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 4),
             "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
             "pool": None if self._pool is None else pool,
         }
@@ -225,7 +262,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.backbone.load_adapter(NOW, state["adapter"])
         self.optimizer.load(state["optimizer"])
         self._buffer.clear()
-        self._buffer.extend((int(g), int(s), float(o)) for g, s, o in state["buffer"])
+        self._buffer.extend((int(n), int(g), int(s), float(o)) for n, g, s, o in state["buffer"])
         self._snapshots.clear()
         self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
         self._load_delayed()

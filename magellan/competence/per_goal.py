@@ -24,6 +24,11 @@ class PerGoalWindows(OutcomeWindows):
     def update(self, outcomes: Outcomes) -> None:
         self._append(outcomes.goals, outcomes.success)
 
+    def move(self, goals: GoalSet) -> None:
+        """Goals that stay keep their outcomes; of new ones nothing is known, so 0."""
+        self._rename(len(goals), goals.positions_in(self._goals, self.known()))
+        self._goals = goals
+
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if goals is not self._goals:
             return np.zeros(len(positions)), np.zeros(len(positions))

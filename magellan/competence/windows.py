@@ -40,6 +40,18 @@ class OutcomeWindows(CompetenceEstimator):
         self._changed = np.empty(0, dtype=np.int64)
         self._forget()
 
+    def _rename(self, n_arms: int, numbers: np.ndarray) -> None:
+        """Other arms from here on; those that stay keep their outcomes.
+
+        n_arms: how many there are now.
+        numbers: int64 (k,), what each of the `known` arms is now, -1 for one that is gone.
+        """
+        stay = np.flatnonzero(numbers >= 0)
+        ring, seen = self._ring[stay + 1], self._seen[stay + 1]
+        self._n_arms = n_arms
+        self._forget()
+        self._restore(numbers[stay].tolist(), ring, seen)
+
     def _forget(self) -> None:
         """No outcomes; row 0 is for all arms without any and stays at competence 0."""
         self._row_of: dict[int, int] = {}
@@ -114,9 +126,13 @@ class OutcomeWindows(CompetenceEstimator):
         if saved != mine:
             raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {mine}")
         self._forget()
-        self._add_rows(np.asarray(state["arms"]).tolist())
+        self._restore(np.asarray(state["arms"]).tolist(), ring, state["seen"])
+
+    def _restore(self, arms: list[int], ring: np.ndarray, seen: np.ndarray) -> None:
+        """Outcomes of arms (k,) where there are none: rings (k, window) and counts (k,)."""
+        self._add_rows(arms)
         rows = np.arange(1, len(ring) + 1)
-        self._ring[rows], self._seen[rows] = ring, state["seen"]
+        self._ring[rows], self._seen[rows] = ring, seen
         self._changed = self.known()
         self._recompute(rows)
 

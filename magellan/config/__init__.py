@@ -3,7 +3,16 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
-from magellan.config.grid import PlannedRun, configuration, given_keys, grid, run_path, variants_of
+from magellan.config.grid import (
+    BEGINNING,
+    PlannedRun,
+    configuration,
+    given_keys,
+    grid,
+    run_path,
+    shared_beginnings,
+    variants_of,
+)
 from magellan.config.identity import (
     OPERATIONAL,
     counted,
@@ -12,6 +21,7 @@ from magellan.config.identity import (
     hash_of,
     identity,
 )
+from magellan.config.phases import Phase, beginning, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     backbone_folder,
@@ -41,6 +51,7 @@ from magellan.config.schema import (
 )
 
 __all__ = [
+    "BEGINNING",
     "OPERATIONAL",
     "PLAIN",
     "PRESETS",
@@ -51,11 +62,13 @@ __all__ = [
     "BudgetConfig",
     "ExperimentConfig",
     "GoalConfig",
+    "Phase",
     "PlannedRun",
     "RunConfig",
     "SamplerConfig",
     "Unit",
     "backbone_folder",
+    "beginning",
     "check_backbone",
     "check_named",
     "configuration",
@@ -69,11 +82,13 @@ __all__ = [
     "identity",
     "load_experiment",
     "parse_assignment",
+    "phases_of",
     "read_yaml",
     "resolve_run",
     "run_model",
     "run_path",
     "sampler_names",
     "sections",
+    "shared_beginnings",
     "variants_of",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from magellan.config.identity import flat_keys, identity
+from magellan.config.phases import beginning
 from magellan.config.resolve import check_backbone, merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
@@ -19,6 +21,9 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.errors import InputError, shown
+
+BEGINNING = "beginning"
+"""Stands for the variant of a run that is no part of the grid: others start from it."""
 
 
 def run_path(sampler: str, goal_space: str, seed: int, identity: str) -> str:
@@ -81,6 +86,32 @@ def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
     return runs
 
 
+def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedRun]:
+    """Beginnings that runs share, so that each is trained once and the runs start from it.
+
+    Returns:
+        identity of a run -> the run that it starts from. That one may start from another; runs
+        whose beginning is nobody else's are trained whole, and not listed.
+    """
+    begun: dict[str, PlannedRun] = {}
+    starts: dict[str, str] = {}
+    known = {run.identity: run for run in runs}
+    waiting = list(known.values())
+    while waiting:
+        run = waiting.pop()
+        first = beginning(run.config)
+        if first is not None:
+            found = PlannedRun(
+                first.sampler, BEGINNING, first.goal_space, first.seed, first, identity(first)
+            )
+            starts[run.identity] = found.identity
+            if found.identity not in begun:
+                begun[found.identity] = known.get(found.identity, found)
+                waiting += [found] if found.identity not in known else []
+    users = Counter(starts.values())
+    return {run: begun[first] for run, first in starts.items() if users[first] > 1}
+
+
 def check_layers(experiment: ExperimentConfig) -> None:
     """Check overrides and variants of an experiment.
 
@@ -123,7 +154,7 @@ def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], 
         if key in GRID_KEYS:
             raise InputError(
                 f"{where}.{key}: {shown(value)} is not allowed: the experiment gives it; "
-                f"allowed here: observers, {', '.join(sections())}"
+                f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:
         _resolved(experiment, layers)

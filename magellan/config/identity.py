@@ -1,9 +1,10 @@
 """What a run is: the one place that says when two configurations mean the same run.
 
-A run is its sampler, goal space and seed, its world where that is not the default one, and every
-value that can matter for it and differs from its default. So a key that is added to the schema
-changes the identity of no earlier run, and a key of a sampler or an estimator counts only for runs
-that use it. What says how a job is run (threads, checkpoints, the preset's name) does not count.
+A run is its sampler, goal space and seed, its world where that is not the default one, its phases
+where it has several, and every value that can matter for it and differs from its default. So a key
+that is added to the schema changes the identity of no earlier run, and a key of a sampler or an
+estimator counts only for runs that use it. What says how a job is run (threads, checkpoints, the
+preset's name) does not count.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from magellan.competence import ESTIMATORS
+from magellan.config.phases import drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
 from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS
@@ -50,7 +52,8 @@ def _counts_episodes(config: RunConfig) -> bool:
 
 def _samples_the_space(config: RunConfig) -> bool:
     """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
-    return sum(WORLDS[config.world].parse(config.goal_space)) > config.section("competence").pool
+    pool, world = config.section("competence").pool, WORLDS[config.world]
+    return any(sum(world.parse(phase.goal_space)) > pool for phase in phases_of(config))
 
 
 MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
@@ -63,10 +66,14 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
 
 
 def estimators_of(config: RunConfig) -> tuple[str, ...]:
-    """Names of the estimators of a run: the one that drives its sampler, then the watchers."""
-    driver = SAMPLERS[config.sampler].estimator
-    watchers = [name for name in config.observers if name != driver]
-    return tuple(watchers) if driver is None else (driver, *watchers)
+    """Names of the estimators of a run: the one that drives its first sampler, then the others.
+
+    An estimator that drives a later phase watches until then.
+    """
+    driver = SAMPLERS[phases_of(config)[0].sampler].estimator
+    wanted = {*config.observers, *drivers_of(config)} - {driver}
+    others = [name for name in ESTIMATORS if name in wanted]
+    return tuple(others) if driver is None else (driver, *others)
 
 
 def counted(config: RunConfig) -> dict[str, Any]:
@@ -74,7 +81,10 @@ def counted(config: RunConfig) -> dict[str, Any]:
     values = flat_keys(config.model_dump(mode="json"))
     defaults = flat_keys(run_model()().model_dump(mode="json"))
     kept = {name: values[name] for name in NAMED} | {"generation": GENERATION}
-    watchers = estimators_of(config)[SAMPLERS[config.sampler].estimator is not None :]
+    watchers = set(config.observers) - {SAMPLERS[config.sampler].estimator}
+    phases = phases_of(config)
+    if len(phases) > 1:
+        kept["phases"] = [phase.described() for phase in phases]
     if config.world != DEFAULT_WORLD:
         kept["world"] = config.world
     if watchers:
@@ -92,11 +102,12 @@ def counted(config: RunConfig) -> dict[str, Any]:
 
 def _unused_sections(config: RunConfig) -> set[str]:
     """Sections that have nothing to say about this run."""
-    used = {SAMPLERS[config.sampler].section}
+    samplers = [SAMPLERS[phase.sampler] for phase in phases_of(config)]
+    used = {sampler.section for sampler in samplers}
     used |= {ESTIMATORS[name].section for name in estimators_of(config)}
     own = {sampler.section for sampler in SAMPLERS.values()}
     own |= {estimator.section for estimator in ESTIMATORS.values()}
-    explores = {"samplers"} if not SAMPLERS[config.sampler].epsilon else set()
+    explores = set() if any(sampler.epsilon for sampler in samplers) else {"samplers"}
     return (own - used) & set(sections()) | explores
 
 

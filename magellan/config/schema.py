@@ -31,6 +31,9 @@ from magellan.settings import (
 )
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
+Split = Literal["train", "unseen"]
+"""Goals of training, and those of the test space."""
+
 
 class GoalConfig(Section):
     """Which goals a run trains on."""
@@ -38,6 +41,11 @@ class GoalConfig(Section):
     seed: Seed = Field(
         0,
         description="Seed that draws the goal space; the same for all runs of an experiment.",
+    )
+    split: Split = Field(
+        "train",
+        description="Goals that are practised: those of training, or those of the test space "
+        "(`unseen`), made of held-out objects.",
     )
 
 
@@ -230,12 +238,53 @@ class BudgetConfig(Section):
         return self.steps or self.updates or self.episodes
 
 
+class PhaseGoals(Section):
+    """Goals of a phase, where they differ from the run's `goals`."""
+
+    seed: Seed | None = Field(None, description="Seed that draws them.")
+    split: Split | None = Field(None, description="`train` or `unseen`.")
+
+
+class PhaseConfig(Section):
+    """A part of a run. What it leaves out is as the run itself has it."""
+
+    until: Count | None = Field(
+        None,
+        description="Length of the run at which the phase ends, in what the budget counts; the "
+        "last phase has none: it takes the rest.",
+    )
+    sampler: str | None = Field(
+        None, description="Goal sampler; the last phase has none: the run's own drives it."
+    )
+    goal_space: str | None = Field(None, description="Goal space.")
+    goals: PhaseGoals = Field(default_factory=PhaseGoals, description="Draw and split.")
+    seed: Seed | None = Field(
+        None,
+        description="Root seed of the random streams; another than that of the phase before starts "
+        "them anew.",
+    )
+    explore_anew: bool = Field(
+        False,
+        description="Whether epsilon begins at its start again; otherwise it goes on falling.",
+    )
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_sampler(cls, name: str | None) -> str | None:
+        return None if name is None else SAMPLERS.find(name).name
+
+
 MODULES_DESCRIPTION = (
     "Python files that add samplers, estimators or worlds of your own; what they hold is run."
 )
 WORLD_DESCRIPTION = "Text world that goals are of and episodes are played in."
 OBSERVERS_DESCRIPTION = (
     "Estimators that watch the run beside the one that drives its sampler, without changing it."
+)
+
+
+PHASES_DESCRIPTION = (
+    "Parts of the run, in order, each with its goals and its sampler; none: the run is one."
 )
 
 
@@ -255,6 +304,7 @@ class RunConfig(Section):
     threads: int = Field(1, ge=1, le=1024, description="Threads of the numerical libraries.")
     modules: tuple[str, ...] = Field((), description=MODULES_DESCRIPTION)
     observers: tuple[str, ...] = Field((), description=OBSERVERS_DESCRIPTION)
+    phases: tuple[PhaseConfig, ...] = Field((), description=PHASES_DESCRIPTION)
     goals: GoalConfig = Field(default_factory=GoalConfig)
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     agent: AgentConfig = Field(default_factory=AgentConfig)
@@ -291,6 +341,13 @@ class RunConfig(Section):
                 f"agent.batch_size = {agent.batch_size} would never be full; allowed: "
                 f"{agent.batch_size} or more"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> RunConfig:
+        from magellan.config.phases import check_phases
+
+        check_phases(self)
         return self
 
     def section(self, name: str) -> Any:

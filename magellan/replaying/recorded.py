@@ -80,6 +80,11 @@ class FinishedRun:
                 f"{path}: identity is {shown(manifest.get('identity'))}, that of its configuration "
                 f"{identity(config)}; was it edited, or trained with another version of the code?"
             )
+        if config.phases:
+            raise InputError(
+                f"{path}: phases: the run has {len(config.phases)}; allowed: runs of one phase, as "
+                "an estimator is not moved in a replay"
+            )
         lengths = [_count(manifest, key, path) for key in ("updates", "steps", "episodes")]
         backbone = manifest.get("backbone")
         digest = backbone.get("sha256") if isinstance(backbone, dict) else None

@@ -15,17 +15,24 @@ import numpy as np
 
 from magellan import __version__
 from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
-from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, identity, run_model
+from magellan.config import (
+    UNIT_COLUMNS,
+    RunConfig,
+    check_backbone,
+    identity,
+    phases_of,
+    run_model,
+)
 from magellan.config.resolve import merged
 from magellan.errors import InputError, shown
 from magellan.model_files import model_digest
 from magellan.replaying.measures import Curve, brier, curve_error, lag
 from magellan.replaying.recorded import MANIFEST, FinishedRun, Heard, Looks, Point, own_success
 from magellan.settings import validated
-from magellan.training.evaluate import EvaluationSet, evaluation_sets
+from magellan.training.evaluate import EvaluationSet
 from magellan.training.finite import check_losses
 from magellan.training.machine import settle
-from magellan.training.parts import estimator_parts
+from magellan.training.parts import estimator_parts, evaluated_goals
 from magellan.training.record import COLUMNS, write_atomically, write_table
 from magellan.training.rows import competence_rows, goal_rows
 from magellan.worlds import Category
@@ -86,8 +93,7 @@ def replay(
     settle(config.threads)
     parts = estimator_parts(config, sampled=False)
     heard = Heard.read(run, parts.goals)
-    budget = config.budget
-    sets = evaluation_sets(parts.goals, budget.evaluation_goals, budget.evaluation_seed)
+    sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
     spec = ESTIMATORS[name]
     own = config.section(spec.section) if spec.settings.model_fields else None
     points = [*looks.points, *_between(run, heard, looks, every)]

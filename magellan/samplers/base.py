@@ -60,6 +60,15 @@ class GoalSampler:
         """Probability that the next draw explores."""
         return self._schedule(self._step)
 
+    @property
+    def step(self) -> int:
+        """Updates so far, those of samplers before it included."""
+        return self._step
+
+    def go_on(self, step: int) -> None:
+        """Take over from another sampler: epsilon goes on where that one was."""
+        self._step = step
+
     def sample(self, n: int) -> np.ndarray:
         """`n` goals with replacement: positions in the goal space, (n,) int64."""
         exploring = self._rng.random(n) < self.epsilon

@@ -32,7 +32,7 @@ KEPT = 2
 # Where version 0.1.0 kept its only checkpoint.
 FIRST_VERSION = "checkpoint.safetensors"
 # Format of the files. A checkpoint of another one is whole, but not for this code.
-VERSION = "3"
+VERSION = "4"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 _MALFORMED = (KeyError, ValueError, TypeError, AttributeError)
 _CHECKED = ("version", "serial", "config", "counted", "identity", "backbone", "state")
@@ -62,10 +62,20 @@ class Checkpoints:
         folder: folder of the run; `checkpoints/` in it is made by the first `save`.
         config: resolved configuration of the run.
         backbone: `model_digest` of the configured backbone; reckoned where it is not given.
+        own: false where another run starts from them: nothing in the folder is changed.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, backbone: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: RunConfig, backbone: str | None = None, own: bool = True
+    ) -> None:
         self.folder = folder / FOLDER
+        self._own = own
+        self._argument = "--resume" if own else "--start"
+        self._anew = f"move {self.folder} away to start over"
+        self._other = "use another --output, or move the checkpoints away to start over"
+        if not own:
+            self._anew = f"remove {folder} and train that run again"
+            self._other = "name the run that has the phases before the last one"
         self._config = config
         self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
 
@@ -80,7 +90,7 @@ class Checkpoints:
             return []
         except OSError as error:
             raise InputError(
-                f"--resume: {self.folder} cannot be read ({error.strerror})"
+                f"{self._argument}: {self.folder} cannot be read ({error.strerror})"
             ) from error
         return [self.folder / name for name in names if wanted(name)]
 
@@ -119,7 +129,8 @@ class Checkpoints:
     def load(self) -> Found | None:
         """The newest checkpoint that is whole; None where there is none.
 
-        A damaged one that is newer is renamed, never removed.
+        A damaged one that is newer is renamed, never removed; in the folder of another run it is
+        an error.
 
         Raises:
             InputError: all are damaged, or the newest whole one belongs to another configuration,
@@ -135,16 +146,18 @@ class Checkpoints:
                 continue
             except OtherFormat as error:
                 raise InputError(
-                    f"--resume: {path} has format version {error}; allowed: {VERSION}; resume with "
-                    f"the code that wrote it, or move {self.folder} away to start over"
+                    f"{self._argument}: {path} has format version {error}; allowed: {VERSION}; go "
+                    f"on with the code that wrote it, or {self._anew}"
                 ) from None
             self._check_backbone(path, metadata)
             self._check_config(path, metadata)
+            if damaged and not self._own:
+                break
             aside = [_set_aside(bad) for bad, _ in reversed(damaged)]
             return Found(path.name, state, aside[-1] if aside else None)
         if damaged:
             listed = "; ".join(f"{path} is damaged ({reason})" for path, reason in damaged)
-            raise InputError(f"--resume: {listed}; move {self.folder} away to start over")
+            raise InputError(f"{self._argument}: {listed}; {self._anew}")
         return None
 
     def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
@@ -152,17 +165,17 @@ class Checkpoints:
             return
         there = _stored(metadata).get("backbone.model")
         raise InputError(
-            f"--resume: {path} belongs to a run with another backbone: backbone.model is "
+            f"{self._argument}: {path} belongs to a run with another backbone: backbone.model is "
             f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
-            f"{shown(there)} with {metadata['backbone'][:12]} there; use another --output, or move "
-            "the checkpoints away to start over"
+            f"{shown(there)} with {metadata['backbone'][:12]} there; {self._other}"
         )
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["identity"] == identity(self._config):
             return
         here, there = counted(self._config), _stored(metadata, "counted")
-        keys = [key for key in sorted(here.keys() | there) if here.get(key) != there.get(key)]
+        keys = [key for key in here.keys() | there if here.get(key) != there.get(key)]
+        keys.sort(key=lambda key: ("." in key, key))  # sampler, goal space and seed first
         # A value that is the default is not counted, and shown all the same.
         here = flat_keys(self._config.model_dump(mode="json")) | here
         there = _stored(metadata) | there
@@ -171,8 +184,8 @@ class Checkpoints:
         )
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
         raise InputError(
-            f"--resume: {path} belongs to a run with another configuration: {listed}{more}; "
-            "use another --output, or move the checkpoints away to start over"
+            f"{self._argument}: {path} belongs to a run with another configuration: "
+            f"{listed}{more}; {self._other}"
         )
 
 

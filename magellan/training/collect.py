@@ -26,6 +26,9 @@ def uniform(states: list[PackedState]) -> np.ndarray:
 class Collector:
     """Plays episodes with the current policy.
 
+    Attributes:
+        sampler: where the goals of the next episodes come from.
+
     Args:
         goals: the training goal space.
         sampler: where the next goals come from.
@@ -46,18 +49,33 @@ class Collector:
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
     ) -> None:
-        self._goals, self._sampler, self._agent = goals, sampler, agent
+        self._agent = agent
         self._replay, self._codec = replay, codec
         self._policy_rng = rngs["policy"]
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
         self._serials: list[list[int]] = [[] for _ in range(config.num_envs)]
-        self._positions = sampler.sample(config.num_envs)
+        self.begin_anew(goals, sampler, int(rngs["world"].integers(2**31)))
+
+    def begin_anew(self, goals: GoalSet, sampler: GoalSampler, seed: int | None) -> None:
+        """Start all episodes, with goals of this space and from this sampler from here on.
+
+        Episodes that run are dropped: their complete transitions stay in the replay, their outcome
+        is never known.
+
+        seed: of the world's own stream; None: that goes on.
+        """
+        self._goals = goals
+        self.sampler = sampler
+        for window, serials in zip(self._windows, self._serials, strict=True):
+            window.steps.clear()
+            serials.clear()
+        self._positions = sampler.sample(self.num_envs)
         options = {"goals": [goals.goal(int(position)) for position in self._positions]}
-        infos = self._env.reset(seed=int(rngs["world"].integers(2**31)), options=options)[1]
-        self._standing_on = np.full(config.num_envs, NOTHING, dtype=np.int8)
-        self._start(np.arange(config.num_envs), infos)
+        infos = self._env.reset(seed=seed, options=options)[1]
+        self._standing_on = np.full(self.num_envs, NOTHING, dtype=np.int8)
+        self._start(np.arange(self.num_envs), infos)
         self._states = self._read()
 
     def step(self, at_random: bool = False) -> Outcomes:
@@ -95,7 +113,7 @@ class Collector:
 
     def _begin(self, ended: np.ndarray, rows: np.ndarray) -> None:
         """Start new episodes with goals from the sampler where episodes ended."""
-        self._positions[rows] = self._sampler.sample(len(rows))
+        self._positions[rows] = self.sampler.sample(len(rows))
         goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
         infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
         self._start(rows, infos)

@@ -47,21 +47,32 @@ class EvaluationSet:
         return np.flatnonzero(self.space.feasible[self.categories])
 
 
-def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str, EvaluationSet]:
-    """Goals of the training space, and goals that were held out of training.
+def evaluation_sets(
+    training: GoalSet, per_category: int, seed: int, unseen: GoalSet | None = None
+) -> dict[str, EvaluationSet]:
+    """Goals of the training space, and goals that were held out of it, by split.
 
     Drawn without replacement, so a category with fewer goals gives all it has.
+
+    unseen: space of held-out goals that are practised; None: none is, and they are drawn from all
+        that there are.
     """
+    found = {"train": _drawn_from(training, per_category, seed)}
+    if unseen is None:
+        drawn = training.world.unseen(per_category, seed)
+        found["unseen"] = EvaluationSet(drawn, np.arange(len(drawn)))
+    else:
+        found["unseen"] = _drawn_from(unseen, per_category, seed)
+    return found
+
+
+def _drawn_from(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
     rng = np.random.default_rng(seed)
     chosen = []
-    for category, size in enumerate(training.sizes):
+    for category, size in enumerate(space.sizes):
         ranks = rng.choice(size, min(per_category, size), replace=False)
-        chosen.append(training.nth(category, ranks))
-    unseen = training.world.unseen(per_category, seed)
-    return {
-        "train": EvaluationSet(training, np.concatenate(chosen)),
-        "unseen": EvaluationSet(unseen, np.arange(len(unseen))),
-    }
+        chosen.append(space.nth(category, ranks))
+    return EvaluationSet(space, np.concatenate(chosen))
 
 
 def evaluate(

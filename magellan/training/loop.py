@@ -11,46 +11,53 @@ import numpy as np
 from magellan.agent.replay import Replay
 from magellan.agent.sac import SAC
 from magellan.competence import CompetenceEstimator, Outcomes
-from magellan.config import UNIT_COLUMNS, RunConfig
+from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
     evaluate,
-    evaluation_sets,
     play_many,
 )
 from magellan.training.finite import check_losses
-from magellan.training.parts import estimator_parts
-from magellan.training.randomness import initial_seeds, streams
+from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
+from magellan.training.randomness import STREAMS, Streams, initial_seeds
 from magellan.training.record import Record
 from magellan.training.rows import competence_rows, goal_rows
 from magellan.training.watchers import Estimators
 
 
 class Trainer:
-    """One run: an agent practises the goals that a sampler chooses.
+    """One run: an agent practises the goals that a sampler chooses, in one phase or several.
 
     `advance` does one round (collection, one policy update, one competence update); the caller
     repeats it until `done` and saves `state_dict` when it likes. Everything random comes from the
     run's seed, so a run that was stopped and resumed gives the same tables as one that was not.
 
+    Attributes:
+        phase: the one that the run is in.
+
     Raises:
-        InputError: unknown goal space, missing backbone.
+        InputError: unknown goal space, missing backbone, or an estimator that cannot go on with the
+            goals of a later phase.
     """
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.phases = phases_of(config)
+        self.phase = self.phases[0]
         self.episodes = self.steps = 0
         self._next_evaluation = 0
-        rngs = streams(config.seed)
-        parts = estimator_parts(config)
+        self._streams = Streams(self.phase.seed)
+        rngs = self._rngs = {name: self._streams(name) for name in STREAMS}
+        parts = estimator_parts(config, self._streams)
         assert parts.backbone is not None
         assert parts.codec is not None
         self.goals, self.backbone, self.codec = parts.goals, parts.backbone, parts.codec
-        self.agent = SAC(self.backbone, config.agent, initial_seeds(config.seed)[1])
+        self.agent = SAC(self.backbone, config.agent, initial_seeds(self.phase.seed)[1])
         self.estimators = Estimators(config, parts)
-        self.sampler = self.estimators.driven_sampler(config, self.goals, rngs["sampler"])
+        self.estimators.check_phases(self.phases)
+        self.sampler = self.estimators.drive(self.phase.sampler, self.goals, rngs["sampler"])
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
         self.collector = Collector(
@@ -58,18 +65,16 @@ class Trainer:
         )
         budget = config.budget
         self._unit = UNIT_COLUMNS[budget.unit]
-        counted = budget.episodes if budget.unit == "episodes" else None
         self.record = Record(
             self.goals.world.categories.names,
             budget.practice_window,
-            counted,
+            [phase.ends for phase in self.phases] if budget.unit == "episodes" else None,
             budget.record_goals,
             budget.record_outcomes,
+            phased=len(self.phases) > 1,
         )
         self._pending: list[Outcomes] = []
-        self._evaluation = evaluation_sets(
-            self.goals, budget.evaluation_goals, budget.evaluation_seed
-        )
+        self._evaluation = evaluated_goals(config, self.phase, self.goals)
 
     @property
     def updates(self) -> int:
@@ -84,12 +89,21 @@ class Trainer:
     @property
     def done(self) -> bool:
         """Whether the budget is spent and the last evaluation made."""
-        return self._next_evaluation > self.config.budget.end
+        return self._phase_done and self.phase == self.phases[-1]
+
+    @property
+    def _phase_done(self) -> bool:
+        return self._next_evaluation > self.phase.ends
 
     def advance(self) -> None:
-        """One round; evaluates first when a planned evaluation is due."""
+        """One round; evaluates first when a planned evaluation is due.
+
+        Where a phase has ended, the next one begins instead.
+        """
         self._evaluate_when_due()
-        if self.spent >= self.config.budget.end:
+        if self._phase_done:
+            if not self.done:
+                self._begin(self.phases[self.phase.number])
             return
         self.estimators.ask(self.episodes, self._play)
         self._collect()
@@ -129,16 +143,54 @@ class Trainer:
                 epsilon=self.sampler.epsilon,
             )
 
+    def _begin(self, phase: Phase) -> None:
+        """Begin a phase where the one before has ended.
+
+        Whatever is the same in both goes on. With other goals the evaluation at this length is
+        made again, as a phase's first one; episodes that no update has told of are dropped.
+        """
+        before, self.phase = self.phase, phase
+        self.record.phase = phase.number
+        if phase.seed != before.seed:
+            self._streams.restart(phase.seed)
+        self._next_evaluation = self._after(phase.begins)
+        if not phase.has_goals_of(before):
+            self._pending = []
+            self.goals = goals_of(self.config, phase)
+            self.estimators.move(self.goals)
+            self._evaluation = evaluated_goals(self.config, phase, self.goals)
+            self._next_evaluation = phase.begins
+        self._choose_by(phase, before)
+        if phase.begins_anew(before):
+            reseeded = phase.seed != before.seed
+            seed = int(self._rngs["world"].integers(2**31)) if reseeded else None
+            self.collector.begin_anew(self.goals, self.sampler, seed)
+        else:
+            self.collector.sampler = self.sampler
+
+    def _choose_by(self, phase: Phase, before: Phase) -> None:
+        """Have the phase's sampler, or the same one with other goals; epsilon goes on as it was."""
+        if phase.sampler != before.sampler or not phase.has_goals_of(before):
+            step = self.sampler.step
+            self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
+            self.sampler.go_on(step)
+        if phase.explore_anew:
+            self.sampler.go_on(0)
+
+    def _after(self, planned: int) -> int:
+        """The evaluation that follows one in this phase, its end at the latest."""
+        return min(planned + self.config.budget.evaluate_every, self.phase.ends)
+
     def _evaluate_when_due(self) -> None:
-        budget = self.config.budget
-        while self.spent >= self._next_evaluation and not self.done:
+        while self.spent >= self._next_evaluation and not self._phase_done:
             for split, goals in self._evaluation.items():
                 self._evaluate(split, goals, self._next_evaluation)
-            last = self._next_evaluation == budget.end
-            following = min(self._next_evaluation + budget.evaluate_every, budget.end)
-            self._next_evaluation = budget.end + 1 if last else following
-        if self.done:
-            self.record.finish()
+            last = self._next_evaluation == self.phase.ends
+            self._next_evaluation = (
+                self.phase.ends + 1 if last else self._after(self._next_evaluation)
+            )
+            if last:
+                self.record.finish()
 
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
@@ -178,6 +230,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""
         return {
+            "phase": self.phase.number,
             "episodes": self.episodes,
             "steps": self.steps,
             "next_evaluation": self._next_evaluation,
@@ -191,7 +244,9 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Put back what `state_dict` gave, here or in the run that is the beginning of this one."""
+        for phase in self.phases[1 : int(state["phase"])]:
+            self._begin(phase)
         self.episodes, self.steps = int(state["episodes"]), int(state["steps"])
         self._next_evaluation = int(state["next_evaluation"])
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from magellan.agent.backbone import Backbone
 from magellan.agent.packing import Codec
 from magellan.competence import EstimatorParts
-from magellan.config import RunConfig
-from magellan.training.randomness import initial_seeds, stream
-from magellan.worlds import WORLDS
+from magellan.config import Phase, RunConfig, phases_of
+from magellan.training.evaluate import EvaluationSet, evaluation_sets
+from magellan.training.randomness import Streams, initial_seeds
+from magellan.worlds import WORLDS, GoalSet
 
 
-def estimator_parts(config: RunConfig, sampled: bool = True) -> EstimatorParts:
+def goals_of(config: RunConfig, phase: Phase) -> GoalSet:
+    """Goals that a phase practises."""
+    return WORLDS[config.world].goals(phase.goal_space, phase.goals.seed, phase.goals.split)
+
+
+def evaluated_goals(
+    config: RunConfig, phase: Phase, practised: GoalSet
+) -> dict[str, EvaluationSet]:
+    """Goals of both splits on which a phase is evaluated.
+
+    Of the split that is practised they are from the goal space of the phase. Of the other one they
+    are held-out goals of any kind, or those that a run on training goals would practise.
+
+    practised: goals of the phase, `goals_of`.
+    """
+    budget = config.budget
+    size, seed = budget.evaluation_goals, budget.evaluation_seed
+    if practised.split == "train":
+        return evaluation_sets(practised, size, seed)
+    train = phase.goals.model_copy(update={"split": "train"})
+    return evaluation_sets(goals_of(config, replace(phase, goals=train)), size, seed, practised)
+
+
+def estimator_parts(
+    config: RunConfig, streams: Streams | None = None, sampled: bool = True
+) -> EstimatorParts:
     """Goal space, language model, streams and seed of a run at its start.
 
+    streams: of the run; new ones where they are not given.
     sampled: whether a sampler chooses goals by what the estimators say.
 
     Raises:
         InputError: unknown goal space, missing backbone.
     """
-    for_adapters, _, for_estimators = initial_seeds(config.seed)
-    world = WORLDS[config.world]
-    goals = world.goals(config.goal_space, config.goals.seed)
-    backbone = Backbone(config.backbone, for_adapters, world)
+    first = phases_of(config)[0]
+    for_adapters, _, for_estimators = initial_seeds(first.seed)
+    goals = goals_of(config, first)
+    backbone = Backbone(config.backbone, for_adapters, goals.world)
     return EstimatorParts(
         goals,
-        lambda name: stream(config.seed, name),
+        streams or Streams(first.seed),
         for_estimators,
         backbone,
         Codec(backbone.tokenizer),

@@ -53,8 +53,8 @@ class Progress:
     def _success(self) -> str:
         """Success of recent practice, from the last closed window."""
         rows = self._trainer.record.tables["practice"][-5:]
-        played = sum(row[2] for row in rows)
-        return f"success {sum(row[3] for row in rows) / played:.2f}" if played else "success n/a"
+        played, won = (sum(row[column] for row in rows) for column in (-2, -1))
+        return f"success {won / played:.2f}" if played else "success n/a"
 
     def close(self) -> None:
         """Finish the bar."""

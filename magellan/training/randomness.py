@@ -21,6 +21,29 @@ def streams(seed: int) -> dict[str, np.random.Generator]:
     return {name: stream(seed, name) for name in STREAMS}
 
 
+class Streams:
+    """The streams of a run, each by its name, until they begin anew with another seed.
+
+    seed: root seed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._given: list[tuple[str, np.random.Generator]] = []
+
+    def __call__(self, name: str) -> np.random.Generator:
+        """A generator at the beginning of the stream of this name."""
+        rng = stream(self.seed, name)
+        self._given.append((name, rng))
+        return rng
+
+    def restart(self, seed: int) -> None:
+        """Take another root seed; every generator that was given begins anew."""
+        self.seed = seed
+        for name, rng in self._given:
+            rng.bit_generator.state = stream(seed, name).bit_generator.state
+
+
 def initial_seeds(seed: int) -> list[int]:
     """Seeds of a run's initial values: of the adapters, of the agent, of the estimators."""
     return [int(part) for part in stream(seed, "init").integers(2**31, size=3)]

@@ -68,6 +68,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 OPTIONAL = ("goals", "outcomes")
 """Tables that a run has only where its configuration asks for them."""
 
+PHASE = "phase"
+"""First column of all tables of a run with phases; its numbers begin at 1."""
+
 
 class Record:
     """Rows of the tables, and the running sums that have not become rows yet.
@@ -75,35 +78,49 @@ class Record:
     Args:
         categories: names of the world's categories, in order.
         practice_window: episodes per row of `practice`.
-        episodes: budget; later episodes are not counted in `practice`. None: all are.
+        ends: numbers of episodes at which a row of `practice` ends too; those after the last are
+            not counted. None: all are.
         goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
         outcomes: whether there is a table `outcomes`, with a row per finished episode.
+        phased: whether tables have the column `phase`.
+
+    Attributes:
+        phase: number of the phase that rows are of.
     """
 
     def __init__(
         self,
         categories: Sequence[str],
         practice_window: int,
-        episodes: int | None,
+        ends: Sequence[int] | None,
         goals: bool = False,
         outcomes: bool = False,
+        phased: bool = False,
     ) -> None:
+        self.phase = 1
+        self._phased = phased
         self.tables: dict[str, list[list[Any]]] = {
             name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
         }
-        # Columns of `outcomes` in numbers, (m, 5) for each update that heard of m episodes: a run
-        # has too many of them for rows in every checkpoint.
+        # Phase and columns of `outcomes` in numbers, (m, 6) for each update that heard of m
+        # episodes: a run has too many of them for rows in every checkpoint.
         self._outcomes: list[np.ndarray] | None = [] if outcomes else None
         self._categories = tuple(categories)
         self._window = practice_window
-        self._budget = episodes
+        self._ends = ends
+        self._late: list[tuple[int, float]] = []  # category and success of episodes too many
         self._practised = np.zeros((2, len(self._categories)), np.int64)
         self._seen = 0
         self._losses: dict[str, list[float]] = {}
 
     def add(self, table: str, row: Mapping[str, Any]) -> None:
-        """Append one row; its keys are the table's columns."""
-        self.tables[table].append([row[column] for column in COLUMNS[table]])
+        """Append one row; its keys are the table's columns, but for the phase."""
+        values = [row[column] for column in COLUMNS[table]]
+        self.tables[table].append([self.phase, *values] if self._phased else values)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Columns of a table of this run."""
+        return (PHASE, *COLUMNS[table]) if self._phased else COLUMNS[table]
 
     def hear(self, update: int, goals: GoalSet, heard: Outcomes) -> None:
         """Rows of `outcomes`, where the run keeps them: what estimators are told after an update.
@@ -113,26 +130,29 @@ class Record:
         if self._outcomes is not None:
             updates = np.full(len(heard), update)
             codes, categories = goals.codes_at(heard.goals), goals.categories_at(heard.goals)
-            columns = updates, codes, categories, heard.standing_on, heard.success
+            phases = np.full(len(heard), self.phase)
+            columns = phases, updates, codes, categories, heard.standing_on, heard.success
             self._outcomes.append(np.column_stack(columns).astype(np.int64))
 
     def _heard(self) -> np.ndarray:
-        """All of them, (n, 5)."""
-        return np.concatenate([np.zeros((0, 5), np.int64), *(self._outcomes or ())])
+        """All of them, (n, 6)."""
+        return np.concatenate([np.zeros((0, 6), np.int64), *(self._outcomes or ())])
 
     def practise(self, categories: np.ndarray, success: np.ndarray) -> None:
         """Count finished episodes in order; every `practice_window` of them become rows."""
+        ends = self._ends or ()
         for category, reward in zip(categories, success, strict=True):
-            if self._seen == self._budget:
-                return
+            if ends and self._seen == ends[-1]:
+                self._late.append((int(category), float(reward)))
+                continue
             self._practised[:, category] += (1, int(reward > 0))
             self._seen += 1
-            if self._seen % self._window == 0 or self._seen == self._budget:
+            if self._seen % self._window == 0 or self._seen in ends:
                 self._close_window()
 
     def finish(self) -> None:
-        """Close the last window of `practice`, where it is not full."""
-        if self._practised.any() or not self.tables["practice"]:
+        """Close the last window of `practice` of a phase, unless a number of episodes does."""
+        if self._ends is None and (self._practised.any() or not self.tables["practice"]):
             self._close_window()
 
     def _close_window(self) -> None:
@@ -158,11 +178,13 @@ class Record:
     def write(self, folder: Path) -> None:
         """Write all tables as CSV, each one whole or not at all."""
         for name, rows in self.tables.items():
-            write_table(folder / f"{name}.csv", COLUMNS[name], rows)
+            write_table(folder / f"{name}.csv", self.columns(name), rows)
         if self._outcomes is not None:
-            rows = self._heard().tolist()
-            named = ([u, goal, self._categories[c], on, won] for u, goal, c, on, won in rows)
-            write_table(folder / "outcomes.csv", COLUMNS["outcomes"], named)
+            first = 0 if self._phased else 1
+            heard = self._heard().tolist()
+            named = ([p, u, goal, self._categories[c], on, won] for p, u, goal, c, on, won in heard)
+            cut = (row[first:] for row in named)
+            write_table(folder / "outcomes.csv", self.columns("outcomes"), cut)
 
     def state_dict(self) -> dict[str, Any]:
         """Rows and running sums."""
@@ -171,17 +193,29 @@ class Record:
             "practised": self._practised,
             "seen": self._seen,
             "losses": self._losses,
+            "late": self._late,
             "outcomes": None if self._outcomes is None else self._heard(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
-        self.tables = {name: list(rows) for name, rows in state["tables"].items()}
+        """Put back what `state_dict` gave, here or in the run that this one starts from."""
+        self.tables = {
+            name: [self._with_phase(name, row) for row in rows]
+            for name, rows in state["tables"].items()
+        }
         self._practised = np.array(state["practised"])
         self._seen = int(state["seen"])
         self._losses = {name: list(losses) for name, losses in state["losses"].items()}
         if self._outcomes is not None:
             self._outcomes = [np.array(state["outcomes"])]
+        self._late = []
+        for category, success in state["late"]:
+            self.practise(np.array([category]), np.array([success]))
+
+    def _with_phase(self, table: str, row: list[Any]) -> list[Any]:
+        """A row of this run or of one without phases, which was the first of this one's."""
+        missing = len(self.columns(table)) - len(row)
+        return [1] * missing + list(row)
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:

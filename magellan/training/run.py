@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
 from magellan.training.machine import settle
 from magellan.training.progress import Progress
-from magellan.training.record import COLUMNS, write_atomically
+from magellan.training.record import write_atomically
 from magellan.training.sinks import TensorBoard, check_sink
+from magellan.training.starting import check_start, find_start
 from magellan.training.stopping import Stopper, seconds_granted
 from magellan.training.versions import Origin
 from magellan.worlds import WORLDS
@@ -46,6 +48,7 @@ def train(
     progress: str,
     stop_after: float | None = None,
     log: str = "none",
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Train one run to its end and write its tables; gives the manifest.
 
@@ -57,6 +60,8 @@ def train(
         stop_after: minutes after which the job will be killed, so that it stops by itself before;
             the limit in SLURM_JOB_END_TIME counts too.
         log: where curves go while it trains, one of `sinks.SINKS`.
+        start: folder of the run that is the beginning of this one, which goes on where that one
+            ended; unless it has a checkpoint of its own.
 
     Raises:
         InputError: the folder cannot be written, holds another run, or the configuration is wrong.
@@ -65,6 +70,8 @@ def train(
     """
     stopper = _stopper(config, stop_after)
     check_sink(log)
+    if start is not None:
+        check_start(config)
     model = check_backbone(config.backbone.model)
     check_folder(output)
     lock = FolderLock(output)
@@ -72,10 +79,17 @@ def train(
         origin = Origin.now(config.backbone.model, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
-        trainer = _trainer(config)
         found = checkpoints.load() if resume else None
+        started = found.state.get("started_from") if found else None
+        begun = None
+        if start is not None and found is None:
+            begun = find_start(start, config, origin.backbone["sha256"])
+            started = begun.described()
+        trainer = _trainer(config)
         if found is not None:
             _restore(trainer, checkpoints, found)
+        elif begun is not None:
+            _restore_state(trainer, begun.state, f"--start: {start} {begun.checkpoint}")
     except BaseException as error:
         lock.release_without_trace()
         if is_out_of_memory(error):
@@ -86,7 +100,8 @@ def train(
         raise
     with held(lock), stopper:
         origin = replace(origin, passes=trainer.backbone.passes)
-        return Job(trainer, output, checkpoints, stopper, origin, log).run(found, progress)
+        job = Job(trainer, output, checkpoints, stopper, origin, log, started)
+        return job.run(found, progress)
 
 
 def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
@@ -117,14 +132,26 @@ def _trainer(config: RunConfig) -> Trainer:
 
 
 def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
+    place = f"--resume: {checkpoints.folder / found.name}"
+    _restore_state(trainer, found.state.get("trainer", {}), place)
     try:
-        trainer.load_state_dict(found.state["trainer"])
         _times(found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _does_not_fit(place, error) from error
+
+
+def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
+    try:
+        trainer.load_state_dict(state)
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"--resume: {checkpoints.folder / found.name} does not fit this version of the code "
-            f"({type(error).__name__}); move the checkpoints away to start over"
-        ) from error
+        raise _does_not_fit(place, error) from error
+
+
+def _does_not_fit(place: str, error: Exception) -> InputError:
+    return InputError(
+        f"{place} does not fit this version of the code ({type(error).__name__}); move the "
+        "checkpoints away to start over"
+    )
 
 
 def _times(found: Found) -> tuple[float, float]:
@@ -142,6 +169,7 @@ class Job:
         stopper: says when to stop.
         origin: code, libraries and backbone at the beginning of the attempt.
         log: where curves go while it trains.
+        started: what the run started from, where that is another run's end (`Start.described`).
     """
 
     def __init__(
@@ -152,7 +180,9 @@ class Job:
         stopper: Stopper,
         origin: Origin,
         log: str = "none",
+        started: Mapping[str, Any] | None = None,
     ) -> None:
+        self._started = started
         self._curves: TensorBoard | None = None
         if log == "tensorboard":
             self._curves = TensorBoard(output, trainer.record.tables, trainer.updates)
@@ -197,6 +227,10 @@ class Job:
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
         note(f"device {DEVICE}, threads {config.threads}, passes {origin.passes}")
         note(f"configuration {identity(config)}: {config.model_dump_json()}")
+        if found is None and self._started is not None:
+            start = self._started
+            note(f"begins where run {start['run']} ended, {start['checkpoint']}, {self._where()}")
+            return
         if found is None:
             note("begins at episode 0")
             if (self._output / FIRST_VERSION).exists():
@@ -242,7 +276,8 @@ class Job:
         state = self._trainer.state_dict()
         check_weights(self._trainer.updates, {key: state[key] for key in ("agent", "sampler")})
         spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
-        path = self._checkpoints.save({"trainer": state, **spent})
+        kept = {"trainer": state, **spent, "started_from": self._started}
+        path = self._checkpoints.save(kept)
         self._saved_at = time.monotonic()
         self._last_save = self._saved_at - begun
         self._saving += self._last_save
@@ -264,7 +299,7 @@ class Job:
     def _log_evaluations(self) -> None:
         """One line per evaluation and split, by the planned number."""
         unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
-        columns = COLUMNS["evaluation"]
+        columns = self._trainer.record.columns("evaluation")
         table = self._trainer.record.tables["evaluation"]
         rows = [dict(zip(columns, row, strict=True)) for row in table[self._logged_rows :]]
         self._logged_rows = len(table)
@@ -283,6 +318,7 @@ class Job:
             **_description(self._trainer),
             **self._origin.as_dict(),
             **self._attempts.summary("complete"),
+            **({"started_from": self._started} if self._started else {}),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),
             "saving_seconds": round(self._spent_saving + self._saving, 2),

@@ -69,7 +69,8 @@ class TensorBoard:
         """Write rows that are new."""
         for name, rows in tables.items():
             for values in rows[self._shown[name] :]:
-                row = dict(zip(COLUMNS[name], values, strict=True))
+                columns = COLUMNS[name]  # the last of them: a run may have one before, its phase
+                row = dict(zip(columns, values[-len(columns) :], strict=True))
                 for tag, value in _scalars(name, row):
                     self._writer.add_scalar(tag, value, int(row.get("update", update)))
             self._shown[name] = len(rows)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.registry import EstimatorParts
-from magellan.config import RunConfig, estimators_of
+from magellan.config import Phase, RunConfig, estimators_of
+from magellan.errors import InputError
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
 from magellan.training.finite import check_losses
+
+if TYPE_CHECKING:
+    from magellan.worlds import GoalSet
 
 Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(goals (n,), stream) to the success of one episode each (n,)."""
@@ -29,7 +33,8 @@ class Estimators:
     """
 
     def __init__(self, config: RunConfig, parts: EstimatorParts) -> None:
-        self.driver = SAMPLERS[config.sampler].estimator
+        self._config = config
+        self.driver: str | None = None
         self.by_name = {
             name: make_estimator(name, parts, _settings(config, ESTIMATORS[name]))
             for name in estimators_of(config)
@@ -41,23 +46,42 @@ class Estimators:
         """The stream of the episodes that an estimator has played."""
         return self._stream(f"evaluation of {name}")
 
-    def driven_sampler(
-        self, config: RunConfig, goals: Any, rng: np.random.Generator
-    ) -> GoalSampler:
-        """The run's sampler, following its estimator.
+    def drive(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
+        """The sampler of this name, following its estimator, which is the driver from here on.
 
-        One that a sampler brings itself, instead of naming it, is known by the sampler's name.
+        One that a sampler brings itself, instead of naming it, is known by the sampler's name. It
+        leaves with the sampler.
         """
-        spec, shared = SAMPLERS[config.sampler], config.samplers
+        config, spec = self._config, SAMPLERS[name]
+        if self.driver is not None and self.driver not in estimators_of(config):
+            del self.by_name[self.driver], self._streams[self.driver]
+        self.driver = spec.estimator
+        shared = config.samplers
         epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
         parts = SamplerParts(goals, rng, epsilon, estimator)
-        sampler = make_sampler(config.sampler, parts, _settings(config, spec))
+        sampler = make_sampler(name, parts, _settings(config, spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
-            self.driver = config.sampler
+            self.driver = name
             self.by_name = {self.driver: sampler.estimator, **self.by_name}
             self._streams[self.driver] = self._own_stream(self.driver)
         return sampler
+
+    def check_phases(self, phases: Sequence[Phase]) -> None:
+        """InputError where an estimator would have to go on with other goals and cannot."""
+        if all(phase.has_goals_of(phases[0]) for phase in phases):
+            return
+        for name, estimator in self.by_name.items():  # before any sampler has brought one
+            if type(estimator).move is CompetenceEstimator.move:
+                raise InputError(
+                    f"phases: the estimator {name!r} cannot go on with other goals; allowed: the "
+                    "same goals in all phases, or an estimator that has the method `move`"
+                )
+
+    def move(self, goals: GoalSet) -> None:
+        """Go on with another goal space; what a sampler brought itself is made anew by `drive`."""
+        for name in estimators_of(self._config):
+            self.by_name[name].move(goals)
 
     @property
     def watchers(self) -> Mapping[str, CompetenceEstimator]:

@@ -120,6 +120,16 @@ class GoalSet(ABC):
         where = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
         return np.where(known[where] == codes, where, -1)
 
+    def positions_in(self, other: GoalSet, positions: np.ndarray) -> np.ndarray:
+        """Return where goals of another set stand in this one, -1 where they do not: int64 (n,).
+
+        other: of the same world; goals of two splits are never the same.
+        positions: int64 (n,), of goals in it.
+        """
+        if other.split != self.split:
+            return np.full(len(positions), -1)
+        return self.positions_of(other.codes_at(positions))
+
     @property
     def feasible(self) -> np.ndarray:
         """Which categories can be reached: bool (categories,)."""

@@ -174,6 +174,17 @@ FAULTS: dict[str, Fault] = {
         ("--stop-after", "SLURM_JOB_END_TIME"),
     ),
     "no reader": Fault("the terminal has gone away", SAME, ("lines", "bar")),
+    "kill after a start": Fault(
+        "SIGKILL in a run that starts where another one ended", SAME, (1, 12, 30, 25)
+    ),
+    "start gone": Fault(
+        "what a run started from is removed while it works", SAME, ("killed, then resumed",)
+    ),
+    "damaged start": Fault(
+        "the checkpoint that a run starts from is damaged, removed or of another run",
+        "one clear error, the other run untouched",
+        ("bit", "cut", "removed", "another run", "not ended"),
+    ),
 }
 
 

@@ -289,6 +289,53 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
         settings("budget.steps=700", "budget.updates=20"),
         ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
     ),
+    "one phase": (settings("phases=[{}]"), ("phases: one phase", "none, or two")),
+    "phases a word": (settings("phases=two"), ("phases: 'two'", "valid tuple")),
+    "phase without an end": (
+        settings("phases=[{}, {}]"),
+        ("phases.0.until: missing", "more than 0 and less than budget.episodes = 120"),
+    ),
+    "phase that ends too late": (
+        settings("phases=[{until: 120}, {}]"),
+        ("phases.0.until: 120", "less than budget.episodes = 120"),
+    ),
+    "phases in the wrong order": (
+        settings("phases=[{until: 50}, {until: 40}, {}]"),
+        ("phases.1.until: 40", "more than 50"),
+    ),
+    "phase that ends at a fraction": (
+        settings("phases=[{until: 1.5}, {}]"),
+        ("phases.0.until: 1.5", "integer"),
+    ),
+    "last phase with an end": (
+        settings("phases=[{until: 50}, {until: 60}]"),
+        ("phases.1.until: 60", "last phase", "allowed: null"),
+    ),
+    "last phase with a sampler": (
+        settings("phases=[{until: 50}, {sampler: random}]"),
+        ("phases.1.sampler: 'random'", "last phase", "allowed: magellan"),
+    ),
+    "phase with an unknown sampler": (
+        settings("phases=[{until: 50, sampler: best}, {}]"),
+        ("'best'", "random, online"),
+    ),
+    "phase with an unknown key": (
+        settings("phases=[{until: 50, episodes: 50}, {}]"),
+        ("phases.0.episodes: unknown key",),
+    ),
+    "phase with an unknown split": (
+        settings("phases=[{until: 50, goals: {split: test}}, {}]"),
+        ("phases.0.goals.split: 'test'", "'train' or 'unseen'"),
+    ),
+    "phase with more goals than its split has": (
+        settings("phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]"),
+        ("phases.1: goal_space = '9-9-9-9-900'", "900 goals of grow_carnivore", "has 648"),
+    ),
+    "phase with a goal space that is none": (
+        settings("phases=[{until: 50, goal_space: few}, {}]"),
+        ("goal_space = 'few'", "25k"),
+    ),
+    "unknown split": (settings("goals.split=test"), ("goals.split: 'test'", "'train'")),
     "steps below zero": (settings("budget.steps=-1"), ("budget.steps: -1", "greater")),
     "word for a count": (settings("budget.episodes=many"), ("budget.episodes: 'many'", "integer")),
     "zero environments": (settings("agent.num_envs=0"), ("agent.num_envs: 0", "equal to 1")),
@@ -463,6 +510,18 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "time limit a word": (
         ["train", "--output", "OUT", "--stop-after", "soon"],
         ("--stop-after", "'soon'"),
+    ),
+    "start of a run with one phase": (
+        ["train", "--output", "OUT", "--start", "OTHER"],
+        ("--start", "one phase", "runs with phases"),
+    ),
+    "start that is empty": (["train", "--output", "OUT", "--start", ""], ("--start", "''", "path")),
+    "start from nothing": (
+        [
+            *("train", "--preset", "smoke", "--output", "OUT", "--start", "OTHER"),
+            *("--goal-space", "8-4-2-1-1", "--set", "phases=[{until: 9}, {}]"),
+        ],
+        ("--start: OTHER holds no checkpoint", "a run that has ended"),
     ),
     "replay nothing": (
         ["replay", "--estimator", "learned", "--output", "OUT"],

@@ -16,6 +16,7 @@ from analysis.manifests import read_combined_manifest
 from analysis.restoring import advice
 from analysis.sources import sources
 from magellan.config import (
+    BEGINNING,
     backbone_folder,
     check_named,
     flat_keys,
@@ -23,6 +24,8 @@ from magellan.config import (
     grid,
     load_experiment,
     read_yaml,
+    resolve_run,
+    shared_beginnings,
 )
 from magellan.errors import InputError
 from magellan.model_files import number_of_parameters
@@ -261,13 +264,40 @@ def numbers_of_seeds(folder, planned, experiment):
 
 
 def run_with(identity):
-    """The run of the grid that has this identity."""
-    return next(run for run in GRID if run.identity == identity)
+    """The run of this identity: of the grid, or a beginning that runs of the grid share."""
+    return next(run for run in (*GRID, *STARTS.values()) if run.identity == identity)
 
 
 def in_words(variant):
     """A variant as it stands behind the name of its sampler."""
+    if variant == BEGINNING:
+        return ", the beginning of others,"
     return f", variant {variant}," if EXPERIMENT.variants else ""
+
+
+def start_folder(identity):
+    """Folder of the run that a run starts from; None where it is trained whole.
+
+    A run that is there, as one from committed tables, needs no beginning that is not.
+    """
+    start, folder = STARTS.get(identity), Path(FOLDER)
+    if start is None:
+        return None
+    there = is_complete(folder / run_with(identity).path, RUN_FILES, identity)
+    begun = is_complete(folder / start.path, RUN_FILES, start.identity)
+    return folder / start.path if begun or not there else None
+
+
+def start_files(wildcards):
+    """Input of a run that starts where another one ended: that one's manifest, its last file."""
+    folder = start_folder(wildcards.identity)
+    return [] if folder is None else [(folder / "manifest.json").as_posix()]
+
+
+def start_arguments(wildcards):
+    """Words of the train command that say where a run starts."""
+    folder = start_folder(wildcards.identity)
+    return [] if folder is None else ["--start", folder.as_posix()]
 
 
 def train_arguments(wildcards, output):
@@ -284,8 +314,20 @@ def train_arguments(wildcards, output):
     # A run of the default world is called as before there were others: Snakemake compares calls.
     words += ["--world", EXPERIMENT.world] if EXPERIMENT.world != DEFAULT_WORLD else []
     resolved = flat_keys(run.config.model_dump(mode="json"))
-    given = given_keys(EXPERIMENT.model_dump(mode="json"), run.variant)
+    if run.variant == BEGINNING:
+        given = own_keys(run)
+    else:
+        given = given_keys(EXPERIMENT.model_dump(mode="json"), run.variant)
     return words + [w for key in given for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
+
+
+def own_keys(run):
+    """Flat keys of a run that its name and its preset do not give it."""
+    named = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
+    plain = resolve_run(EXPERIMENT.preset, [EXPERIMENT.common, named])
+    plain = flat_keys(plain.model_dump(mode="json"))
+    found = flat_keys(run.config.model_dump(mode="json"))
+    return [key for key, value in found.items() if value != plain[key]]
 
 
 def memory_mb():

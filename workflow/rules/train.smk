@@ -8,6 +8,9 @@
 
 
 rule train:
+    input:
+        # Its time says nothing: what counts of a beginning is in the identity.
+        start=ancient(start_files),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(
@@ -30,6 +33,7 @@ rule train:
     params:
         folder=subpath(output.manifest, parent=True),
         arguments=train_arguments,
+        start=lambda wildcards, output: start_arguments(wildcards),
         variant=lambda wildcards, output: in_words(run_with(wildcards.identity).variant),
         hopeless=lambda wildcards, output: hopeless_file(wildcards),
     message:
@@ -42,7 +46,7 @@ rule train:
         "rm -f {params.hopeless:q}; "
         "{{ "
         + STEP
-        + " python -m magellan train {params.arguments:q} --output {params.folder:q} --resume "
+        + " python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
         "--threads {threads} --progress lines "
         "|| {{ status=$?; case $status in 2|70) echo $status > {params.hopeless:q};; esac; "
         "exit $status; }}; "

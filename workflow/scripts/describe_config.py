@@ -14,7 +14,7 @@ from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
-# Given by the grid, not by the overrides.
+# Given by the grid, not by the overrides; or described in words.
 GRID_KEYS = (
     "sampler",
     "world",
@@ -24,6 +24,7 @@ GRID_KEYS = (
     "threads",
     "modules",
     "observers",
+    "phases",
 )
 LIMITS = {
     "minimum": ">= {}",

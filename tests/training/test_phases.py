@@ -1,0 +1,442 @@
+"""Runs whose goals and sampler change on the way."""
+
+import csv
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magellan.competence import CompetenceEstimator, Outcomes, make_estimator
+from magellan.competence.registry import ESTIMATORS
+from magellan.config import beginning, identity, phases_of, resolve_run
+from magellan.errors import InputError
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from magellan.training.parts import estimator_parts
+from magellan.training.record import COLUMNS, OPTIONAL
+from magellan.training.run import train
+from magellan.worlds import WORLDS
+from tests.training.test_run import SPACE, command, start_and_kill
+
+EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
+FEW = {"every": 50, "episodes": 2}
+"""Episodes played only to evaluate."""
+SAME = [{"until": 60}, {}]
+"""Nothing changes at 60 episodes."""
+NEW = [
+    {"until": 60, "sampler": "magellan", "seed": 5},
+    {"goals": {"split": "unseen"}, "explore_anew": True},
+]
+"""Other goals, another seed, and what sampler the run has."""
+
+
+def config(phases, sampler="magellan", **layer):
+    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "phases": phases}
+    return resolve_run("smoke", [named, {"evaluated_buckets": FEW}, layer])
+
+
+def table(folder: Path, name: str) -> list[dict]:
+    with (folder / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
+
+
+def trained(folder: Path, *arguments, **named) -> Path:
+    train(config(*arguments, **named), folder, resume=False, progress="none")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run of two different phases, in one go."""
+    return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=EVERY)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Path:
+    """Its first phase, as a run of its own."""
+    folder = tmp_path_factory.mktemp("first")
+    train(beginning(config(NEW, "online", observers=EVERY)), folder, False, "none")
+    return folder
+
+
+def without_phase(folder: Path) -> dict[str, list[dict]]:
+    found = {name: table(folder, name) for name in tables(folder)}
+    for rows in found.values():
+        for row in rows:
+            row.pop("phase", None)
+    return found
+
+
+@pytest.mark.parametrize("sampler", ["magellan", "ek_online", "random"])
+def test_two_equal_phases_are_one_long_phase(sampler, tmp_path):
+    two = trained(tmp_path / "two", SAME, sampler)
+    one = trained(tmp_path / "one", [], sampler)
+    assert without_phase(two) == without_phase(one)
+    halves = {row["phase"] for row in table(two, "practice") if int(row["episode"]) <= 60}
+    assert halves == {"1"}
+    assert {row["phase"] for row in table(two, "practice")} == {"1", "2"}
+    assert "phase" not in table(one, "practice")[0]
+
+
+@pytest.mark.parametrize("unit", [{"steps": 700, "evaluate_every": 100}, {"updates": 20}])
+def test_phases_end_by_what_the_budget_counts(unit, tmp_path):
+    end = next(iter(unit.values())) // 2
+    column = {"steps": "step", "updates": "update"}[next(iter(unit))]
+    phases = [{"until": end}, {"goals": {"seed": 8}}]
+    folder = trained(tmp_path, phases, "online", budget={"evaluate_every": 7, **unit})
+    rows = table(folder, "evaluation")
+    last = {int(row[column]) for row in rows if row["phase"] == "1"}
+    begun = {int(row[column]) for row in rows if row["phase"] == "2"}
+    assert (max(last), min(begun), max(begun)) == (end, end, 2 * end)
+
+
+def test_each_phase_is_evaluated_on_its_own_goals(whole):
+    rows = table(whole, "evaluation")
+    points = {phase: [] for phase in "12"}
+    for row in rows:
+        points[row["phase"]].append(int(row["episode"]))
+    assert sorted(set(points["1"])) == [0, 60]
+    assert sorted(set(points["2"])) == [60, 120]
+    at_switch = [row for row in rows if int(row["episode"]) == 60 and row["category"] == "grasp"]
+    assert [(row["phase"], row["split"]) for row in at_switch] == [
+        ("1", "train"),
+        ("1", "unseen"),
+        ("2", "train"),
+        ("2", "unseen"),
+    ]
+
+
+def test_evaluated_goals_of_a_phase_are_those_that_it_practises():
+    trainer = Trainer(config(NEW, "online"))
+    trainer._begin(trainer.phases[1])
+    sets = trainer._evaluation
+    assert sets["unseen"].space is trainer.goals
+    assert trainer.goals.split == "unseen"
+    assert sets["train"].space.split == "train"
+    drawn = WORLDS["little_zoo"].goals(SPACE, 0)
+    everything = np.arange(len(drawn))
+    assert set(sets["train"].space.codes_at(sets["train"].positions)) <= set(
+        drawn.codes_at(everything)
+    )
+    assert trainer.collector.sampler is trainer.sampler
+    assert trainer.estimators.driver == "per_goal"
+
+
+def test_a_run_that_starts_from_its_beginning_is_the_whole_run(whole, first, tmp_path):
+    run = config(NEW, "online", observers=EVERY)
+    manifest = train(run, tmp_path, resume=False, progress="none", start=first)
+    assert tables(tmp_path) == tables(whole)
+    begun = json.loads((first / "manifest.json").read_text())
+    assert manifest["started_from"]["run"] == begun["identity"]
+    assert manifest["updates"] > begun["updates"]
+    assert manifest["identity"] == json.loads((whole / "manifest.json").read_text())["identity"]
+
+
+def test_three_phases_start_from_two_that_started_from_one(tmp_path):
+    phases = [
+        {"until": 40, "sampler": "magellan"},
+        {"until": 80, "sampler": "ek_online", "goal_space": "30-10-8-4-4"},
+        {"goals": {"seed": 7}, "seed": 9},
+    ]
+    run = config(phases, "online", observers=["learned", "expert_buckets", "per_goal"])
+    two, one = beginning(run), beginning(beginning(run))
+    assert (len(phases_of(two)), len(phases_of(one)), beginning(one)) == (2, 1, None)
+    train(one, tmp_path / "1", False, "none")
+    train(two, tmp_path / "2", False, "none", start=tmp_path / "1")
+    train(run, tmp_path / "3", False, "none", start=tmp_path / "2")
+    train(run, tmp_path / "whole", False, "none")
+    assert tables(tmp_path / "3") == tables(tmp_path / "whole")
+
+
+def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
+    """Many environments end episodes together: more than `until` of them."""
+    phases = [{"until": 33}, {"sampler": "random"}]
+    layer = {"agent": {"num_envs": 32}, "budget": {"practice_window": 5}}
+    run = config(phases, "random", **layer)
+    train(beginning(run), tmp_path / "1", False, "none")
+    train(run, tmp_path / "2", False, "none", start=tmp_path / "1")
+    train(run, tmp_path / "whole", False, "none")
+    assert tables(tmp_path / "2") == tables(tmp_path / "whole")
+    rows = table(tmp_path / "whole", "practice")
+    assert 33 in {int(row["episode"]) for row in rows}
+    assert sum(int(row["n"]) for row in rows) == 120
+    first = table(tmp_path / "1", "practice")
+    assert sum(int(row["n"]) for row in first) == 33
+
+
+OPTIONS = ["--sampler", "online", "--set", f"phases={json.dumps(NEW)}"]
+OPTIONS += [
+    "--set",
+    f"observers={json.dumps(EVERY)}",
+    "--set",
+    f"evaluated_buckets={json.dumps(FEW)}",
+]
+
+
+@pytest.mark.parametrize("saves", [3, 17], ids=["in the first phase", "in the second"])
+def test_killed_in_each_phase_and_resumed_equals_undisturbed(saves, whole, tmp_path):
+    start_and_kill(tmp_path, saves, *OPTIONS)
+    state = Checkpoints(tmp_path, config(NEW, "online", observers=EVERY)).load().state
+    assert state["trainer"]["phase"] == (1 if saves == 3 else 2)
+    subprocess.run(command(tmp_path, *OPTIONS, "--resume"), check=True)
+    assert tables(tmp_path) == tables(whole)
+
+
+def test_killed_after_a_start_it_resumes_from_its_own_checkpoint(whole, first, tmp_path):
+    options = [*OPTIONS, "--start", str(first)]
+    start_and_kill(tmp_path, 4, *options)
+    before = sorted(path.name for path in (first / "checkpoints").iterdir())
+    subprocess.run(command(tmp_path, *options, "--resume"), check=True)
+    assert tables(tmp_path) == tables(whole)
+    assert sorted(path.name for path in (first / "checkpoints").iterdir()) == before
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    begun = json.loads((first / "manifest.json").read_text())
+    assert manifest["started_from"]["run"] == begun["identity"]
+    log = (tmp_path / "run.log").read_text()
+    assert log.count("begins where run") == 1
+    assert log.count("resumed from") == 1
+
+
+def refusal(*arguments, **named) -> str:
+    with pytest.raises(InputError) as error:
+        config(*arguments, **named)
+    return str(error.value)
+
+
+REFUSED = {
+    "one phase": ([{}], "phases: one phase"),
+    "no end": ([{}, {}], "phases.0.until: missing; allowed: more than 0 and less than"),
+    "an end too late": ([{"until": 120}, {}], "phases.0.until: 120 is not allowed"),
+    "an end before": ([{"until": 50}, {"until": 50}, {}], "phases.1.until: 50 is not allowed"),
+    "an end of the last": ([{"until": 5}, {"until": 9}], "phases.1.until: 9 is not allowed in"),
+    "a last sampler": (
+        [{"until": 5}, {"sampler": "random"}],
+        "phases.1.sampler: 'random' is not allowed in the last phase",
+    ),
+    "a sampler": ([{"until": 5, "sampler": "best"}, {}], "sampler: 'best' is unknown"),
+    "a goal space": ([{"until": 5, "goal_space": "few"}, {}], "goal_space = 'few'"),
+    "more goals than there are": (
+        [{"until": 5}, {"goal_space": "10-5-4-4-900", "goals": {"split": "unseen"}}],
+        "phases.1: goal_space = '10-5-4-4-900': 900 goals of grow_carnivore are not allowed",
+    ),
+    "a split": ([{"until": 5, "goals": {"split": "test"}}, {}], "phases.0.goals.split: 'test'"),
+    "a key": ([{"until": 5, "episodes": 5}, {}], "phases.0.episodes: unknown key"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_phases_that_do_not_fit_are_refused(case):
+    phases, message = REFUSED[case]
+    assert message in refusal(phases)
+
+
+def test_a_whole_run_on_unseen_goals_needs_no_phases(tmp_path):
+    folder = trained(tmp_path, [], "online", goals={"split": "unseen"})
+    assert {row["split"] for row in table(folder, "evaluation")} == {"train", "unseen"}
+    message = refusal([], goal_space="10-5-4-4-900", goals={"split": "unseen"})
+    assert message.startswith("goal_space = '10-5-4-4-900': 900 goals of grow_carnivore")
+
+
+def test_an_estimator_that_cannot_move_is_refused_at_once(monkeypatch):
+    spec = ESTIMATORS["per_goal"]
+
+    class Fixed(CompetenceEstimator):
+        update = known = competence = predict = state_dict = load_state_dict = None
+        __abstractmethods__ = frozenset()
+
+    fixed = dataclasses.replace(spec, build=lambda parts, settings: Fixed())
+    monkeypatch.setitem(ESTIMATORS._entries, "per_goal", fixed)
+    with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot go on"):
+        Trainer(config(NEW, "random", observers=["per_goal"]))
+    Trainer(config(SAME, "random", observers=["per_goal"]))
+
+
+# --- identity ---------------------------------------------------------------------------------
+
+
+def test_phases_count_for_what_a_run_is():
+    plain = identity(config([]))
+    assert identity(config(SAME)) != plain
+    assert identity(config(NEW)) != identity(config(SAME))
+    written_out = [{"until": 60, "sampler": "magellan", "seed": 3, "goal_space": SPACE}, {}]
+    assert identity(config(written_out)) == identity(config(SAME))
+
+
+def test_runs_that_differ_in_their_last_phase_have_one_beginning():
+    runs = [
+        config(NEW, sampler, observers=EVERY, seed=seed)
+        for sampler in ("online", "ek_online", "random", "magellan")
+        for seed in (3, 4)
+    ]
+    assert len({identity(run) for run in runs}) == len(runs)
+    assert len({identity(beginning(run)) for run in runs}) == 1
+
+
+def test_a_beginning_of_one_phase_is_an_ordinary_run():
+    named = {"sampler": "magellan", "goal_space": SPACE, "seed": 5, "budget": {"episodes": 60}}
+    layer = {"evaluated_buckets": FEW, "observers": ["per_goal"]}
+    ordinary = resolve_run("smoke", [named, layer])
+    assert identity(beginning(config(NEW, "online"))) == identity(ordinary)
+
+
+def test_constants_of_every_sampler_of_a_run_count():
+    phases = [{"until": 60, "sampler": "magellan"}, {}]
+    one = config(phases, "random")
+    other = config(phases, "random", magellan={"lp_threshold": 0.3})
+    assert identity(one) != identity(other)
+    assert identity(config([], "random")) == identity(
+        config([], "random", magellan={"lp_threshold": 0.3})
+    )
+
+
+# --- starts that are refused --------------------------------------------------------------------
+
+
+def start_refusal(folder: Path, output: Path, *arguments, **named) -> str:
+    with pytest.raises(InputError) as error:
+        train(config(*arguments, **named), output, False, "none", start=folder)
+    assert not list(output.glob("*.csv"))
+    return str(error.value)
+
+
+def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
+    def refused(*arguments, folder=first, **named):
+        return start_refusal(folder, tmp_path / "run", *arguments, **named)
+
+    assert refused([], "online").startswith("--start: the run has one phase")
+    other = [{**NEW[0], "until": 50}, NEW[1]]
+    message = refused(other, "online", observers=EVERY)
+    assert "budget.episodes is 50 here and 60 there" in message
+    assert message.startswith("--start: ")
+    assert "observers" in refused(NEW, "online")
+    assert "holds no checkpoint" in refused(NEW, "online", folder=tmp_path / "nothing")
+
+
+def test_a_beginning_that_has_not_ended_is_refused(tmp_path):
+    options = ["--sampler", "magellan", "--seed", "5", "--set", "budget.episodes=60"]
+    options += ["--set", f"observers={json.dumps(EVERY)}"]
+    options += ["--set", f"evaluated_buckets={json.dumps(FEW)}"]
+    start_and_kill(tmp_path / "half", 3, *options)
+    message = start_refusal(tmp_path / "half", tmp_path / "r", NEW, "online", observers=EVERY)
+    assert "has not ended" in message
+
+
+def test_a_damaged_start_is_refused_and_left_as_it_is(first, tmp_path):
+    copied = tmp_path / "copied" / "checkpoints"
+    copied.mkdir(parents=True)
+    for path in sorted((first / "checkpoints").iterdir()):
+        (copied / path.name).write_bytes(path.read_bytes())
+    newest = max(copied.iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    before = sorted(path.name for path in copied.iterdir())
+    message = start_refusal(copied.parent, tmp_path / "r", NEW, "online", observers=EVERY)
+    assert f"{newest} is damaged" in message
+    assert sorted(path.name for path in copied.iterdir()) == before
+
+
+# --- what estimators make of new goals ------------------------------------------------------------
+
+
+def estimator(name: str, goals="40-20-10-5-5"):
+    layer = {"goal_space": goals, "seed": 3, "competence": {"pool": 100}}
+    run = resolve_run("smoke", [layer])
+    return make_estimator(name, estimator_parts(run), run.section(ESTIMATORS[name].section))
+
+
+def told(each, successes=8) -> None:
+    for number in range(successes):
+        goals = np.arange(40, 60)
+        each.update(Outcomes(goals, np.full(20, float(number % 2 or number > 4))))
+
+
+def test_windows_of_goals_that_stay_are_kept():
+    each = estimator("per_goal")
+    told(each)
+    before = WORLDS["little_zoo"].goals("40-20-10-5-5", 0)
+    after = WORLDS["little_zoo"].goals("40-30-10-5-5", 0)
+    each.move(after)
+    where = after.positions_in(before, np.arange(40, 60))
+    stayed, others = where[where >= 0], np.setdiff1d(np.arange(len(after)), where)
+    assert len(stayed)
+    now, delayed = each.competence(stayed)
+    assert (now > 0.5).all()
+    assert (delayed > 0).all()
+    assert not np.any(each.competence(others))
+    each.move(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
+    assert len(each.known()) == 0
+
+
+def test_categories_keep_what_is_known_of_them():
+    each = estimator("expert_buckets")
+    told(each)
+    before = each.competence(each.known())
+    new = WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen")
+    each.move(new)
+    assert np.array_equal(before, each.competence(each.known()))
+    grasp = new.members("grasp")
+    assert (each.predict(new, grasp)[0] > 0.5).all()
+
+
+def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
+    each = estimator("evaluated_buckets")
+    assert each.wanted(0) is not None
+    assert each.wanted(1) is None
+    new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
+    each.move(new)
+    wanted = each.wanted(1)
+    assert wanted.max() < len(new)
+
+
+@pytest.mark.parametrize("goals", ["40-20-10-5-5", "300-60-30-9-9"])
+def test_the_learned_estimator_knows_new_goals_by_all_its_snapshots(goals):
+    each = estimator("learned")
+    told(each, successes=20)
+    new = WORLDS["little_zoo"].goals(goals, 4, "unseen")
+    expected_now, _ = each.predict(new, np.arange(len(new)))
+    each.move(new)
+    candidates = each.candidates()
+    where = np.arange(len(new)) if candidates is None else candidates
+    assert (candidates is None) == (len(new) <= 100)
+    now, delayed = each.competence(each.known())
+    assert len(now) == len(where)
+    progress = np.abs(now - delayed).mean()
+    assert progress > 0
+    said = each.predict(new, where)
+    # The delayed copy is the oldest snapshot; now is as of the last refresh, or of this moment.
+    assert np.allclose(delayed, said[1], atol=1e-6)
+    assert np.abs(now - expected_now[where]).max() < 0.2
+    for _ in range(3):
+        told(each, successes=4)
+    assert len(each.competence(each.known())[0]) == len(where)
+
+
+def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
+    each = estimator("learned")
+    told(each, successes=2)
+    prompts = {
+        each._prompt(space, goal, where).tokens.tobytes() for space, goal, where, _ in each._buffer
+    }
+    each.move(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
+    after = {
+        each._prompt(space, goal, where).tokens.tobytes() for space, goal, where, _ in each._buffer
+    }
+    assert prompts == after
+    told(each, successes=1)
+    assert {space for space, *_ in each._buffer} == {0, 1}
+
+
+def test_epsilon_goes_on_unless_it_is_told_to_begin_anew():
+    for anew in (False, True):
+        phases = [{"until": 60, "sampler": "magellan"}, {"explore_anew": anew}]
+        trainer = Trainer(config(phases, "online"))
+        while trainer.phase.number == 1:
+            before = trainer.sampler.epsilon
+            trainer.advance()
+        assert trainer.sampler.epsilon == (1.0 if anew else before)

@@ -1,0 +1,96 @@
+"""Runs with phases in the workflow: what several begin with is trained once."""
+
+import re
+import textwrap
+
+import pytest
+
+from magellan.config import beginning, grid, identity, load_experiment, shared_beginnings
+from magellan.parsing import parse_yaml
+from tests.workflow.conftest import ROOT
+
+FIRST = {"until": 60, "sampler": "magellan", "seed": 0}
+NEW = {"goals": {"split": "unseen"}}
+
+
+def declared(**changes):
+    return {
+        "experiment": "changing",
+        "preset": "smoke",
+        "samplers": ["random", "online"],
+        "goal_spaces": ["40-20-10-5-5"],
+        "seeds": [0, 1],
+        "overrides": {"observers": ["per_goal", "learned"], "phases": [FIRST, NEW]},
+        **changes,
+    }
+
+
+def documented() -> dict:
+    """The experiment that docs/phases.md shows."""
+    text = (ROOT / "docs/phases.md").read_text()
+    (block,) = re.findall(r"\n\n((?:    .*\n)+)\n", text[: text.index("Each entry is a phase")])
+    return parse_yaml(textwrap.dedent(block), "docs/phases.md")
+
+
+def test_the_documented_experiment_trains_its_first_phase_once():
+    runs = grid(load_experiment(documented()))
+    starts = shared_beginnings(runs)
+    assert len(runs) == 12
+    assert set(starts) == {run.identity for run in runs}
+    assert len({start.identity for start in starts.values()}) == 1
+    (start,) = {start.identity: start for start in starts.values()}.values()
+    assert (start.sampler, start.seed, start.config.budget.episodes) == ("magellan", 0, 4_000)
+    assert start.config.phases == ()
+
+
+def test_a_beginning_that_starts_from_another_one():
+    chain = {
+        "early": {"phases": [FIRST, NEW]},
+        "late": {"phases": [FIRST, {**FIRST, "until": 90}, NEW], "budget": {"episodes": 150}},
+    }
+    overrides = {"observers": ["per_goal", "learned"]}
+    runs = grid(load_experiment(declared(variants=chain, overrides=overrides)))
+    starts = shared_beginnings(runs)
+    late = [starts[run.identity] for run in runs if run.variant == "late"]
+    early = [starts[run.identity] for run in runs if run.variant == "early"]
+    assert len({each.identity for each in late}) == len({each.identity for each in early}) == 1
+    assert starts[late[0].identity].identity == early[0].identity
+    assert len(starts) == len(runs) + 1
+
+
+def test_a_beginning_that_is_nobody_elses_is_no_run_of_its_own():
+    own = {"observers": ["per_goal", "learned"], "phases": [{"until": 60}, NEW]}
+    runs = grid(load_experiment(declared(overrides=own)))
+    assert shared_beginnings(runs) == {}
+    assert len({identity(beginning(run.config)) for run in runs}) == len(runs)
+
+
+def test_a_beginning_that_is_a_run_of_the_grid_is_that_run():
+    variants = {
+        "short": {"budget": {"episodes": 60}},
+        "one": {"phases": [{"until": 60}, {"goals": {"seed": 1}}]},
+        "other": {"phases": [{"until": 60}, {"goals": {"seed": 2}}]},
+    }
+    values = declared(variants=variants, overrides={}, seeds=[0], samplers=["random"])
+    runs = {run.variant: run for run in grid(load_experiment(values))}
+    starts = shared_beginnings(runs.values())
+    assert starts[runs["one"].identity] is runs["short"]
+    assert starts[runs["other"].identity] is runs["short"]
+
+
+@pytest.mark.parametrize("seeds", ["[0,1]", "[0,1,2]"])
+def test_jobs_start_from_the_beginning_that_they_share(project, seeds):
+    values = declared()
+    (project / "changing.yaml").write_text(repr(values))  # JSON is YAML
+    call = ["--configfile", "changing.yaml", "--config", f"seeds={seeds}"]
+    runs = 2 * len(seeds.strip("[]").split(","))
+    assert project.planned(*call)["train"] == runs + 1
+    done = project.snakemake("-n", "-p", *call)
+    commands = [line for line in done.stdout.splitlines() if "-m magellan train" in line]
+    starting = [line for line in commands if "--start results/changing/runs/magellan/" in line]
+    assert len(starting) == runs
+    (first,) = [line for line in commands if line not in starting]
+    assert "--sampler magellan" in first
+    assert "budget.episodes=60" in first
+    assert 'observers=["per_goal"]' in first
+    assert "the beginning of others" in done.stdout

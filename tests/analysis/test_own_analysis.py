@@ -1,5 +1,9 @@
 """A user's own statistic and figure: files outside the package, named on the command line."""
 
+import os
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 
@@ -7,7 +11,7 @@ from analysis import figures, summaries, tables
 from analysis.__main__ import main
 from analysis.captions import as_plain_text
 from analysis.registry import FIGURES, STATISTICS, called
-from analysis.sources import sources_of_file
+from analysis.sources import ROOT, sources_of_file
 from magellan.errors import InputError
 from magellan.modules import load_modules
 from magellan.registry import is_built_in
@@ -81,10 +85,10 @@ def test_without_only_it_stands_beside_those_of_the_package(files, folder, capsy
 def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
     """Only what the command names: tables may come from somebody else."""
     trap = tmp_path / "trap.py"
-    trap.write_text("from pathlib import Path\nPath(__file__).with_suffix('.sprung').touch()\n")
+    trap.write_text("")
     foreign = synthetic.experiment(modules=[str(trap)])
     tables.write(tables.combine(runs, foreign), tmp_path / "tables")
-    (tmp_path / "trap.sprung").unlink(missing_ok=True)
+    trap.write_text("from pathlib import Path\nPath(__file__).with_suffix('.sprung').touch()\n")
     assert str(trap) in (tmp_path / "tables/manifest.json").read_text()
     output = tmp_path / "statistics"
     assert main(["statistics", str(tmp_path / "tables"), str(output)]) == 0
@@ -153,6 +157,35 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(case, 
     assert words in str(caught.value)
     after = {name: id(spec) for kind in (STATISTICS, FIGURES) for name, spec in kind.items()}
     assert after == before
+
+
+def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
+    """Also where it is the first to import it, as in a training job."""
+    (tmp_path / "broken.py").write_text(FIGURE.format("'mine', 'Mine', 'Mine'", DRAW) + "1 / 0\n")
+    code = (
+        "from magellan.errors import InputError\n"
+        "from magellan.modules import load_modules\n"
+        "try:\n    load_modules(['broken.py'])\n"
+        "except InputError as error:\n    print(error)\n"
+        "import sys\nassert 'matplotlib' not in sys.modules\n"
+        "from analysis.figures import FIGURES\nprint(*FIGURES)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    error, names = done.stdout.splitlines()
+    assert error == ("modules: 'broken.py' cannot be loaded (ZeroDivisionError: division by zero)")
+    assert names.split() == list(FIGURES)
+
+
+def test_an_unknown_statistic_is_refused_with_those_that_there_are(files, folder, capsys):
+    asked = ["statistics", str(folder), str(folder.parent / "x"), "--only", "pie"]
+    assert main([*asked, *modules(files[0])]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: statistic: 'pie' is unknown; allowed: ")
+    assert line.endswith(", forgetting\n")
 
 
 def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import coverage, pages, runs, tables
 from analysis.manifests import GridManifest, read_combined_manifest
+from analysis.registry import statistics_of
 from analysis.restoring import advised
 from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import load_experiment
 from magellan.errors import InputError, StorageError, printable, shown
+from magellan.modules import load_modules
 from magellan.parsing import parse_json
 from magellan.settings import validated
 
@@ -52,16 +54,20 @@ def _check(arguments: argparse.Namespace) -> None:
 def _statistics(arguments: argparse.Namespace) -> None:
     from analysis import summaries
 
-    summaries.write(summaries.compute(tables.load(arguments.tables)), arguments.output)
-    print(f"{len(summaries.STATISTICS)} tables of statistics in {arguments.output}")
+    load_modules(arguments.module)
+    frames = summaries.compute(tables.load(arguments.tables), arguments.only)
+    summaries.write(frames, arguments.output)
+    print(f"{len(frames)} tables of statistics in {arguments.output}")
 
 
 def _figure(arguments: argparse.Namespace) -> None:
     from analysis import figures, summaries
     from analysis.figures import style
 
+    load_modules(arguments.module)
+    names = statistics_of(figures.FIGURES.find(arguments.name))
     results = tables.load(arguments.tables)
-    statistics = summaries.load(arguments.statistics)
+    statistics = summaries.load(arguments.statistics, names)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
     for path in style.save(figure, arguments.stem):
         print(path)
@@ -167,9 +173,16 @@ def _add_tables(commands: Commands) -> None:
     check.add_argument("tables", type=file_path, help="folder of combined tables")
     check.set_defaults(run=_check)
 
-    statistics = commands.add_parser("statistics", help="compute all statistics")
+    statistics = commands.add_parser("statistics", help="compute the statistics")
     statistics.add_argument("tables", type=file_path, help="folder of combined tables")
     statistics.add_argument("output", type=file_path, help="folder of the statistics")
+    statistics.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="compute this one; may be repeated (default: all of them)",
+    )
+    _add_modules(statistics)
     statistics.set_defaults(run=_statistics)
 
     unpack = commands.add_parser(
@@ -289,7 +302,19 @@ def _add_figure(commands: Commands) -> None:
     figure.add_argument(
         "--stem", required=True, type=file_path, help="path without .png and .pdf (required)"
     )
+    _add_modules(figure)
     figure.set_defaults(run=_figure)
+
+
+def _add_modules(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with statistics or figures of your own, which is run; may be repeated "
+        "(default: none)",
+    )
 
 
 def _add_summary(commands: Commands) -> None:

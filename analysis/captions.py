@@ -47,6 +47,12 @@ def _plain(label: str) -> str:
     return re.sub(r"([\\*`|_])", r"\\\1", label)
 
 
+def as_plain_text(text: str) -> str:
+    """Text whose paragraphs look in a caption as they are written: no mark in it has a meaning."""
+    lines = [re.sub(r"([^\w\s]|_)", r"\\\1", line.strip()) for line in text.splitlines()]
+    return "\n".join(lines)
+
+
 def _of_goal_space(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -> dict[str, Any]:
     counts = {algorithm: len(listed) for algorithm, listed in seeds.items()}
     own = [count for algorithm, count in counts.items() if algorithm.sampler == reference.sampler]

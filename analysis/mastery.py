@@ -17,6 +17,7 @@ from analysis.matrices import (
     provenance,
     success_curves,
 )
+from analysis.registry import register_statistic
 from analysis.results import Results
 from analysis.survival import Times
 
@@ -55,6 +56,7 @@ def times_of(
     }
 
 
+@register_statistic("mastery")
 def mastery(results: Results) -> pd.DataFrame:
     """Runs that master each category, and how long it takes, of every algorithm.
 

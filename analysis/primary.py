@@ -28,6 +28,7 @@ from analysis.matrices import (
     step_curves,
     success_curves,
 )
+from analysis.registry import register_statistic
 from analysis.results import Results
 
 PRIMARY_SCORE, PRIMARY_SPLIT = "area", "train"
@@ -81,6 +82,7 @@ def run_means_until(
     return np.array([statistics.mean_until(curve, of_run, limit) for curve, of_run in pairs])
 
 
+@register_statistic("comparison")
 def comparison(results: Results) -> pd.DataFrame:
     """Difference of the reference and each other algorithm, of every score and split.
 
@@ -95,6 +97,7 @@ def comparison(results: Results) -> pd.DataFrame:
     return _compared(results, means, SCORES, PRIMARY_SPLIT)
 
 
+@register_statistic("comparison_steps")
 def comparison_steps(results: Results) -> pd.DataFrame:
     """The same of mean success over the first environment steps, as many in each run.
 

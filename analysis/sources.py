@@ -28,8 +28,18 @@ def sources(module: str) -> list[str]:
     """
     if not _files(module):
         raise ModuleNotFoundError(f"{module} is no module of the package {PACKAGE}")
+    return _with_imports(_files(module))
+
+
+def sources_of_file(path: str) -> list[str]:
+    """A user's own file, and files of the package that it imports, sorted."""
+    own = Path(path)
+    return sorted({path, *_with_imports([f for name in _imported(own) for f in _files(name)])})
+
+
+def _with_imports(waiting: list[Path]) -> list[str]:
+    """Files of the package and all that they import from it, relative to the repository."""
     found: set[Path] = set()
-    waiting = _files(module)
     while waiting:
         path = waiting.pop()
         if path not in found:
@@ -83,6 +93,8 @@ def _base(node: ast.ImportFrom, path: Path) -> str:
     """Module after `from`, also of a relative import."""
     if not node.level:
         return node.module or ""
+    if not path.is_relative_to(ROOT):
+        return ""  # a user's file is in no package
     package = path.relative_to(ROOT).with_suffix("").parts
     package = package[: len(package) - node.level]
     return ".".join([*package, *([node.module] if node.module else [])])

@@ -1,14 +1,15 @@
 """The statistics of an experiment as tidy tables, one per question.
 
 Each interval row says how many seeds (`runs`) and categories (`tasks`) stand behind it and how the
-interval was made, so that a table can be read alone.
+interval was made, so that a table can be read alone. A user's own file adds tables with
+`register_statistic`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,15 @@ from analysis.matrices import (
     success_curves,
 )
 from analysis.primary import comparison, comparison_steps
+from analysis.registry import STATISTICS, StatisticSpec, called, refuse, register_statistic
 from analysis.results import Results
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
 from magellan.training.record import write_atomically
 
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
 
 
+@register_statistic("success")
 def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
     bootstrap = bootstrap_of(results)
@@ -68,6 +71,7 @@ def success(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@register_statistic("scores")
 def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
     rows: list[Row] = []
@@ -90,6 +94,7 @@ def scores(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@register_statistic("aggregates")
 def aggregates(results: Results) -> pd.DataFrame:
     """IQM and mean over seeds x categories, for each score."""
     bootstrap = bootstrap_of(results)
@@ -142,6 +147,7 @@ IMPROVEMENT_COLUMNS = (
 )
 
 
+@register_statistic("improvement")
 def improvement(results: Results) -> pd.DataFrame:
     """Probability that a run of the reference beats one of each other algorithm.
 
@@ -180,6 +186,7 @@ def improvement(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
 
 
+@register_statistic("profiles")
 def profiles(results: Results) -> pd.DataFrame:
     """Fraction of seeds x categories above each threshold of success, for each score."""
     bootstrap = bootstrap_of(results)
@@ -202,6 +209,7 @@ def profiles(results: Results) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+@register_statistic("sample_efficiency")
 def sample_efficiency(results: Results) -> pd.DataFrame:
     """IQM over seeds x categories at each evaluation point."""
     bootstrap = bootstrap_of(results)
@@ -262,6 +270,7 @@ CALIBRATION_KEYS = [
 ]
 
 
+@register_statistic("calibration")
 def calibration(results: Results) -> pd.DataFrame:
     """Error of the predicted competence of every run and category, over all evaluation points."""
     rows: list[Row] = []
@@ -275,6 +284,7 @@ def calibration(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CALIBRATION_KEYS, *names])
 
 
+@register_statistic("practice")
 def practice(results: Results) -> pd.DataFrame:
     """What each run practised in all: episodes, share and success in practice per category."""
     keys = ["goal_space", "sampler", "variant", "seed"]
@@ -298,6 +308,7 @@ COST_COLUMNS = (
 )
 
 
+@register_statistic("cost")
 def cost(results: Results) -> pd.DataFrame:
     """What each run took, from its manifest; empty where a manifest does not say."""
     columns = [*RUN_COLUMNS, *COST_COLUMNS]
@@ -314,25 +325,32 @@ def estimation_episodes(run: Mapping[str, Any]) -> float:
     return run["estimation_episodes"].get(run["driver"], 0)
 
 
-STATISTICS: Mapping[str, Callable[[Results], pd.DataFrame]] = {
-    "success": success,
-    "scores": scores,
-    "aggregates": aggregates,
-    "improvement": improvement,
-    "comparison": comparison,
-    "comparison_steps": comparison_steps,
-    "profiles": profiles,
-    "mastery": mastery,
-    "sample_efficiency": sample_efficiency,
-    "calibration": calibration,
-    "practice": practice,
-    "cost": cost,
-}
+def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Statistics of an experiment, by name; without `names` all that are registered.
+
+    Raises:
+        InputError: unknown name, or a user's function failed or gave no tidy table.
+    """
+    specs = [STATISTICS.find(name) for name in (STATISTICS if names is None else names)]
+    return {spec.name: _computed(spec, results) for spec in specs}
 
 
-def compute(results: Results) -> dict[str, pd.DataFrame]:
-    """All statistics of an experiment, by name."""
-    return {name: function(results) for name, function in STATISTICS.items()}
+def _computed(spec: StatisticSpec, results: Results) -> pd.DataFrame:
+    frame = called(spec, spec.compute, results, kind=pd.DataFrame)
+    columns = list(frame.columns)
+    if (
+        not columns
+        or len(set(columns)) < len(columns)
+        or not all(isinstance(c, str) for c in columns)
+    ):
+        raise refuse(spec, f"gave the columns {shown(columns)}; allowed: texts, each once")
+    if any(name is not None for name in frame.index.names):
+        raise refuse(
+            spec,
+            f"gave an index with names, {shown(list(frame.index.names))}, which a CSV file "
+            "loses; allowed: columns, as of reset_index()",
+        )
+    return frame
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
@@ -348,17 +366,44 @@ NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "es
 NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 
 
-def load(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read the statistics that `write` wrote."""
-    frames = {}
-    for name in STATISTICS:
-        path = folder / f"{name}.csv"
-        if not path.is_file():
-            raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
-        try:
-            frames[name] = pd.read_csv(path, converters=NAMES_AS_TEXT)
-        except (ValueError, OSError):  # those of pandas are ValueErrors
-            raise InputError(
-                f"{path}: not a CSV table; run `python -m analysis statistics` again"
-            ) from None
-    return frames
+def load(folder: Path, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Read statistics that `write` wrote; without `names` all that are registered."""
+    return {
+        name: _read(folder / f"{name}.csv") for name in (STATISTICS if names is None else names)
+    }
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
+    try:
+        return pd.read_csv(path, converters=NAMES_AS_TEXT)
+    except (ValueError, OSError):  # those of pandas are ValueErrors
+        raise InputError(
+            f"{path}: not a CSV table; run `python -m analysis statistics` again"
+        ) from None
+
+
+__all__ = [
+    "STATISTICS",
+    "THRESHOLDS",
+    "aggregate_estimates",
+    "aggregates",
+    "calibration",
+    "comparison",
+    "comparison_steps",
+    "compute",
+    "cost",
+    "estimation_episodes",
+    "improvement",
+    "load",
+    "mastery",
+    "practice",
+    "predictions",
+    "profiles",
+    "register_statistic",
+    "sample_efficiency",
+    "scores",
+    "success",
+    "write",
+]

@@ -1,4 +1,4 @@
-"""A user's own samplers, estimators and worlds: Python files named under `modules`.
+"""A user's own samplers, estimators, worlds, statistics, figures: files named under `modules`.
 
 Such a file is run as any program is: use only files that you trust.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.errors import InputError, shown
-from magellan.registry import Registry
+from magellan.registry import REGISTRIES, is_built_in
 
 _LOADED: dict[Path, bytes] = {}
 
@@ -33,31 +33,45 @@ def load_modules(paths: Any) -> None:
 
 
 def _load(name: Any) -> None:
-    from magellan.competence import ESTIMATORS
-    from magellan.samplers import SAMPLERS
-    from magellan.worlds import WORLDS
-
     path = _checked(name)
     content = path.read_bytes()
     if _LOADED.get(path) == content:
         return
-    registries: tuple[Registry[Any], ...] = SAMPLERS, ESTIMATORS, WORLDS
-    before = [(registry, set(registry)) for registry in registries]
+    before = _registered()
     try:
         _run(path)
-        for sampler in set(SAMPLERS) - before[0][1]:
-            driver = SAMPLERS[sampler].estimator
-            if driver is not None:
-                ESTIMATORS.find(driver, f"{sampler}: estimator")
+        _check_drivers(_registered() - before)
     except Exception as error:  # whatever a user's file raises
-        for registry, names in before:
-            for new in set(registry) - names:
-                registry.remove(new)
+        _forget(_registered() - before)
         if isinstance(error, InputError):
             raise InputError(f"modules: {shown(name)}: {error}") from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"modules: {shown(name)} cannot be loaded ({reason[:200]})") from error
     _LOADED[path] = content
+
+
+def _registered() -> set[tuple[str, str]]:
+    """(kind, name) of everything that is registered."""
+    return {(registry.kind, name) for registry in REGISTRIES for name in registry}
+
+
+def _check_drivers(added: set[tuple[str, str]]) -> None:
+    """Refuse samplers whose estimator is unknown."""
+    from magellan.competence import ESTIMATORS
+    from magellan.samplers import SAMPLERS
+
+    for kind, name in added:
+        driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
+        if driver is not None:
+            ESTIMATORS.find(driver, f"{name}: estimator")
+
+
+def _forget(added: set[tuple[str, str]]) -> None:
+    """Take back what a file that failed has added; not what it imported from here."""
+    for registry in REGISTRIES:
+        for name in list(registry):
+            if (registry.kind, name) in added and not is_built_in(registry[name]):
+                registry.remove(name)
 
 
 def _checked(name: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Named things that a configuration may ask for: samplers, competence estimators, worlds.
+"""Named things: samplers, competence estimators, worlds; statistics and figures of the analysis.
 
 A user's own file adds to the same registries as the built-in ones (`magellan.modules`); schema,
 documentation and figures take names, labels and looks from here.
@@ -6,15 +6,18 @@ documentation and figures take names, labels and looks from here.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from magellan.errors import InputError, shown
 from magellan.settings import Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+PACKAGES = tuple(Path(__file__).parents[1] / name for name in ("magellan", "analysis"))
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,12 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 
     Args:
         kind: what it holds, for messages.
-        section: key of the configuration that names one, for messages.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, EntryT] = {}
+        REGISTRIES.append(self)
 
     def add(self, entry: EntryT) -> EntryT:
         """Add an entry; the same file may add it again, as when it is loaded anew.
@@ -67,7 +70,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         Raises:
             InputError: the name is malformed, or another file has taken it.
         """
-        if not NAME.fullmatch(entry.name):
+        if not isinstance(entry.name, str) or not NAME.fullmatch(entry.name):
             raise InputError(
                 f"{self.kind}: name {shown(entry.name)} is not allowed; allowed: lower-case "
                 "letters, digits and underscores, a letter first"
@@ -106,6 +109,16 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         return len(self._entries)
 
 
+REGISTRIES: list[Registry[Any]] = []
+"""All that there are."""
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """File that a function was written in, as entries name it."""
-    return str(getattr(getattr(function, "__code__", None), "co_filename", function.__module__))
+    written = inspect.unwrap(function)
+    return str(getattr(getattr(written, "__code__", None), "co_filename", written.__module__))
+
+
+def is_built_in(entry: Named) -> bool:
+    """Whether an entry is the package's own, and not a user's."""
+    return any(Path(entry.source).is_relative_to(package) for package in PACKAGES)

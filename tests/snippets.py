@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", re.DOTALL)
+BLOCK = re.compile(r"<!-- file: (\S+) -->\n```(?:python|yaml)\n(.*?)```\n", re.DOTALL)
 
 
 def write_files(page: str, folder: Path) -> dict[str, str]:

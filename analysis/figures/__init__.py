@@ -1,13 +1,24 @@
-"""One figure for each question; every module has `draw(results, statistics, goal_space)`."""
+"""One figure for each question; every module has `draw(results, statistics, goal_space)`.
+
+A user's own file adds figures with `register_figure`.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.grid import Algorithm, reference_algorithm
+from analysis.registry import (
+    FIGURES,
+    Algorithms,
+    FigureSpec,
+    Needs,
+    called,
+    nothing,
+    register_figure,
+)
 from magellan.errors import InputError
 from magellan.samplers import SAMPLERS
 
@@ -16,14 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from analysis.results import Results
-
-Algorithms = Collection[Algorithm]
-Needs = Callable[[Algorithms, Algorithms, Algorithm], str]
-"""(algorithms, those with predictions, reference) to what is lacking; empty if nothing is."""
-
-
-def _nothing(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
-    return ""
 
 
 def _a_comparison(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
@@ -38,35 +41,33 @@ def _predictions(algorithms: Algorithms, predicting: Algorithms, reference: Algo
     return f"runs of the reference's sampler, {reference.sampler}, with a competence estimator"
 
 
-@dataclass(frozen=True)
-class FigureSpec:
-    """What a figure is called in the report, where it stands there, and what it needs.
+def _built_in(
+    name: str, label: str, section: str, *statistics: str, lacks: Needs = nothing
+) -> None:
+    """Register the function `draw` of the module of this name, which is imported late."""
 
-    Attributes:
-        label: name in the report's sidebar.
-        section: heading of the report under which it stands.
-        statistics: tables of `analysis.summaries` that it reads.
-        lacks: says what a goal space lacks for it.
-    """
+    def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+        module = importlib.import_module(f"analysis.figures.{name}")
+        return module.draw(results, statistics, goal_space)
 
-    label: str
-    section: str
-    statistics: tuple[str, ...]
-    lacks: Needs = _nothing
+    register_figure(name, label, section, statistics, lacks)(draw)
 
 
-FIGURES: Mapping[str, FigureSpec] = {
-    "success_by_category": FigureSpec("Success per category", "1. Success", ("success",)),
-    "sample_efficiency": FigureSpec("Sample efficiency", "1. Success", ("sample_efficiency",)),
-    "mastery": FigureSpec("Time to mastery", "1. Success", ()),
-    "aggregates": FigureSpec("IQM and mean", "2. Comparison", ("aggregates",)),
-    "improvement": FigureSpec(
-        "Probability of improvement", "2. Comparison", ("improvement", "comparison"), _a_comparison
-    ),
-    "profiles": FigureSpec("Performance profiles", "2. Comparison", ("profiles",)),
-    "practice": FigureSpec("Goals practised", "3. Inside the samplers", ()),
-    "calibration": FigureSpec("Predicted competence", "3. Inside the samplers", (), _predictions),
-}
+_built_in("success_by_category", "Success per category", "1. Success", "success")
+_built_in("sample_efficiency", "Sample efficiency", "1. Success", "sample_efficiency")
+_built_in("mastery", "Time to mastery", "1. Success")
+_built_in("aggregates", "IQM and mean", "2. Comparison", "aggregates")
+_built_in(
+    "improvement",
+    "Probability of improvement",
+    "2. Comparison",
+    "improvement",
+    "comparison",
+    lacks=_a_comparison,
+)
+_built_in("profiles", "Performance profiles", "2. Comparison", "profiles")
+_built_in("practice", "Goals practised", "3. Inside the samplers")
+_built_in("calibration", "Predicted competence", "3. Inside the samplers", lacks=_predictions)
 
 
 def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -> tuple[str, ...]:
@@ -78,10 +79,17 @@ def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -
     """
     present = list(dict.fromkeys(algorithms))
     predicting = [algorithm for algorithm in present if predicts(algorithm, experiment)]
-    reference = reference_algorithm(experiment)
-    return tuple(
-        name for name, spec in FIGURES.items() if not spec.lacks(present, predicting, reference)
-    )
+    there = present, predicting, reference_algorithm(experiment)
+    return tuple(name for name, spec in FIGURES.items() if not lacking(spec, *there))
+
+
+def lacking(spec: FigureSpec, *there: Any) -> str:
+    """What a goal space lacks for a figure; empty if nothing.
+
+    Args:
+        there: its algorithms, those with predictions, and the reference.
+    """
+    return called(spec, spec.lacks, *there, kind=str)
 
 
 def predicts(algorithm: Algorithm, experiment: Mapping[str, Any]) -> bool:
@@ -106,22 +114,32 @@ def draw(
     Raises:
         InputError: unknown figure or goal space, or the results lack what it needs.
     """
-    if name not in FIGURES:
-        raise InputError(f"figure: {name!r} is unknown; allowed: {', '.join(FIGURES)}")
+    spec = FIGURES.find(name)
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"goal space: {goal_space!r} is not in the tables; there are: {allowed}")
     there = results.algorithms_in(goal_space), results.predicting(goal_space), results.reference
-    lacking = FIGURES[name].lacks(*there)
-    if lacking:
-        raise InputError(f"figure: {name} needs {lacking}")
+    missing = lacking(spec, *there)
+    if missing:
+        raise InputError(f"figure: {name} needs {missing}")
     # Late, so that the workflow can read the list of figures without loading matplotlib.
     import matplotlib
+    from matplotlib.figure import Figure
 
     from analysis.figures import style
 
-    module = importlib.import_module(f"analysis.figures.{name}")
     with matplotlib.rc_context(style.MATPLOTLIB_SETTINGS):
-        figure = module.draw(results, statistics, goal_space)
-        style.settle(figure)
+        figure = called(spec, spec.draw, results, statistics, goal_space, kind=Figure)
+        called(spec, style.settle, figure, kind=type(None))
     return figure
+
+
+__all__ = [
+    "FIGURES",
+    "FigureSpec",
+    "applicable",
+    "draw",
+    "lacking",
+    "predicts",
+    "register_figure",
+]

@@ -275,7 +275,8 @@ class PhaseConfig(Section):
 
 
 MODULES_DESCRIPTION = (
-    "Python files that add samplers, estimators or worlds of your own; what they hold is run."
+    "Python files that add samplers, estimators, worlds, statistics or figures of your own; what "
+    "they hold is run."
 )
 WORLD_DESCRIPTION = "Text world that goals are of and episodes are played in."
 OBSERVERS_DESCRIPTION = (

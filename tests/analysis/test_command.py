@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from analysis import figures, restoring, tables
+from analysis import figures, restoring, summaries, tables
 from analysis.__main__ import main
 from analysis.captions import facts, numbers
 from analysis.coverage import Run
@@ -41,8 +41,9 @@ def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
     output = tmp_path / "statistics"
     assert main(["statistics", str(folder), str(output)]) == 2
     line = capsys.readouterr().err
-    assert line == f"error: {output}/scores.csv cannot be written (No space left on device)\n"
-    assert [path.name for path in output.iterdir()] == ["success.csv"]
+    first, second, *_ = summaries.STATISTICS
+    assert line == f"error: {output}/{second}.csv cannot be written (No space left on device)\n"
+    assert [path.name for path in output.iterdir()] == [f"{first}.csv"]
 
 
 def test_an_error_without_a_file_names_the_output(folder, tmp_path, monkeypatch, capsys):

@@ -697,7 +697,7 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     ),
     "no statistics": (
         summary("nowhere"),
-        ("nowhere/success.csv", "missing"),
+        ("nowhere/mastery.csv", "missing"),
     ),
     "statistics of something else": (
         summary("BROKEN"),

@@ -30,6 +30,38 @@ rule statistics:
         "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
 
 
+for statistic in own(STATISTICS):
+
+    rule:
+        name:
+            f"statistic_{statistic.name}"
+        input:
+            tables=tables_in("{folder}"),
+            code=sorted({*sources("analysis.tables"), *files_of_own(statistic)}),
+        output:
+            f"{{folder}}/statistics/{statistic.name}.csv",
+        log:
+            f"{{folder}}/logs/statistics/{statistic.name}.log",
+        retries: 0
+        group:
+            "analysis"
+        conda:
+            "../../environment.yml"
+        resources:
+            mem_mb=1000,
+            runtime=10,
+        params:
+            statistic=statistic.name,
+            modules=constant(modules_for(statistic)),
+            tables=lambda wildcards: f"{wildcards.folder}/tables",
+            folder=lambda wildcards: f"{wildcards.folder}/statistics",
+        message:
+            "statistic {params.statistic} of {wildcards.folder}"
+        shell:
+            "python -m analysis statistics {params.tables:q} {params.folder:q} "
+            "--only {params.statistic} {params.modules:q} > {log:q} 2>&1"
+
+
 rule numbers:
     input:
         tables=tables_in("{folder}"),
@@ -130,12 +162,12 @@ for figure, spec in FIGURES.items():
             f"draw_{figure}"
         input:
             tables=tables_in("{folder}"),
-            statistics=statistics_in("{folder}"),
-            code=sorted({*sources("analysis.tables"), *sources(f"analysis.figures.{figure}")}),
+            statistics=statistics_behind(spec),
+            code=code_behind(spec),
         output:
             png=report(
                 f"{{folder}}/figures/{{goal_space}}/{figure}.png",
-                caption=f"../report/{figure}.rst",
+                caption=caption_of(spec),
                 category=spec.section,
                 labels={"Figure": spec.label, "Goal space": "{goal_space}"},
             ),
@@ -152,6 +184,9 @@ for figure, spec in FIGURES.items():
             runtime=10,
         params:
             figure=figure,
+            modules=constant(modules_for(spec)),
+            label=spec.label,
+            caption=constant(as_plain_text(spec.caption)),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             statistics=lambda wildcards: f"{wildcards.folder}/statistics",
             stem=subpath(output.png, strip_suffix=".png"),
@@ -161,4 +196,4 @@ for figure, spec in FIGURES.items():
         shell:
             "python -m analysis figure {params.figure} --tables {params.tables:q} "
             "--statistics {params.statistics:q} --goal-space {wildcards.goal_space:q} "
-            "--stem {params.stem:q} > {log:q} 2>&1"
+            "--stem {params.stem:q} {params.modules:q} > {log:q} 2>&1"

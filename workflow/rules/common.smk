@@ -8,13 +8,15 @@ import tempfile
 from pathlib import Path
 
 from analysis.captions import facts as caption_facts
-from analysis.captions import numbers
+from analysis.captions import as_plain_text, numbers
 from analysis.coverage import describe_missing, is_complete, missing_runs
 from analysis.figures import FIGURES, applicable
 from analysis.grid import run_of, seeds_by_algorithm
 from analysis.manifests import read_combined_manifest
+from analysis.registry import statistics_of
 from analysis.restoring import advice
-from analysis.sources import sources
+from analysis.sources import sources, sources_of_file
+from analysis.summaries import STATISTICS
 from magellan.config import (
     BEGINNING,
     backbone_folder,
@@ -29,6 +31,7 @@ from magellan.config import (
 )
 from magellan.errors import InputError
 from magellan.model_files import number_of_parameters
+from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
 DEFAULT_CONFIG = "config/laptop.yaml"
@@ -43,20 +46,6 @@ RUN_FILES = (
 )
 # Where a run lies below `runs`, `logs/train` and `benchmarks/train`.
 RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
-STATISTICS = (
-    "success",
-    "scores",
-    "aggregates",
-    "improvement",
-    "comparison",
-    "comparison_steps",
-    "profiles",
-    "mastery",
-    "sample_efficiency",
-    "calibration",
-    "practice",
-    "cost",
-)
 # Minutes that a cluster grants a run at first; nobody enforces them on one machine.
 RUNTIME_MINUTES = {"smoke": 10, "laptop": 120, "paper": 7200}
 LARGEST_GROWTH = 4
@@ -127,26 +116,79 @@ def tables_in(folder):
     return [f"{folder}/tables/{name}" for name in RUN_FILES]
 
 
-def statistics_in(folder):
-    """The tables of statistics of a results folder."""
-    return [f"{folder}/statistics/{name}.csv" for name in STATISTICS]
+def built_in(registry):
+    """Names of what is the package's own; the committed reference results have these alone."""
+    return [name for name, spec in registry.items() if is_built_in(spec)]
+
+
+def own(registry):
+    """Entries that the experiment's modules have added."""
+    return [spec for spec in registry.values() if not is_built_in(spec)]
+
+
+def statistics_in(folder, names=None):
+    """The tables of statistics of a results folder: these, or the package's own."""
+    wanted = built_in(STATISTICS) if names is None else names
+    return [f"{folder}/statistics/{name}.csv" for name in wanted]
 
 
 def figures_in(folder, runs, experiment):
     """Every figure that makes sense for these runs, and the pages of numbers."""
-    pages = [f"{folder}/figures/{name}.html" for name in ("coverage", "runs")]
-    return pages + [
-        f"{folder}/figures/{goal_space}/{name}"
-        for goal_space, algorithms in seeds_by_algorithm(runs).items()
-        for name in (
-            *(
-                f"{figure}.{end}"
-                for figure in applicable(algorithms, experiment)
-                for end in ("png", "pdf")
-            ),
-            "numbers.html",
-        )
-    ]
+    wanted = built_in(FIGURES) if folder == REFERENCE else list(FIGURES)
+    found = [f"{folder}/figures/{name}.html" for name in ("coverage", "runs")]
+    for goal_space, algorithms in seeds_by_algorithm(runs).items():
+        here = f"{folder}/figures/{goal_space}"
+        drawn = [name for name in applicable(algorithms, experiment) if name in wanted]
+        found += [f"{here}/{name}.{end}" for name in drawn for end in ("png", "pdf")]
+        found.append(f"{here}/numbers.html")
+    return found
+
+
+def planned_figures():
+    """Figures of the experiment; stops if one of a module is not as it must be."""
+    try:
+        for spec in own(FIGURES):
+            statistics_of(spec)
+        return figures_in(FOLDER, PLACES, config)
+    except InputError as error:
+        stop(error)
+
+
+def statistics_behind(figure):
+    """Statistics that a figure is made of: those that it names, for a user's own."""
+    if is_built_in(figure):
+        return statistics_in("{folder}")
+    return statistics_in("{folder}", figure.statistics)
+
+
+def code_behind(figure):
+    """Files of code that a figure depends on."""
+    if is_built_in(figure):
+        return sorted({*sources("analysis.tables"), *sources(f"analysis.figures.{figure.name}")})
+    return sorted({*sources("analysis.tables"), *files_of_own(figure)})
+
+
+def files_of_own(spec):
+    """The user's file that a statistic or figure is in, with what it imports from the package."""
+    files = [path for path in EXPERIMENT.modules if str(Path(path).resolve()) == spec.source]
+    return sorted({file for path in files or EXPERIMENT.modules for file in sources_of_file(path)})
+
+
+def caption_of(figure):
+    """File with the caption of a figure."""
+    return f"../report/{figure.name if is_built_in(figure) else 'own_figure'}.rst"
+
+
+def modules_for(spec):
+    """Words of a command that make the experiment's modules known, where it needs them."""
+    if is_built_in(spec):
+        return []
+    return [word for path in EXPERIMENT.modules for word in ("--module", path)]
+
+
+def constant(value):
+    """A parameter in which braces are no wildcards."""
+    return lambda wildcards: value
 
 
 def run_files(runs, names):

@@ -1,0 +1,314 @@
+"""A user's own statistic and figure: files outside the package, named on the command line."""
+
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from analysis import figures, summaries, tables
+from analysis.__main__ import main
+from analysis.captions import as_plain_text
+from analysis.registry import FIGURES, STATISTICS, called
+from analysis.sources import ROOT, sources_of_file
+from magellan.errors import InputError
+from magellan.modules import load_modules
+from magellan.registry import is_built_in
+from tests.analysis import synthetic
+from tests.snippets import write_files
+
+SPACE = synthetic.GOAL_SPACE
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What a test adds is taken back."""
+    before = [(registry, list(registry)) for registry in (STATISTICS, FIGURES)]
+    yield
+    for registry, names in before:
+        for name in set(registry) - set(names):
+            registry.remove(name)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The files of docs/adding.md: (statistic, figure)."""
+    paths = write_files("docs/adding.md", tmp_path)
+    return paths["my_statistic.py"], paths["my_figure.py"]
+
+
+@pytest.fixture
+def folder(results, tmp_path):
+    tables.write(results, tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+def modules(*paths):
+    return [word for path in paths for word in ("--module", str(path))]
+
+
+def draw(name, folder, *paths):
+    """Exit status of drawing one figure into the folder beside the tables."""
+    where = ["--tables", str(folder), "--statistics", str(folder.parent / "statistics")]
+    stem = str(folder.parent / name)
+    return main(["figure", name, *where, "--goal-space", SPACE, "--stem", stem, *modules(*paths)])
+
+
+def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, results):
+    output = folder.parent / "statistics"
+    asked = ["statistics", str(folder), str(output), "--only", "forgetting", *modules(files[0])]
+    assert main(asked) == 0
+    assert [path.name for path in output.iterdir()] == ["forgetting.csv"]
+    frame = pd.read_csv(output / "forgetting.csv").set_index(
+        ["split", "category", "sampler", "seed"]
+    )
+    row = frame.loc[("train", "grow_plant", "online", 1)]
+    where = {"split": "train", "category": "grow_plant", "sampler": "online", "seed": 1}
+    curve = results.table("evaluation", **where).sort_values("episode")["success"]
+    assert row["best"] == pytest.approx(curve.max(), abs=1e-5)
+    assert row["forgotten"] == pytest.approx(curve.max() - curve.iloc[-1], abs=1e-5)
+    assert len(frame) == 4 * 2 * 2 * 4  # samplers, seeds, splits, categories
+    assert draw("forgetting", folder, *files) == 0
+    assert (folder.parent / "forgetting.png").stat().st_size > 10_000
+    assert (folder.parent / "forgetting.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_without_only_it_stands_beside_those_of_the_package(files, folder, capsys):
+    built_in = list(STATISTICS)
+    output = folder.parent / "statistics"
+    assert main(["statistics", str(folder), str(output), *modules(files[0])]) == 0
+    assert {path.stem for path in output.iterdir()} == {*built_in, "forgetting"}
+    assert f"{len(built_in) + 1} tables" in capsys.readouterr().out
+
+
+def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
+    """Only what the command names: tables may come from somebody else."""
+    trap = tmp_path / "trap.py"
+    trap.write_text("")
+    foreign = synthetic.experiment(modules=[str(trap)])
+    tables.write(tables.combine(runs, foreign), tmp_path / "tables")
+    trap.write_text("from pathlib import Path\nPath(__file__).with_suffix('.sprung').touch()\n")
+    assert str(trap) in (tmp_path / "tables/manifest.json").read_text()
+    output = tmp_path / "statistics"
+    assert main(["statistics", str(tmp_path / "tables"), str(output)]) == 0
+    assert draw("success_by_category", tmp_path / "tables") == 0
+    assert not (tmp_path / "trap.sprung").exists()
+
+
+# --- refused when the file is loaded: before anything is trained --------------------------------
+
+STATISTIC = "from analysis.summaries import register_statistic\n@register_statistic({0})\n{1}\n"
+FIGURE = "from analysis.figures import register_figure\n@register_figure({0})\n{1}\n"
+COMPUTE, DRAW = "def compute(results): ...", "def draw(results, statistics, goal_space): ..."
+
+REFUSED = {
+    "a statistic of a taken name": (
+        STATISTIC.format("'success'", COMPUTE),
+        "statistic: name 'success' is taken by ",
+    ),
+    "a malformed name": (
+        STATISTIC.format("'../x'", COMPUTE),
+        "statistic: name '../x' is not allowed; allowed: lower-case letters",
+    ),
+    "a name that is no text": (STATISTIC.format("3", COMPUTE), "statistic: name 3 is not allowed"),
+    "a statistic of two arguments": (
+        STATISTIC.format("'mine'", "def compute(results, more): ..."),
+        "is not allowed; allowed: a function of results",
+    ),
+    "a statistic that is no function": (
+        STATISTIC.format("'mine'", COMPUTE) + "register_statistic('other')(3)\n",
+        "statistic: 'other': 3 is not allowed; allowed: a function of results",
+    ),
+    "a figure of a taken name": (
+        FIGURE.format("'mastery', 'Mastery', '1. Success'", DRAW),
+        "figure: name 'mastery' is taken by ",
+    ),
+    "a figure of two arguments": (
+        FIGURE.format("'mine', 'Mine', 'Mine'", "def draw(results, goal_space): ..."),
+        "is not allowed; allowed: a function of results, statistics, goal_space",
+    ),
+    "a label with braces": (
+        FIGURE.format("'mine', '{seed}', 'Mine'", DRAW),
+        "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters",
+    ),
+    "no section": (FIGURE.format("'mine', 'Mine', ''", DRAW), "section '' is not allowed"),
+    "statistics as a text": (
+        FIGURE.format("'mine', 'Mine', 'Mine', 'success'", DRAW),
+        "statistics 'success' is not allowed; allowed: names in a tuple",
+    ),
+    "needs that are no function": (
+        FIGURE.format("'mine', 'Mine', 'Mine', lacks='a seed'", DRAW),
+        "lacks: 'a seed' is not allowed; allowed: a function of algorithms, predicting, reference",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(case, tmp_path):
+    text, words = REFUSED[case]
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    before = {name: id(spec) for kind in (STATISTICS, FIGURES) for name, spec in kind.items()}
+    with pytest.raises(InputError) as caught:
+        load_modules([str(path)])
+    assert str(caught.value).startswith("modules: ")
+    assert "broken.py'" in str(caught.value)
+    assert words in str(caught.value)
+    after = {name: id(spec) for kind in (STATISTICS, FIGURES) for name, spec in kind.items()}
+    assert after == before
+
+
+def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
+    """Also where it is the first to import it, as in a training job."""
+    (tmp_path / "broken.py").write_text(FIGURE.format("'mine', 'Mine', 'Mine'", DRAW) + "1 / 0\n")
+    code = (
+        "from magellan.errors import InputError\n"
+        "from magellan.modules import load_modules\n"
+        "try:\n    load_modules(['broken.py'])\n"
+        "except InputError as error:\n    print(error)\n"
+        "import sys\nassert 'matplotlib' not in sys.modules\n"
+        "from analysis.figures import FIGURES\nprint(*FIGURES)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    error, names = done.stdout.splitlines()
+    assert error == ("modules: 'broken.py' cannot be loaded (ZeroDivisionError: division by zero)")
+    assert names.split() == list(FIGURES)
+
+
+def test_an_unknown_statistic_is_refused_with_those_that_there_are(files, folder, capsys):
+    asked = ["statistics", str(folder), str(folder.parent / "x"), "--only", "pie"]
+    assert main([*asked, *modules(files[0])]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: statistic: 'pie' is unknown; allowed: ")
+    assert line.endswith(", forgetting\n")
+
+
+def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
+    files, tmp_path, capsys
+):
+    assert draw("forgetting", tmp_path / "nowhere", files[1]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: modules: '{files[1]}': figure forgetting: statistics: ")
+    assert "'forgetting' is unknown; allowed: " in line
+    assert len(line.splitlines()) == 1
+
+
+# --- refused when the function has run ----------------------------------------------------------
+
+COMPUTED = {
+    "raises": ("return results.tabels", "failed (line 4: AttributeError: 'Results' object has"),
+    "gives no frame": ("return [1, 2]", "gave [1, 2]; allowed: pandas"),
+    "gives no columns": (
+        "import pandas\n    return pandas.DataFrame()",
+        "gave the columns []; allowed: texts, each once",
+    ),
+    "gives a column twice": (
+        "import pandas\n    return pandas.DataFrame([[1, 2]], columns=['a', 'a'])",
+        "gave the columns ['a', 'a']; allowed: texts, each once",
+    ),
+    "gives columns of numbers": (
+        "import pandas\n    return pandas.DataFrame([[1, 2]])",
+        "gave the columns [0, 1]; allowed: texts, each once",
+    ),
+    "gives an index that the file would lose": (
+        "return results.tables['evaluation'].groupby('sampler')[['success']].mean()",
+        "gave an index with names, ['sampler'], which a CSV file loses; allowed: columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COMPUTED)
+def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, capsys):
+    body, words = COMPUTED[case]
+    path = folder.parent / "mine.py"
+    path.write_text(STATISTIC.format("'mine'", f"def compute(results):\n    {body}"))
+    output = folder.parent / "statistics"
+    asked = ["statistics", str(folder), str(output), "--only", "mine", *modules(path)]
+    assert main(asked) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: modules: '{path}': statistic mine {words}")
+    assert len(line.splitlines()) == 1
+    assert not output.exists()
+
+
+DRAWN = {
+    "raises": (
+        "return statistics['success']['nowhere']",
+        "failed (line 4: KeyError: 'nowhere')",
+    ),
+    "gives no figure": ("return 'a figure'", "gave 'a figure'; allowed: matplotlib.figure.Figure"),
+    "gives one that cannot be laid out": (
+        "from matplotlib.figure import Figure\n    f = Figure()\n    f.text(0, 0, '$a^b^c$')\n"
+        "    return f",
+        "failed (",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statistics, capsys):
+    summaries.write(statistics, folder.parent / "statistics")
+    body, words = DRAWN[case]
+    path = folder.parent / "mine.py"
+    made = f"def draw(results, statistics, goal_space):\n    {body}"
+    path.write_text(FIGURE.format("'mine', 'Mine', 'Mine', ('success',)", made))
+    assert draw("mine", folder, path) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: modules: '{path}': figure mine {words}")
+    assert len(line.splitlines()) == 1
+    assert not (folder.parent / "mine.png").exists()
+
+
+def test_a_figure_says_what_a_goal_space_lacks_for_it(folder, results, tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    text = FIGURE.format("'mine', 'Mine', 'Mine', lacks=lacks", DRAW)
+    start = "def lacks(algorithms, predicting, reference):\n    return {}\n"
+    path.write_text(start.format("'' if len(algorithms) > 9 else 'ten algorithms'") + text)
+    load_modules([str(path)])
+    assert "mine" not in figures.applicable(results.algorithms, results.experiment)
+    assert draw("mine", folder, path) == 2
+    assert capsys.readouterr().err == "error: figure: mine needs ten algorithms\n"
+    path.write_text(start.format("1 / 0") + text)
+    load_modules([str(path)])
+    with pytest.raises(InputError, match=r"figure mine failed \(line 2: ZeroDivisionError"):
+        figures.applicable(results.algorithms, results.experiment)
+
+
+def test_errors_of_the_package_itself_are_no_user_s(results):
+    spec = FIGURES["mastery"]
+    assert is_built_in(spec)
+    with pytest.raises(ZeroDivisionError):
+        called(spec, lambda: 1 / 0, kind=int)
+
+
+# --- what depends on a file, and what a caption says --------------------------------------------
+
+
+def test_a_file_depends_on_itself_and_on_what_it_imports_from_the_package(files):
+    statistic, figure = files
+    assert statistic in sources_of_file(statistic)
+    assert "analysis/summaries.py" in sources_of_file(statistic)
+    assert "analysis/figures/style.py" in sources_of_file(figure)
+    assert "analysis/summaries.py" not in sources_of_file(figure)
+
+
+def test_a_figure_has_its_docstring_as_caption_unless_it_says_another(files, tmp_path):
+    load_modules(list(files))
+    assert FIGURES["forgetting"].caption.startswith("Across: categories of training goals.")
+    path = tmp_path / "more.py"
+    made = "def draw(results, statistics, goal_space):\n    'Not this.'"
+    path.write_text(FIGURE.format("'more', 'More', 'Mine', caption='This.'", made))
+    load_modules([str(path)])
+    assert FIGURES["more"].caption == "This."
+
+
+def test_marks_in_a_caption_mean_nothing():
+    text = "A *b* c_ |d|\n    .. raw:: html\n\nTitle\n=====\n1. {x}"
+    assert as_plain_text(text) == (
+        "A \\*b\\* c\\_ \\|d\\|\n\\.\\. raw\\:\\: html\n\nTitle\n\\=\\=\\=\\=\\=\n1\\. \\{x\\}"
+    )

@@ -1,0 +1,170 @@
+"""One of each from outside the package: the files of docs/extending.md and docs/adding.md.
+
+A sampler with a constant of its own, an estimator, a world, variants, a statistic and a figure,
+named in one experiment, from training to the report.
+"""
+
+import base64
+import json
+import os
+
+import pandas as pd
+import pytest
+import yaml
+
+from analysis.figures import FIGURES
+from analysis.summaries import STATISTICS
+from tests.snippets import write_files
+from tests.workflow.conftest import Project
+from tests.workflow.test_analysis_rules import digests, edit
+
+CALL = ("--configfile", "mine.yaml")
+PLACE = "results/mine/figures/30-10"
+
+
+def with_files(folder):
+    project = Project(folder)
+    for page in ("docs/extending.md", "docs/adding.md"):
+        write_files(page, project.folder)
+    return project
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """The experiment of docs/adding.md, run with one call."""
+    project = with_files(tmp_path_factory.mktemp("mine"))
+    done = project.snakemake(*CALL)
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+def test_all_of_them_are_in_tables_statistics_and_figures(mine):
+    manifest = json.loads((mine / "results/mine/tables/manifest.json").read_text())
+    assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
+        ("random", "plain"),
+        ("sharp", "plain"),
+        ("sharp", "soft"),
+    }
+    powers = {run["variant"]: run["counted"].get("sharp.power") for run in manifest["runs"]}
+    assert powers == {"plain": None, "soft": 0.5}
+    assert {run["counted"]["world"] for run in manifest["runs"]} == {"doors"}
+    competence = pd.read_csv(mine / "results/mine/tables/competence.csv")
+    assert set(competence["estimator"]) == {"counts"}
+    statistics = mine / "results/mine/statistics"
+    assert {path.stem for path in statistics.iterdir()} == {*STATISTICS, "forgetting"}
+    frame = pd.read_csv(statistics / "forgetting.csv")
+    assert set(frame["category"]) == {"closed", "locked"}
+    assert len(frame) == 2 * 2 * 3 * 2  # splits, categories, algorithms, seeds
+    assert {path.name for path in (mine / PLACE).iterdir()} == {
+        "numbers.html",
+        *(f"{name}.{end}" for name in (*FIGURES, "forgetting") for end in ("png", "pdf")),
+    }
+    assert mine.planned(*CALL) == {}
+
+
+EDITS = {
+    "my_figure.py": {"draw_forgetting": 1},
+    "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1},
+    "my_sampler.py": {},
+    "analysis/figures/practice.py": {"draw_practice": 1},
+}
+
+
+@pytest.mark.parametrize("path", EDITS)
+def test_an_edit_makes_anew_what_depends_on_it(mine, path):
+    original, times = (mine / path).read_bytes(), os.stat(mine / path)
+    edit(mine / path)
+    try:
+        assert mine.planned(*CALL) == EDITS[path]
+    finally:
+        (mine / path).write_bytes(original)
+        os.utime(mine / path, (times.st_atime, times.st_mtime))
+
+
+def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
+    target = "results/mine/report.html"
+    done = mine.snakemake(*CALL, "--report", target)
+    assert done.returncode == 0, done.stdout
+    page = (mine / target).read_text()
+    picture = (mine / PLACE / "forgetting.png").read_bytes()
+    assert base64.b64encode(picture).decode() in page
+    assert '"labels": {"Figure": "Forgetting", "Goal space": "30-10"}' in page
+    assert "Up: the best success of a run at any evaluation, minus" in page
+    assert "<strong>Forgetting</strong> on goal space 30-10" in page
+    assert "snakemake.params" not in page
+
+
+def test_the_reference_results_do_without_them(mine):
+    done = mine.snakemake("adopt", *CALL)
+    assert done.returncode == 0, done.stdout
+    without = mine.planned("figures", "--config", "samplers=[random]")
+    for planned in (without, mine.planned("figures", *CALL)):
+        assert planned["statistics"] == planned["draw_mastery"] == 1
+        assert not [rule for rule in planned if "forgetting" in rule or rule == "train"]
+
+
+def test_results_without_them_are_the_same(mine, tmp_path):
+    """A statistic and a figure of one's own change no other file of the results."""
+    names = ("my_estimator.py", "my_sampler.py", "my_world.py")
+    values = yaml.safe_load((mine / "mine.yaml").read_text())
+    values |= {"experiment": "plain", "modules": list(names)}
+    (mine / "plain.yaml").write_text(yaml.safe_dump(values))
+    runs = mine / "results/plain/runs"
+    runs.parent.mkdir()
+    runs.symlink_to(mine / "results/mine/runs")
+    done = mine.snakemake("--configfile", "plain.yaml", "--until", "statistics")
+    assert done.returncode == 0, done.stdout
+    mine_, plain = (digests(mine / f"results/{name}/statistics") for name in ("mine", "plain"))
+    assert mine_.pop("forgetting.csv")
+    assert mine_ == plain
+
+
+REFUSED = {
+    "a name that is taken": (
+        ("my_statistic.py", '"forgetting"', '"success"'),
+        ("my_statistic.py", "statistic: name 'success' is taken by", "allowed: another name"),
+    ),
+    "a statistic that nobody has": (
+        ("my_figure.py", 'statistics=("forgetting",)', 'statistics=("remembering",)'),
+        ("my_figure.py", "figure forgetting: statistics: 'remembering' is unknown", "success"),
+    ),
+    "needs that fail": (
+        ("my_figure.py", '"1. Success",', '"1. Success", lacks=lambda a, b, c: 1 / 0,'),
+        ("my_figure.py", "figure forgetting failed (line", "ZeroDivisionError"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(case, tmp_path):
+    (name, old, new), words = REFUSED[case]
+    project = with_files(tmp_path)
+    text = (project / name).read_text()
+    assert old in text
+    (project / name).write_text(text.replace(old, new))
+    done = project.snakemake(*CALL)
+    assert done.returncode != 0
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout
+    assert all(word in errors[0] for word in words), errors[0]
+    assert "Traceback" not in done.stdout
+    assert not (project / "results").exists()
+
+
+def test_a_figure_that_fails_costs_no_other(mine):
+    path = mine / "my_figure.py"
+    original, times = path.read_bytes(), os.stat(path)
+    path.write_text(
+        path.read_text().replace("    frame = ", "    raise KeyError('lost')\n    x = ")
+    )
+    try:
+        done = mine.snakemake(*CALL, "--forcerun", "draw_practice", "draw_forgetting")
+    finally:
+        path.write_bytes(original)
+        os.utime(path, (times.st_atime, times.st_mtime))
+    assert done.returncode != 0
+    lines = [line.strip() for line in done.stdout.splitlines() if "error: modules: " in line]
+    assert lines, done.stdout
+    assert "my_figure.py': figure forgetting failed (line 13: KeyError: 'lost')" in lines[0]
+    assert (mine / PLACE / "practice.png").is_file()
+    assert mine.planned(*CALL) == {"draw_forgetting": 1}

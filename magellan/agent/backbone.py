@@ -32,9 +32,9 @@ from transformers.utils import logging as transformers_logging
 from magellan.agent import texts
 from magellan.agent.packing import Piece
 from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
-from magellan.config import BackboneConfig, check_backbone
+from magellan.agent.settings import BackboneConfig
 from magellan.errors import InputError, is_out_of_memory, shown
-from magellan.model_files import number_of_weights
+from magellan.model_files import check_backbone, number_of_weights
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 # How much larger than its weights a model may be before it is not even built.

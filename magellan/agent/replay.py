@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.packing import PackedState
-from magellan.agent.places import PADDING
+from magellan.agent.codec import PADDING, PackedState
 
 
 @dataclass(frozen=True)

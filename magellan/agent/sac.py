@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
+from magellan.agent.codec import PackedState, stack
 from magellan.agent.heads import blend, frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import PackedBatch, PackedState, batch, stack
+from magellan.agent.packing import PackedBatch, batch
 from magellan.agent.replay import Batch
 from magellan.agent.scoring import Scores, candidate_features, score_candidates
-from magellan.config import AgentConfig
+from magellan.agent.settings import AgentConfig
 
 
 class SAC:

@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from magellan.agent.backbone import Backbone
+from magellan.agent.codec import PROMPT
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import CompiledLlama
-from magellan.agent.places import PROMPT, Tree
+from magellan.agent.places import Tree
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
+from magellan.agent.codec import Codec, PackedState, stack
 from magellan.agent.heads import frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import Codec, PackedBatch, PackedState, batch, stack
+from magellan.agent.packing import PackedBatch, batch
 from magellan.agent.scoring import prompt_features
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings

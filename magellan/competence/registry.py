@@ -14,7 +14,7 @@ from magellan.settings import NoSettings, Section
 
 if TYPE_CHECKING:
     from magellan.agent.backbone import Backbone
-    from magellan.agent.packing import Codec
+    from magellan.agent.codec import Codec
     from magellan.worlds import GoalSet
 
 

@@ -3,6 +3,7 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
+from magellan.agent.settings import AgentConfig, BackboneConfig
 from magellan.config.grid import PlannedRun, configuration, given_keys, grid, run_path, variants_of
 from magellan.config.identity import (
     OPERATIONAL,
@@ -14,8 +15,6 @@ from magellan.config.identity import (
 )
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
-    backbone_folder,
-    check_backbone,
     check_named,
     experiment_schema,
     load_experiment,
@@ -27,9 +26,7 @@ from magellan.config.resolve import (
 from magellan.config.schema import (
     PLAIN,
     UNIT_COLUMNS,
-    AgentConfig,
     AnalysisConfig,
-    BackboneConfig,
     BudgetConfig,
     ExperimentConfig,
     GoalConfig,
@@ -39,6 +36,7 @@ from magellan.config.schema import (
     run_model,
     sections,
 )
+from magellan.model_files import backbone_folder, check_backbone
 
 __all__ = [
     "OPERATIONAL",

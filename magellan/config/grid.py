@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magellan.config.identity import flat_keys, identity
-from magellan.config.resolve import check_backbone, merged, resolve_run
+from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
     PLAIN,
@@ -19,6 +19,7 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.errors import InputError, shown
+from magellan.model_files import check_backbone
 
 
 def run_path(sampler: str, goal_space: str, seed: int, identity: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.packing import Codec, PackedState
+from magellan.agent.codec import Codec, PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step
 from magellan.agent.sac import SAC
 from magellan.competence.base import Outcomes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.agent.sac import SAC
 from magellan.training.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.competence import EstimatorParts
 from magellan.config import RunConfig
 from magellan.training.randomness import initial_seeds, stream

@@ -12,7 +12,8 @@ import torch
 
 from magellan.agent import passes
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec, PackedState, batch, stack
+from magellan.agent.codec import Codec, PackedState, stack
+from magellan.agent.packing import batch
 from magellan.agent.passes import SOURCE, CompiledLlama, LlamaPass, compiler
 from magellan.agent.passes.compiler import cache_folder, load
 from magellan.agent.replay import Batch

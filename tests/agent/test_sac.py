@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import Codec, stack
+from magellan.agent.codec import Codec, stack
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC, soft_value, with_candidates_of
 from magellan.agent.scoring import Scores

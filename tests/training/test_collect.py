@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from magellan.agent.packing import PackedState
+from magellan.agent.codec import PackedState
 from magellan.config import resolve_run
 from magellan.training.collect import uniform
 from magellan.training.loop import Trainer

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import (
     PRESETS,
+    BackendConfig,
     RunConfig,
     check_backbone,
     check_named,
@@ -103,6 +104,7 @@ def _add_train(commands: Commands) -> None:
         metavar="MINUTES",
         help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
     )
+    _add_backend(train, "unless --config or --set says")
     _add_modules(train)
     train.add_argument(
         "--identity",
@@ -155,6 +157,7 @@ def _add_replay(commands: Commands) -> None:
         metavar="N",
         help="ask it every N updates too (default: only where the run was evaluated)",
     )
+    _add_backend(replay, "whatever the run used")
     _add_modules(replay)
     replay.add_argument(
         "--output", type=file_path, required=True, help="folder of the tables (required)"
@@ -199,6 +202,22 @@ def _add_world(command: ArgumentParser) -> None:
         "--world", default=DEFAULT_WORLD, help=f"{', '.join(WORLDS)} (default: %(default)s)"
     )
     _add_modules(command)
+
+
+def _add_backend(command: ArgumentParser, otherwise: str) -> None:
+    defaults = BackendConfig()
+    for name, values in (
+        ("device", "cpu, cuda, or auto: cuda where there is a GPU"),
+        ("dtype", "numbers of the frozen model, float32 or bfloat16"),
+    ):
+        default = getattr(defaults, name)
+        command.add_argument(f"--{name}", help=f"{values} (default: {default}, {otherwise})")
+
+
+def _backend(options: argparse.Namespace) -> dict[str, str]:
+    """Keys of the section `backend` that the command line gives."""
+    given = {name: getattr(options, name) for name in ("device", "dtype")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _add_modules(command: ArgumentParser) -> None:
@@ -251,7 +270,7 @@ def _train(options: argparse.Namespace) -> None:
     layers += [parse_assignment(text) for text in options.set]
     if options.module:
         layers.append({"modules": options.module})
-    config = resolve_run(options.preset, [*layers, named])
+    config = resolve_run(options.preset, [*layers, named, {"backend": _backend(options)}])
     if options.identity not in (None, identity(config)):
         raise InputError(
             f"--identity: {options.identity!r} is not this run, which is {identity(config)}; did "
@@ -274,7 +293,14 @@ def _replay(options: argparse.Namespace) -> None:
     _prepare_libraries(run.config.threads)
     from magellan.replaying.replay import replay
 
-    replay(run, options.estimator, settings, options.output, options.every)
+    replay(
+        run,
+        options.estimator,
+        settings,
+        options.output,
+        options.every,
+        _backend(options),
+    )
     print(f"predictions of {options.estimator} in {options.output}")
 
 

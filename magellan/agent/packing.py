@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from magellan.agent.codec import PADDING, PROMPT
+from magellan.agent.devices import CPU
 from magellan.agent.places import Tree, build_tree
 
 PIECE = 256
@@ -41,9 +42,13 @@ class PackedBatch:
     Args:
         tokens: int (batch, length or more); common padding is cut.
         segments: int (batch, length or more).
+        device: where its tensors are; trees of pieces are always on the CPU.
     """
 
-    def __init__(self, tokens: np.ndarray, segments: np.ndarray) -> None:
+    def __init__(
+        self, tokens: np.ndarray, segments: np.ndarray, device: torch.device = CPU
+    ) -> None:
+        self.device = device
         used = int((segments != PADDING).sum(axis=1).max())
         self.token_array, self.segment_array = tokens[:, :used], segments[:, :used]
         self.candidates = int(self.segment_array.max())
@@ -55,17 +60,17 @@ class PackedBatch:
     @cached_property
     def tokens(self) -> Tensor:
         """int64 (batch, length)."""
-        return torch.from_numpy(self.token_array.astype(np.int64))
+        return self._tensor(self.token_array.astype(np.int64))
 
     @cached_property
     def segments(self) -> Tensor:
         """int64 (batch, length): 0 prompt, k candidate k, -1 padding."""
-        return torch.from_numpy(self.segment_array.astype(np.int64))
+        return self._tensor(self.segment_array.astype(np.int64))
 
     @cached_property
     def positions(self) -> Tensor:
         """int64 (batch, length); they restart after the prompt in every branch."""
-        return _positions(self.segments)
+        return self._tensor(_positions(self.segment_array))
 
     @cached_property
     def mask(self) -> Tensor:
@@ -74,7 +79,7 @@ class PackedBatch:
 
     def prompts(self) -> PackedBatch:
         """The same states without their candidates."""
-        return self if self.candidates == 0 else PackedBatch(*_prompts_only(*self._arrays))
+        return self if self.candidates == 0 else self._like(*_prompts_only(*self._arrays))
 
     def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
         """The same states with one candidate each, by its number from 0, int64 (batch,)."""
@@ -85,7 +90,13 @@ class PackedBatch:
         chosen, parts = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
         chosen[filled] = tokens[kept]
         parts[filled] = np.minimum(segments[kept], 1)
-        return PackedBatch(chosen, parts)
+        return self._like(chosen, parts)
+
+    def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
+        return PackedBatch(tokens, segments, self.device)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
     @property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +126,7 @@ class PackedBatch:
         order = self._order(ragged)
         chosen = [order[start : start + size] for start in range(0, len(order), size)]
         return [
-            (rows, PackedBatch(self.token_array[rows], self.segment_array[rows])) for rows in chosen
+            (rows, self._like(self.token_array[rows], self.segment_array[rows])) for rows in chosen
         ]
 
     def _order(self, ragged: bool) -> np.ndarray:
@@ -162,19 +173,19 @@ def batch(tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
     return PackedBatch(tokens, segments)
 
 
-def _positions(segments: Tensor) -> Tensor:
-    """Positions that count through the prompt and restart after it in every branch."""
-    index = torch.arange(segments.shape[1]).expand_as(segments)
-    prompt = (segments == PROMPT).sum(dim=1, keepdim=True)
-    starts = torch.ones_like(segments, dtype=torch.bool)
+def _positions(segments: np.ndarray) -> np.ndarray:
+    """Positions, int64, that count through the prompt and restart after it in every branch."""
+    index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
+    prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
+    starts = np.ones(segments.shape, bool)
     starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    start = torch.where(starts, index, 0).cummax(dim=1).values
-    return torch.where(segments == PROMPT, index, prompt + index - start)
+    start = np.maximum.accumulate(np.where(starts, index, 0), axis=1)
+    return np.where(segments == PROMPT, index, prompt + index - start)
 
 
 def _mask(segments: Tensor) -> Tensor:
     """True where token i sees token j: not later, and in the prompt or in the same branch."""
     length = segments.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     rows, columns = segments[:, :, None], segments[:, None, :]
     return causal & ((columns == PROMPT) | (columns == rows))

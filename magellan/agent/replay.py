@@ -78,6 +78,15 @@ class Batch:
     next_segments: np.ndarray
 
 
+@dataclass(frozen=True)
+class Episodes:
+    """First prompts of episodes, tokens and segments (n, length), and success float32 (n,)."""
+
+    tokens: np.ndarray
+    segments: np.ndarray
+    success: np.ndarray
+
+
 class Replay:
     """A ring of transitions; sampling is uniform without replacement.
 

@@ -40,6 +40,26 @@ class BackboneConfig(Section):
     )
 
 
+class BackendConfig(Section):
+    """Where and in which numbers the model is computed: how a job runs, not what the run is."""
+
+    device: Literal["cpu", "cuda", "auto"] = Field(
+        "cpu", description="`cpu`; `cuda`, a GPU; `auto`, a GPU where there is one."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Number format of the frozen model; heads, adapters and optimizers always "
+        "have float32.",
+    )
+    micro_batch: int = Field(
+        0,
+        ge=0,
+        le=10**6,
+        description="States per pass with gradients, where `transformers` reads; their gradients "
+        "are added up. 0 is the whole batch.",
+    )
+
+
 class AgentConfig(Section):
     """Discrete SAC over candidate actions."""
 

@@ -3,7 +3,7 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
-from magellan.agent.settings import AgentConfig, BackboneConfig
+from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.config.grid import PlannedRun, configuration, given_keys, grid, run_path, variants_of
 from magellan.config.identity import (
     OPERATIONAL,
@@ -46,6 +46,7 @@ __all__ = [
     "AgentConfig",
     "AnalysisConfig",
     "BackboneConfig",
+    "BackendConfig",
     "BudgetConfig",
     "ExperimentConfig",
     "GoalConfig",

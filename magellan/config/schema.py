@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
-from magellan.agent.settings import AgentConfig, BackboneConfig
+from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
 from magellan.errors import InputError, shown
@@ -157,6 +157,7 @@ class RunConfig(Section):
     observers: tuple[str, ...] = Field((), description=OBSERVERS_DESCRIPTION)
     goals: GoalConfig = Field(default_factory=GoalConfig)
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
+    backend: BackendConfig = Field(default_factory=BackendConfig)
     agent: AgentConfig = Field(default_factory=AgentConfig)
     samplers: SamplerConfig = Field(default_factory=SamplerConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)

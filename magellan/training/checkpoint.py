@@ -32,7 +32,7 @@ KEPT = 2
 # Where version 0.1.0 kept its only checkpoint.
 FIRST_VERSION = "checkpoint.safetensors"
 # Format of the files. A checkpoint of another one is whole, but not for this code.
-VERSION = "3"
+VERSION = "4"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 _MALFORMED = (KeyError, ValueError, TypeError, AttributeError)
 _CHECKED = ("version", "serial", "config", "counted", "identity", "backbone", "state")

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from magellan.agent.codec import Codec
-from magellan.agent.sac import SAC
+from magellan.agent.codec import Codec, PackedState
 from magellan.training.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
 Aside = Callable[[int], Environment]
 """Number of episodes to an environment for them."""
+
+
+class Policy(Protocol):
+    """What plays: a `magellan.backends.Backend`, or anything else that chooses."""
+
+    def probabilities(self, states: list[PackedState], /) -> np.ndarray:
+        """Of each state's candidates, float64 (batch, candidates)."""
+
 
 TOGETHER = 512
 """Most episodes played at the same time where an estimator asks for many."""
@@ -65,7 +73,7 @@ def evaluation_sets(training: GoalSet, per_category: int, seed: int) -> dict[str
 
 
 def evaluate(
-    agent: SAC, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
+    agent: Policy, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
 ) -> np.ndarray:
     """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
 
@@ -79,7 +87,7 @@ def evaluate(
 
 
 def play_many(
-    agent: SAC,
+    agent: Policy,
     codec: Codec,
     goals: GoalSet,
     positions: np.ndarray,
@@ -93,7 +101,7 @@ def play_many(
 
 
 def play(
-    agent: SAC,
+    agent: Policy,
     codec: Codec,
     goals: GoalSet,
     positions: np.ndarray,

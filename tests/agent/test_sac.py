@@ -165,7 +165,7 @@ def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):
 def test_temperature_rules_at_low_entropy(rule, falls):
     agent = make_agent(temperature=rule, temperature_learning_rate=0.1)
     before = agent.temperature
-    agent._temperature_step(torch.tensor([0.01]), torch.ones(1, 4) > 0)
+    agent._temperature_step(torch.tensor([0.01]), torch.tensor([4.0]))
     assert (agent.temperature < before) is falls
 
 

@@ -133,9 +133,7 @@ def test_what_is_not_finite_is_never_saved(case, undisturbed, tmp_path, monkeypa
         with pytest.raises(NotFiniteError) as caught:
             run(tmp_path, "magellan")
     name, value = case.split()
-    said = (
-        "agent.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
-    )
+    said = "sac.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
     assert str(caught.value).startswith(f"update 4: {said}; ")
     assert not (tmp_path / "manifest.json").exists()
     assert f"ended: error: update 4: {said}" in (tmp_path / "run.log").read_text()

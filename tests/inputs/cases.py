@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from magellan.config import resolve_run
+from magellan.training.checkpoint import VERSION
 
 Change = Callable[[Path], None]
 Words = tuple[str, ...]
@@ -862,7 +863,7 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
     "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
     "checkpoint with a broken state": (
-        checkpoint(state="{", identity="0", version="3"),
+        checkpoint(state="{", identity="0", version=VERSION),
         RESUME,
         (CHECKPOINT, "damaged"),
     ),

@@ -361,7 +361,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "attempt 1 on ",
         "attempt 2 on ",
         f"torch {torch.__version__}",
-        f"device cpu, threads 1, passes {manifest['passes']}",
+        f"device cpu, float32, threads 1, passes {manifest['passes']}",
         f"configuration {manifest['identity']}: {{",
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",

@@ -13,7 +13,6 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from magellan.config import resolve_run
-from magellan.training.checkpoint import VERSION
 
 Change = Callable[[Path], None]
 Words = tuple[str, ...]
@@ -863,19 +862,19 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
     "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
     "checkpoint with a broken state": (
-        checkpoint(state="{", identity="0", version=VERSION),
+        checkpoint(state="{", identity="0", version="4"),
         RESUME,
         (CHECKPOINT, "damaged"),
     ),
     "checkpoint of an older format": (
         checkpoint(state="{}", config_hash="0", version="2"),
         RESUME,
-        (CHECKPOINT, "format version 2", "allowed: 3"),
+        (CHECKPOINT, "format version 2", "allowed: 4"),
     ),
     "checkpoint of a newer format": (
-        checkpoint(state="{}", identity="0", version="4"),
+        checkpoint(state="{}", identity="0", version="5"),
         RESUME,
-        (CHECKPOINT, "format version 4", "allowed: 3"),
+        (CHECKPOINT, "format version 5", "allowed: 4"),
     ),
     "checkpoint of another configuration": (
         checkpoint_of_another_run,

@@ -251,8 +251,12 @@ class _Seen(NamedTuple):
 
 
 def _seen(part: Part, critic_loss: Tensor, actor_loss: Tensor, scores: Scores) -> _Seen:
-    losses = (part.weigh(loss.detach()) for loss in (critic_loss, actor_loss))
-    return _Seen(*losses, _entropy(scores), scores.valid.sum(dim=1).float())
+    return _Seen(
+        critic_loss=part.weigh(critic_loss.detach()),
+        actor_loss=part.weigh(actor_loss.detach()),
+        entropy=_entropy(scores),
+        candidates=scores.valid.sum(dim=1).float(),
+    )
 
 
 def _together(parts: list[_Seen]) -> _Seen:

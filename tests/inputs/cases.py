@@ -285,6 +285,8 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "infinite": (settings("agent.learning_rate=.inf"), ("agent.learning_rate: inf", "finite")),
     "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
     "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
+    "device that is none": (settings("backend.device=gpu"), ("backend.device: 'gpu'", "'auto'")),
+    "part of a state": (settings("backend.micro_batch=0.5"), ("micro_batch: 0.5", "integer")),
     "two ends of a run": (
         settings("budget.steps=700", "budget.updates=20"),
         ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),

@@ -15,12 +15,12 @@ from benchmarks.fresh import SEED, accepted, in_fresh_process
 from benchmarks.products import Timing, measure
 from benchmarks.rows import Row, Skipped
 from benchmarks.shapes import model_folder
+from magellan.backends.machine import settle
 from magellan.competence import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.config import PRESETS, RunConfig, run_model
 from magellan.training.loop import Trainer
-from magellan.training.machine import settle
 
 TRANSITIONS = 2_000
 GOAL_SPACE, SMALL_SPACE, WHOLE_SPACE = "25k", "2500", "all"
@@ -107,7 +107,8 @@ class ModelBenchmark:
 
     def sac_update(self) -> None:
         """Critic step, actor step, temperature and target critic, from a batch of the replay."""
-        self.trainer.agent.update(self.trainer.replay.sample(self.config.agent.batch_size))
+        batch = self.trainer.replay.sample(self.config.agent.batch_size)
+        self.trainer.backend.update("sac", batch)
 
     def competence_update(self) -> None:
         """One gradient step on the episodes of `fill`.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import (
     PRESETS,
+    BackendConfig,
     RunConfig,
     check_backbone,
     check_named,
@@ -110,6 +111,7 @@ def _add_train(commands: Commands) -> None:
         help="folder of a run with all phases of this one but the last: go on where it ended "
         "(default: from the first phase)",
     )
+    _add_backend(train, "unless --config or --set says")
     _add_modules(train)
     train.add_argument(
         "--identity",
@@ -162,6 +164,7 @@ def _add_replay(commands: Commands) -> None:
         metavar="N",
         help="ask it every N updates too (default: only where the run was evaluated)",
     )
+    _add_backend(replay, "whatever the run used")
     _add_modules(replay)
     replay.add_argument(
         "--output", type=file_path, required=True, help="folder of the tables (required)"
@@ -206,6 +209,22 @@ def _add_world(command: ArgumentParser) -> None:
         "--world", default=DEFAULT_WORLD, help=f"{', '.join(WORLDS)} (default: %(default)s)"
     )
     _add_modules(command)
+
+
+def _add_backend(command: ArgumentParser, otherwise: str) -> None:
+    defaults = BackendConfig()
+    for name, values in (
+        ("device", "cpu, cuda, or auto: cuda where there is a GPU"),
+        ("dtype", "numbers of the frozen model, float32 or bfloat16"),
+    ):
+        default = getattr(defaults, name)
+        command.add_argument(f"--{name}", help=f"{values} (default: {default}, {otherwise})")
+
+
+def _backend(options: argparse.Namespace) -> dict[str, str]:
+    """Keys of the section `backend` that the command line gives."""
+    given = {name: getattr(options, name) for name in ("device", "dtype")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _add_modules(command: ArgumentParser) -> None:
@@ -258,7 +277,7 @@ def _train(options: argparse.Namespace) -> None:
     layers += [parse_assignment(text) for text in options.set]
     if options.module:
         layers.append({"modules": options.module})
-    config = resolve_run(options.preset, [*layers, named])
+    config = resolve_run(options.preset, [*layers, named, {"backend": _backend(options)}])
     if options.identity not in (None, identity(config)):
         raise InputError(
             f"--identity: {options.identity!r} is not this run, which is {identity(config)}; did "
@@ -289,7 +308,14 @@ def _replay(options: argparse.Namespace) -> None:
     _prepare_libraries(run.config.threads)
     from magellan.replaying.replay import replay
 
-    replay(run, options.estimator, settings, options.output, options.every)
+    replay(
+        run,
+        options.estimator,
+        settings,
+        options.output,
+        options.every,
+        _backend(options),
+    )
     print(f"predictions of {options.estimator} in {options.output}")
 
 

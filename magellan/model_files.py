@@ -16,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 from magellan.errors import InputError, shown
 from magellan.parsing import read_json_object
 
+BACKBONES = Path(__file__).parent / "backbones"
+"""The embedded ones."""
 ALLOWED = (
     "zoo-reader, zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer "
     "in Hugging Face format"
@@ -61,6 +63,23 @@ LARGEST = {
 }
 # How classes with a language-modelling head, or without any head, are called in `transformers`.
 LANGUAGE_MODEL = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
+
+
+def check_backbone(model: str) -> Path:
+    """Folder of a backbone, its files checked without building the model.
+
+    Raises:
+        InputError: no such folder, or its files cannot be those of a language model.
+    """
+    folder = backbone_folder(model)
+    check_model_folder(folder, model)
+    return folder
+
+
+def backbone_folder(model: str) -> Path:
+    """Folder of an embedded backbone by name, or the path itself."""
+    embedded = {folder.name for folder in BACKBONES.iterdir() if folder.is_dir()}
+    return BACKBONES / model if model in embedded else Path(model)
 
 
 def check_model_folder(folder: Path, name: str) -> None:

@@ -33,6 +33,9 @@ def same(one, other):
 HOW_A_JOB_RUNS = {
     "threads": {"threads": 4},
     "passes": {"backbone": {"passes": "torch"}},
+    "device": {"backend": {"device": "auto"}},
+    "number format": {"backend": {"dtype": "bfloat16"}},
+    "micro-batches": {"backend": {"micro_batch": 8}},
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},
     "share of saving": {"budget": {"checkpoint_share": 0.5}},
     "margin before a limit": {"budget": {"stop_margin_seconds": 1}},

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from magellan.training.machine import settle
+from magellan.backends.machine import settle
 from tests.conftest import THREADS, VARIABLES
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
@@ -30,11 +31,12 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from magellan.agent import texts
-from magellan.agent.packing import Piece
+from magellan.agent.devices import CPU, find_device
+from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
-from magellan.config import BackboneConfig, check_backbone
+from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.errors import InputError, is_out_of_memory, shown
-from magellan.model_files import number_of_weights
+from magellan.model_files import check_backbone, number_of_weights
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 # How much larger than its weights a model may be before it is not even built.
@@ -48,17 +50,32 @@ class Backbone:
     Args:
         config: which model, and the shape of the adapters.
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
+        world: whose texts it is to read; None: the default one.
+        backend: device, number format, micro-batches; None: the defaults.
 
     Attributes:
         reader: the written-out pass; None where `transformers` reads.
         passes: what computes the passes, in words.
+        device: where its weights are, and what it takes and gives.
+        dtype: of the frozen weights; adapters and what it gives have float32.
+        micro_batch: states per pass with gradients where `transformers` reads; 0: all.
 
     Raises:
         InputError: the model is missing or cannot be loaded, or not be read as configured.
     """
 
-    def __init__(self, config: BackboneConfig, seed: int = 0, world: World | None = None) -> None:
+    def __init__(
+        self,
+        config: BackboneConfig,
+        seed: int = 0,
+        world: World | None = None,
+        backend: BackendConfig | None = None,
+    ) -> None:
+        backend = backend or BackendConfig()
         self.config = config
+        self.device = find_device(backend.device)
+        self.dtype: torch.dtype = getattr(torch, backend.dtype)
+        self.micro_batch = backend.micro_batch
         model, self.tokenizer = load_model(config.model, world)
         self.width: int = _width(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
@@ -68,6 +85,7 @@ class Backbone:
             for name in ADAPTERS[1:]:
                 self._peft.add_adapter(name, self._lora(model))
         self._model: PreTrainedModel = self._peft.base_model.model
+        self._place()
         self._layers = {
             name: module
             for name, module in self._model.named_modules()
@@ -85,17 +103,48 @@ class Backbone:
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._adapted: dict[str, Adapted] = {}
 
+    @property
+    def _as_loaded(self) -> bool:
+        """Whether the weights stay on the CPU in float32, as the written-out passes take them."""
+        return self.device == CPU and self.dtype == torch.float32
+
+    def _place(self) -> None:
+        """Bring all weights to the device, and those that no optimizer moves to their format."""
+        if self._as_loaded:
+            return
+        for model in filter(None, (self._peft, self._plain)):
+            for name, weight in model.named_parameters():
+                if "lora_" not in name:
+                    weight.data = weight.data.to(self.dtype)
+            model.to(self.device)
+
     def _reader(self) -> tuple[Reader | None, str]:
         """What reads states, None for the library's modules, and its name for logs."""
         wanted = self.config.passes
-        if self._plain is not None:
+        if self._plain is not None and self._as_loaded:
             return written_out_pass(self._plain, wanted)
         if wanted == "compiled":
+            key, value = next(
+                (key, value)
+                for key, value, usual in (
+                    ("backbone.lora_mode", self.config.lora_mode, "merged"),
+                    ("backend.device", self.device.type, "cpu"),
+                    ("backend.dtype", str(self.dtype).removeprefix("torch."), "float32"),
+                )
+                if value != usual
+            )
             raise InputError(
-                "backbone.passes: 'compiled' is not for backbone.lora_mode 'per_token'; allowed: "
-                "auto, torch"
+                f"backbone.passes: 'compiled' is not for {key} {value!r}; allowed: auto, torch"
             )
         return None, "transformers"
+
+    def tensor(self, values: np.ndarray) -> Tensor:
+        """Values on this backbone's device: the door from arrays to tensors."""
+        return torch.from_numpy(values).to(self.device)
+
+    def batch(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
+        """A batch of packed states, (batch, length) each, that this backbone reads."""
+        return PackedBatch(tokens, segments, self.device)
 
     def _lora(self, model: nn.Module) -> LoraConfig:
         targets: str | list[str] = "all-linear"
@@ -191,20 +240,20 @@ class Backbone:
             mask: bool (batch, length, length), True where row i may attend to column j.
 
         Returns:
-            float (batch, length, width).
+            float32 (batch, length, width).
         """
-        bias = torch.zeros(mask.shape, dtype=torch.float32)
-        bias.masked_fill_(~mask, torch.finfo(torch.float32).min)
+        bias = torch.zeros(mask.shape, dtype=self.dtype, device=self.device)
+        bias.masked_fill_(~mask, torch.finfo(self.dtype).min)
         return self._run(
             "decoder",
             adapter,
             input_ids=tokens,
             position_ids=positions,
             attention_mask=bias[:, None],
-        )
+        ).float()
 
     def encode(self, adapter: str, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Encoder states of prompts; tokens int64 and mask bool (batch, length)."""
+        """Encoder states of prompts, in `dtype`; tokens int64 and mask bool (batch, length)."""
         return self._run("encoder", adapter, input_ids=tokens, attention_mask=mask.long())
 
     def decode(self, adapter: str, tokens: Tensor, encoded: Tensor, mask: Tensor) -> Tensor:
@@ -212,20 +261,20 @@ class Backbone:
 
         Args:
             tokens: int64 (batch, length), right-padded; padding never reaches an earlier token.
-            encoded: float (batch, prompt length, width), from `encode`.
+            encoded: (batch, prompt length, width), from `encode`.
             mask: bool (batch, prompt length).
 
         Returns:
-            float (batch, length + 1, width): entry i has read the first i tokens.
+            float32 (batch, length + 1, width): entry i has read the first i tokens.
         """
-        start = torch.full((len(tokens), 1), self._model.config.decoder_start_token_id)
+        start = tokens.new_full((len(tokens), 1), self._model.config.decoder_start_token_id)
         return self._run(
             "decoder",
             adapter,
             input_ids=torch.cat([start, tokens], dim=1),
             encoder_hidden_states=encoded,
             encoder_attention_mask=mask.long(),
-        )
+        ).float()
 
     def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         """Last hidden states of the encoder or the decoder with an adapter applied."""
@@ -248,8 +297,8 @@ class Backbone:
         return {"use_cache": False} if part == "decoder" else {}
 
     def token_embeddings(self) -> Tensor:
-        """Output embedding of every token, float (vocabulary, width): logit = hidden . row."""
-        weight = self._model.get_output_embeddings().weight
+        """Output embedding of every token, float32 (vocabulary, width): logit = hidden . row."""
+        weight = self._model.get_output_embeddings().weight.float()
         scaled = getattr(self._model.config, "scale_decoder_outputs", False)
         return weight * self.width**-0.5 if scaled else weight
 
@@ -268,7 +317,7 @@ class Backbone:
             if layer.fan_in_fan_out:  # GPT-2 keeps its weights transposed
                 update = update.T
             weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
-            merged[f"{name}.weight"] = weight
+            merged[f"{name}.weight"] = weight.to(self.dtype)
         return merged
 
     def _changes(self, adapter: str) -> dict[str, Change]:

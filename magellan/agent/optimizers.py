@@ -26,7 +26,7 @@ class Adam:
             [torch.zeros_like(each, requires_grad=False) for each in self.parameters]
             for _ in MOMENTS
         ]
-        self._counts = torch.zeros(len(self.parameters))
+        self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
         self._steps = list(self._counts.unbind())
 
     def zero_grad(self) -> None:

@@ -7,27 +7,19 @@ over prompt + candidate would give.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from magellan.agent.places import PADDING, PROMPT, Tree, build_tree
+from magellan.agent.codec import PADDING, PROMPT
+from magellan.agent.devices import CPU
+from magellan.agent.places import Tree, build_tree
 
 PIECE = 256
 """States that are computed together: their activations stay near the core."""
-
-
-@dataclass(frozen=True)
-class PackedState:
-    """One state: `tokens` int32 (length,), `segments` int8 (length,): 0 prompt, k candidate k."""
-
-    tokens: np.ndarray
-    segments: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -50,9 +42,13 @@ class PackedBatch:
     Args:
         tokens: int (batch, length or more); common padding is cut.
         segments: int (batch, length or more).
+        device: where its tensors are; trees of pieces are always on the CPU.
     """
 
-    def __init__(self, tokens: np.ndarray, segments: np.ndarray) -> None:
+    def __init__(
+        self, tokens: np.ndarray, segments: np.ndarray, device: torch.device = CPU
+    ) -> None:
+        self.device = device
         used = int((segments != PADDING).sum(axis=1).max())
         self.token_array, self.segment_array = tokens[:, :used], segments[:, :used]
         self.candidates = int(self.segment_array.max())
@@ -64,17 +60,17 @@ class PackedBatch:
     @cached_property
     def tokens(self) -> Tensor:
         """int64 (batch, length)."""
-        return torch.from_numpy(self.token_array.astype(np.int64))
+        return self._tensor(self.token_array.astype(np.int64))
 
     @cached_property
     def segments(self) -> Tensor:
         """int64 (batch, length): 0 prompt, k candidate k, -1 padding."""
-        return torch.from_numpy(self.segment_array.astype(np.int64))
+        return self._tensor(self.segment_array.astype(np.int64))
 
     @cached_property
     def positions(self) -> Tensor:
         """int64 (batch, length); they restart after the prompt in every branch."""
-        return _positions(self.segments)
+        return self._tensor(_positions(self.segment_array))
 
     @cached_property
     def mask(self) -> Tensor:
@@ -83,7 +79,7 @@ class PackedBatch:
 
     def prompts(self) -> PackedBatch:
         """The same states without their candidates."""
-        return self if self.candidates == 0 else PackedBatch(*_prompts_only(*self._arrays))
+        return self if self.candidates == 0 else self._like(*_prompts_only(*self._arrays))
 
     def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
         """The same states with one candidate each, by its number from 0, int64 (batch,)."""
@@ -94,7 +90,13 @@ class PackedBatch:
         chosen, parts = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
         chosen[filled] = tokens[kept]
         parts[filled] = np.minimum(segments[kept], 1)
-        return PackedBatch(chosen, parts)
+        return self._like(chosen, parts)
+
+    def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
+        return PackedBatch(tokens, segments, self.device)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
     @property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +126,7 @@ class PackedBatch:
         order = self._order(ragged)
         chosen = [order[start : start + size] for start in range(0, len(order), size)]
         return [
-            (rows, PackedBatch(self.token_array[rows], self.segment_array[rows])) for rows in chosen
+            (rows, self._like(self.token_array[rows], self.segment_array[rows])) for rows in chosen
         ]
 
     def _order(self, ragged: bool) -> np.ndarray:
@@ -166,82 +168,24 @@ def _from_start(
     return decoded, parts
 
 
-class Codec:
-    """Text to tokens, remembered: the same text is tokenised once.
-
-    Args:
-        tokenizer: a `transformers` tokenizer; no special tokens are added, as in the released code.
-        remember: number of prompts kept before the memory is emptied.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, remember: int = 100_000) -> None:
-        self._tokenizer = tokenizer
-        self._remember = remember
-        self._known: dict[str, np.ndarray] = {}
-
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text, int32 (length,)."""
-        new = list(dict.fromkeys(text for text in texts if text not in self._known))
-        if len(self._known) + len(new) > self._remember:
-            self._known.clear()
-            new = list(dict.fromkeys(texts))
-        if new:
-            encoded = self._tokenizer(new, add_special_tokens=False)["input_ids"]
-            self._known.update(
-                (text, np.asarray(ids, np.int32)) for text, ids in zip(new, encoded, strict=True)
-            )
-        return [self._known[text] for text in texts]
-
-    def pack(
-        self, prompts: Sequence[str], candidates: Sequence[Sequence[str]]
-    ) -> list[PackedState]:
-        """Pack each prompt with its candidates (an empty list packs the prompt alone)."""
-        heads = self.encode(prompts)
-        flat = self.encode([text for group in candidates for text in group])
-        packed, start = [], 0
-        for head, group in zip(heads, candidates, strict=True):
-            packed.append(_pack(head, flat[start : start + len(group)]))
-            start += len(group)
-        return packed
-
-
-def _pack(head: np.ndarray, branches: Sequence[np.ndarray]) -> PackedState:
-    lengths = [len(head), *(len(branch) for branch in branches)]
-    return PackedState(
-        np.concatenate([head, *branches]),
-        np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
-    )
-
-
-def stack(states: Sequence[PackedState]) -> tuple[np.ndarray, np.ndarray]:
-    """Pad states to one length: tokens int32 and segments int8, both (batch, length)."""
-    length = max(len(state.tokens) for state in states)
-    tokens = np.zeros((len(states), length), np.int32)
-    segments = np.full((len(states), length), PADDING, np.int8)
-    for row, state in enumerate(states):
-        tokens[row, : len(state.tokens)] = state.tokens
-        segments[row, : len(state.tokens)] = state.segments
-    return tokens, segments
-
-
 def batch(tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
     """Make a batch of padded tokens and segments, both (batch, length)."""
     return PackedBatch(tokens, segments)
 
 
-def _positions(segments: Tensor) -> Tensor:
-    """Positions that count through the prompt and restart after it in every branch."""
-    index = torch.arange(segments.shape[1]).expand_as(segments)
-    prompt = (segments == PROMPT).sum(dim=1, keepdim=True)
-    starts = torch.ones_like(segments, dtype=torch.bool)
+def _positions(segments: np.ndarray) -> np.ndarray:
+    """Positions, int64, that count through the prompt and restart after it in every branch."""
+    index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
+    prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
+    starts = np.ones(segments.shape, bool)
     starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    start = torch.where(starts, index, 0).cummax(dim=1).values
-    return torch.where(segments == PROMPT, index, prompt + index - start)
+    start = np.maximum.accumulate(np.where(starts, index, 0), axis=1)
+    return np.where(segments == PROMPT, index, prompt + index - start)
 
 
 def _mask(segments: Tensor) -> Tensor:
     """True where token i sees token j: not later, and in the prompt or in the same branch."""
     length = segments.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     rows, columns = segments[:, :, None], segments[:, None, :]
     return causal & ((columns == PROMPT) | (columns == rows))

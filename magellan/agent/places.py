@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PADDING = -1
-PROMPT = 0
+from magellan.agent.codec import PADDING, PROMPT
 
 
 @dataclass(frozen=True)

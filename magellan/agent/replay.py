@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.packing import PackedState
-from magellan.agent.places import PADDING
+from magellan.agent.codec import PADDING, PackedState
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,15 @@ class Batch:
     discounts: np.ndarray
     next_tokens: np.ndarray
     next_segments: np.ndarray
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """First prompts of episodes, tokens and segments (n, length), and success float32 (n,)."""
+
+    tokens: np.ndarray
+    segments: np.ndarray
+    success: np.ndarray
 
 
 class Replay:

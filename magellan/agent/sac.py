@@ -7,20 +7,22 @@ follows by Polyak averaging.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from magellan.agent.backbone import Backbone
+from magellan.agent.codec import PackedState, stack
+from magellan.agent.descent import Kept, Part, descend, parts_of
 from magellan.agent.heads import blend, frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import PackedBatch, PackedState, batch, stack
+from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Batch
 from magellan.agent.scoring import Scores, candidate_features, score_candidates
-from magellan.config import AgentConfig
+from magellan.agent.settings import AgentConfig
 
 
 class SAC:
@@ -37,12 +39,16 @@ class SAC:
         self.config = config
         self.updates = 0
         generator = torch.Generator().manual_seed(seed)
-        self.critic = mlp(backbone.width, config.critic_hidden, nn.ReLU, generator)
-        self.target = frozen_copy(mlp(backbone.width, config.critic_hidden, nn.ReLU, generator))
+        critic, target = (
+            mlp(backbone.width, config.critic_hidden, nn.ReLU, generator).to(backbone.device)
+            for _ in range(2)
+        )
+        self.critic, self.target = critic, frozen_copy(target)
         if config.target_init == "copy":
             blend(self.critic, self.target)
             backbone.blend_adapter("policy", "critic_target")
-        self.log_alpha = torch.tensor(config.temperature_initial).log().requires_grad_()
+        log_alpha = torch.tensor(config.temperature_initial).log()
+        self.log_alpha = log_alpha.to(backbone.device).requires_grad_()
         self.optimizers = self._make_optimizers()
 
     def _make_optimizers(self) -> dict[str, Adam]:
@@ -66,27 +72,40 @@ class SAC:
     @torch.no_grad()
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         """Policy over each state's candidates, float64 (batch, candidates), 0 past the last."""
-        scores = self._score("policy", batch(*stack(states)))
-        return scores.log_policy.exp().numpy().astype(np.float64)
+        scores = self._score("policy", self.backbone.batch(*stack(states)))
+        return scores.log_policy.exp().cpu().numpy().astype(np.float64)
+
+    @torch.no_grad()
+    def values(self, states: list[PackedState]) -> np.ndarray:
+        """The critic's Q of each candidate, float64 (batch, candidates), 0 past the last."""
+        scores = self._score("policy", self.backbone.batch(*stack(states)))
+        values = scores.spread(value(self.critic, scores.features))
+        return values.cpu().numpy().astype(np.float64)
 
     def update(self, transitions: Batch) -> dict[str, float]:
         """One update from a batch: critic, actor and temperature, then the target critic.
 
         Returns:
-            losses and mean policy entropy; actor and temperature rest during the warm-up.
+            losses, mean policy entropy and temperature; actor and temperature rest during the
+            warm-up.
         """
-        states = batch(transitions.tokens, transitions.segments)
-        actions = torch.from_numpy(transitions.actions)
+        states = self.backbone.batch(transitions.tokens, transitions.segments)
+        actions = self.backbone.tensor(transitions.actions)
         target = self._bootstrap_target(transitions, states)
         actor_learns = self.updates >= self.config.actor_warmup_updates
         step = self._joint_step if self.config.joint_update else self._separate_steps
-        losses, entropy, valid = step(states, actions, target, actor_learns)
+        seen = step(states, actions, target, actor_learns)
         if actor_learns and self.config.temperature != "fixed":
-            self._temperature_step(entropy, valid)
+            self._temperature_step(seen.entropy, seen.candidates)
         blend(self.critic, self.target, self.config.polyak)
         self.backbone.blend_adapter("policy", "critic_target", self.config.polyak)
         self.updates += 1
-        return {**losses, "entropy": float(entropy.mean())}
+        return {
+            "critic_loss": float(seen.critic_loss),
+            "actor_loss": float(seen.actor_loss),
+            "entropy": float(seen.entropy.mean()),
+            "temperature": self.temperature,
+        }
 
     def _score(self, adapter: str, states: PackedBatch) -> Scores:
         return score_candidates(self.backbone, adapter, states, self.config.score)
@@ -97,17 +116,18 @@ class SAC:
 
         Only rows that have not ended need the next state at all.
         """
-        target = torch.from_numpy(transitions.returns)
-        discount = torch.from_numpy(transitions.discounts)
-        rows = discount.nonzero().squeeze(1)
-        if len(rows) == 0:
+        target = self.backbone.tensor(transitions.returns)
+        continuing = np.flatnonzero(transitions.discounts)
+        if len(continuing) == 0:
             return target
-        following = self._following(transitions, rows.numpy())
+        following = self._following(transitions, continuing)
         scores = self._score("policy", following)
         judged = self._score("critic_target", following)
         values = judged.spread(value(self.target, judged.features))
         soft = soft_value(scores, values, self.log_alpha.exp())
-        return target.index_add(0, rows, discount[rows] * soft)
+        rows = self.backbone.tensor(continuing)
+        discount = self.backbone.tensor(transitions.discounts[continuing])
+        return target.index_add(0, rows, discount * soft)
 
     def _following(self, transitions: Batch, rows: np.ndarray) -> PackedBatch:
         tokens, segments = transitions.next_tokens[rows], transitions.next_segments[rows]
@@ -115,32 +135,42 @@ class SAC:
             tokens, segments = with_candidates_of(
                 (tokens, segments), (transitions.tokens[rows], transitions.segments[rows])
             )
-        return batch(tokens, segments)
+        return self.backbone.batch(tokens, segments)
 
     def _joint_step(
         self, states: PackedBatch, actions: Tensor, target: Tensor, actor_learns: bool
-    ) -> tuple[dict[str, float], Tensor, Tensor]:
-        scores = self._score("policy", states)
-        taken = scores.features.index_select(0, scores.index(actions))
-        critic_loss = self._critic_loss(taken, target)
-        actor_loss = self._actor_loss(scores)
-        loss = critic_loss + actor_loss if actor_learns else critic_loss
-        self._step("joint", loss)
-        return _report(critic_loss, actor_loss), _entropy(scores), scores.valid
+    ) -> _Seen:
+        def loss_of(part: Part) -> tuple[Tensor, _Seen]:
+            scores = self._score("policy", part.states)
+            taken = scores.features.index_select(0, scores.index(part.of(actions)))
+            critic_loss = self._critic_loss(taken, part.of(target))
+            actor_loss = self._actor_loss(scores)
+            loss = critic_loss + actor_loss if actor_learns else critic_loss
+            return loss, _seen(part, critic_loss, actor_loss, scores)
+
+        return _together(self._descend("joint", states, loss_of))
 
     def _separate_steps(
         self, states: PackedBatch, actions: Tensor, target: Tensor, actor_learns: bool
-    ) -> tuple[dict[str, float], Tensor, Tensor]:
-        only_taken = states.with_one_candidate(actions.numpy())
-        taken = candidate_features(self.backbone, "policy", only_taken)
-        critic_loss = self._critic_loss(taken, target)
-        self._step("critic", critic_loss)
-        with torch.set_grad_enabled(actor_learns):
-            scores = self._score("policy", states)
-            actor_loss = self._actor_loss(scores)
+    ) -> _Seen:
+        def critic_loss_of(part: Part) -> tuple[Tensor, Tensor]:
+            taken = candidate_features(self.backbone, "policy", part.states)
+            loss = self._critic_loss(taken, part.of(target))
+            return loss, part.weigh(loss.detach())
+
+        def actor_loss_of(part: Part) -> tuple[Tensor, _Seen]:
+            scores = self._score("policy", part.states)
+            loss = self._actor_loss(scores)
+            return loss, _seen(part, torch.zeros_like(loss), loss, scores)
+
+        only_taken = states.with_one_candidate(actions.cpu().numpy())
+        critic_loss = sum(self._descend("critic", only_taken, critic_loss_of))
         if actor_learns:
-            self._step("actor", actor_loss)
-        return _report(critic_loss, actor_loss), _entropy(scores), scores.valid
+            seen = self._descend("actor", states, actor_loss_of)
+        else:
+            with torch.no_grad():
+                seen = [actor_loss_of(part)[1] for part in parts_of(self.backbone, states)]
+        return _together(seen)._replace(critic_loss=critic_loss)
 
     def _critic_loss(self, taken: Tensor, target: Tensor) -> Tensor:
         """Mean squared error of Q(s, a) for the actions taken, features (batch, width)."""
@@ -153,23 +183,27 @@ class SAC:
             values = scores.spread(value(self.critic, scores.features))
         return -soft_value(scores, values, self.log_alpha.detach().exp()).mean()
 
-    def _temperature_step(self, entropy: Tensor, valid: Tensor) -> None:
-        """Move log alpha by the gap between the policy's entropy and its target."""
-        candidates = valid.sum(dim=1).float()
+    def _temperature_step(self, entropy: Tensor, candidates: Tensor) -> None:
+        """Move log alpha by the gap between the policy's entropy and its target, (batch,) both.
+
+        candidates: how many there are, float.
+        """
         if self.config.temperature == "released":
             wanted = -candidates.log()  # the sign of the released code: alpha can only fall (B3)
         else:
             wanted = self.config.target_entropy_scale * candidates.log()
-        self._step("temperature", self.log_alpha.exp() * (entropy.detach() - wanted).mean())
-
-    def _step(self, name: str, loss: Tensor) -> None:
-        optimizer = self.optimizers[name]
+        optimizer = self.optimizers["temperature"]
         optimizer.zero_grad()
-        loss.backward()
-        if self.config.gradient_clip > 0 and name != "temperature":
-            torch.nn.utils.clip_grad_norm_(optimizer.parameters, self.config.gradient_clip)
+        (self.log_alpha.exp() * (entropy - wanted).mean()).backward()
         optimizer.step()
+
+    def _descend(
+        self, name: str, states: PackedBatch, loss_of: Callable[[Part], tuple[Tensor, Kept]]
+    ) -> list[Kept]:
+        optimizer, largest_norm = self.optimizers[name], self.config.gradient_clip
+        kept = descend(self.backbone, optimizer, states, loss_of, largest_norm)
         self.backbone.adapter_changed("policy")
+        return kept
 
     def state_dict(self) -> dict[str, Any]:
         """Heads, adapters, temperature, optimizers and counters."""
@@ -204,13 +238,38 @@ def soft_value(scores: Scores, values: Tensor, alpha: Tensor) -> Tensor:
     return (policy * (values - alpha * log_policy)).sum(dim=1)
 
 
+class _Seen(NamedTuple):
+    """What an update reports of a batch, or of a part, whose losses are then its share in it.
+
+    entropy, candidates: of each state, float (n,): of the policy, and how many there are.
+    """
+
+    critic_loss: Tensor | float
+    actor_loss: Tensor
+    entropy: Tensor
+    candidates: Tensor
+
+
+def _seen(part: Part, critic_loss: Tensor, actor_loss: Tensor, scores: Scores) -> _Seen:
+    return _Seen(
+        critic_loss=part.weigh(critic_loss.detach()),
+        actor_loss=part.weigh(actor_loss.detach()),
+        entropy=_entropy(scores),
+        candidates=scores.valid.sum(dim=1).float(),
+    )
+
+
+def _together(parts: list[_Seen]) -> _Seen:
+    """Of a whole batch; its states are in the order of the parts."""
+    if len(parts) == 1:
+        return parts[0]
+    critic_losses, actor_losses, entropies, candidates = zip(*parts, strict=True)
+    return _Seen(sum(critic_losses), sum(actor_losses), torch.cat(entropies), torch.cat(candidates))
+
+
 def _entropy(scores: Scores) -> Tensor:
     log_policy = scores.log_policy.detach().masked_fill(~scores.valid, 0.0)
     return -(scores.log_policy.detach().exp() * log_policy).sum(dim=1)
-
-
-def _report(critic_loss: Tensor, actor_loss: Tensor) -> dict[str, float]:
-    return {"critic_loss": float(critic_loss.detach()), "actor_loss": float(actor_loss.detach())}
 
 
 def with_candidates_of(

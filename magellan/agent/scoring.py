@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from magellan.agent.backbone import Backbone
+from magellan.agent.codec import PROMPT
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import CompiledLlama
-from magellan.agent.places import PROMPT, Tree
+from magellan.agent.places import Tree
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,17 @@ class Scores:
     @property
     def valid(self) -> Tensor:
         """Whether there is a candidate: bool (batch, candidates)."""
-        return self.spread(torch.ones(len(self.slots), dtype=torch.bool))
+        return self.spread(torch.ones_like(self.slots, dtype=torch.bool))
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of the candidates there are, (m,), as (batch, candidates); 0 elsewhere."""
-        everywhere = torch.zeros(self.log_policy.numel(), dtype=values.dtype)
+        everywhere = values.new_zeros(self.log_policy.numel())
         return everywhere.index_copy(0, self.slots, values).view(self.log_policy.shape)
 
     def index(self, actions: Tensor) -> Tensor:
         """Where among the m candidates each row's action, int64 (batch,), stands."""
-        position = torch.zeros(self.log_policy.numel(), dtype=torch.int64)
-        position[self.slots] = torch.arange(len(self.slots))
+        position = self.slots.new_zeros(self.log_policy.numel())
+        position[self.slots] = torch.arange(len(self.slots), device=self.slots.device)
         return position.view(self.log_policy.shape).gather(1, actions[:, None]).squeeze(1)
 
 
@@ -55,8 +56,8 @@ def score_candidates(
     read = _by_library if backbone.reader is None else _by_piece
     token, token_slots, features, slots = read(backbone, adapter, states, score)
     shape = len(states), states.candidates
-    total = torch.zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
-    valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool)
+    total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
+    valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=token.device)
     valid[slots] = True
     total = total.masked_fill(~valid.view(shape), float("-inf"))
     return Scores(torch.log_softmax(total, dim=1), features, slots)
@@ -89,7 +90,7 @@ def prompt_features(
     if backbone.reader is None:
         for part_rows, part in prompts.parts(at_once):
             found.append(_prompts_by_library(backbone, adapter, part))
-            rows.append(torch.from_numpy(part_rows))
+            rows.append(backbone.tensor(part_rows))
     else:
         reading = backbone.reading(adapter)
         for piece in _pieces(backbone, prompts):
@@ -102,11 +103,11 @@ def prompt_features(
 def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
     if backbone.is_encoder_decoder:
         encoded, mask = _encode(backbone, adapter, prompts)
-        nothing = torch.zeros(len(encoded), 0, dtype=torch.int64)
+        nothing = prompts.tokens.new_zeros(len(encoded), 0)
         return backbone.decode(adapter, nothing, encoded, mask)[:, 0]
     hidden = backbone.hidden_states(adapter, prompts.tokens, prompts.positions, prompts.mask)
     last = (prompts.segments == PROMPT).sum(dim=1) - 1
-    return hidden[torch.arange(len(hidden)), last]
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
 def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
@@ -171,7 +172,7 @@ def _by_library(
     read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
     before, features = read(backbone, adapter, states, branches)
     tokens = states.tokens[branches.row, branches.column]
-    everyone = torch.arange(len(tokens))
+    everyone = torch.arange(len(tokens), device=tokens.device)
     token = _token_scores(before, everyone, backbone.token_embeddings(), tokens, score)
     token_slots = branches.row * states.candidates + branches.candidate
     slots = torch.unique(token_slots)
@@ -205,7 +206,9 @@ def _decoder_states(
     row, column = branches.row, branches.column
     previous = torch.where(branches.place == 0, branches.prompt[row] - 1, column - 1)
     last = _largest(branches, column, states)
-    return hidden[row, previous], hidden[torch.arange(len(hidden))[:, None], last]
+    return hidden[row, previous], hidden[
+        torch.arange(len(hidden), device=row.device)[:, None], last
+    ]
 
 
 def _encoder_decoder_states(
@@ -214,11 +217,11 @@ def _encoder_decoder_states(
     """The same from one encoding of each prompt and one decoding of all its candidates."""
     encoded, mask = _encode(backbone, adapter, states)
     rows, width = len(states), states.candidates
-    tokens = torch.zeros(rows, width, int(branches.place.max()) + 1, dtype=torch.int64)
+    tokens = states.tokens.new_zeros(rows, width, int(branches.place.max()) + 1)
     tokens[branches.row, branches.candidate, branches.place] = states.tokens[
         branches.row, branches.column
     ]
-    exists = torch.zeros(rows, width, dtype=torch.bool)
+    exists = torch.zeros(rows, width, dtype=torch.bool, device=tokens.device)
     exists[branches.row, branches.candidate] = True
     owner = exists.nonzero()[:, 0]
     hidden = backbone.decode(adapter, tokens[exists], encoded[owner], mask[owner])
@@ -239,6 +242,6 @@ def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tens
 def _largest(branches: _Branches, values: Tensor, states: PackedBatch) -> Tensor:
     """Largest of each candidate's values, int64 (batch, candidates); 0 where there is none."""
     rows, width = len(states), states.candidates
-    largest = torch.zeros(rows * width, dtype=torch.int64)
+    largest = values.new_zeros(rows * width)
     largest.scatter_reduce_(0, branches.row * width + branches.candidate, values, "amax")
     return largest.view(rows, width)

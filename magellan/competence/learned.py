@@ -1,6 +1,6 @@
 """The language model predicts its own success: the estimator of MAGELLAN, and its constants.
 
-The estimator itself is in `magellan.competence.learned_estimator`, which needs torch.
+The estimator itself is in `magellan.competence.learned_estimator`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence
     """Head, adapter and delayed copy on the run's language model."""
     from magellan.competence.learned_estimator import LearnedCompetence
 
-    assert parts.backbone is not None
-    assert parts.codec is not None
+    assert parts.backend is not None
     streams = parts.stream("competence"), parts.stream("pool")
     return LearnedCompetence(
-        parts.backbone, parts.codec, parts.goals, settings, *streams, parts.seed, parts.sampled
+        parts.backend, parts.goals, settings, *streams, parts.seed, parts.sampled
     )

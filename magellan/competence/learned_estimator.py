@@ -1,5 +1,8 @@
 """MAGELLAN's competence estimator: the language model predicts its own success.
 
+Here stands what it remembers and when it learns. The model, the head and their copies are behind
+the backend (`magellan.agent.competence_head`): no torch here.
+
 Gaven et al. 2025, section 4.
 A head on the hidden state of the goal prompt, with its own LoRA adapter, is trained by binary
 cross-entropy on (initial prompt, success) of recent episodes. A copy from some N updates ago gives
@@ -18,20 +21,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.optimizers import Adam
-from magellan.agent.packing import Codec, PackedBatch, PackedState, batch, stack
-from magellan.agent.scoring import prompt_features
+from magellan.agent.codec import PackedState, stack
+from magellan.agent.replay import Episodes
+from magellan.backends import CURRENT, DELAYED, Backend
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.worlds import GoalSet
 
-NOW, DELAYED = "competence", "competence_delayed"
+UPDATE = "competence"
+"""What the backend learns it by."""
 REMEMBERED = 20_000
 """Packed prompts that are kept before the memory is emptied."""
 
@@ -40,8 +40,7 @@ class LearnedCompetence(CompetenceEstimator):
     """Every goal is an arm; the same head also speaks of goals never practised.
 
     Args:
-        backbone: language model with the adapters `competence` and `competence_delayed`.
-        codec: turns prompts into tokens.
+        backend: the language model; `competence` is started on it.
         goals: the training goal space; as a whole the candidates, or where the pool is drawn from.
         config: constants of the head.
         rng: stream of the batches.
@@ -53,8 +52,7 @@ class LearnedCompetence(CompetenceEstimator):
 
     def __init__(
         self,
-        backbone: Backbone,
-        codec: Codec,
+        backend: Backend,
         goals: GoalSet,
         config: LearnedSettings,
         rng: np.random.Generator,
@@ -62,36 +60,36 @@ class LearnedCompetence(CompetenceEstimator):
         seed: int,
         sampled: bool = True,
     ) -> None:
-        self.backbone = backbone
+        self.backend = backend
         self.config = config
         self.updates = 0
         self.last_loss = float("nan")
-        self._codec = codec
         self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
         self._rng, self._pool_rng = rng, pool_rng
-        generator = torch.Generator().manual_seed(seed)
-        self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator)
-        self.delayed_head = frozen_copy(self.head)
-        backbone.blend_adapter(NOW, DELAYED)
-        self.optimizer = Adam(
-            [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
-        )
+        backend.start(UPDATE, config, seed)
         # Number of the goal space, goal, start and success of recent episodes.
         self._buffer: deque[tuple[int, int, int, float]] = deque(maxlen=config.buffer)
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
         # so the delay grows to the largest multiple of `refresh` not above N.
-        self._snapshots: deque[dict[str, Any]] = deque(maxlen=config.delay // config.refresh + 1)
-        self._prompts = PromptTokens(codec)
+        # Each is its number in the backend, and what it said of the whole goal space.
+        self._snapshots: deque[dict[str, Any]] = deque()
+        self._kept = config.delay // config.refresh + 1
+        self._prompts = PromptTokens(backend.codec)
         self._packed: dict[tuple[int, int, int], PackedState] = {}
         self._sampled = sampled
+        self._whole: int | None = None
         self._look_at(goals)
         self._refresh()
 
     def _look_at(self, goals: GoalSet) -> None:
         """Have a goal space as candidates, as a whole where it is small enough."""
         self._goals = goals
+        if self._whole is not None:
+            self.backend.release(self._whole)
         whole = self._sampled and len(goals) <= self.config.pool
-        self._whole = self._pack(goals, np.arange(len(goals))) if whole else None
+        self._whole = None
+        if whole:
+            self._whole = self.backend.hold(self._prompts.pack(goals, np.arange(len(goals))))
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
 
@@ -104,20 +102,15 @@ class LearnedCompetence(CompetenceEstimator):
         self._look_at(goals)
         self._refreshed = True
         if self._whole is not None:
-            for snapshot in self._snapshots:
-                snapshot["goals"] = self._said_by(snapshot, self._whole)
-            self._load_delayed()
+            numbers = [snapshot["number"] for snapshot in self._snapshots]
+            said = self.backend.competence(self._whole, numbers)
+            for snapshot, of_all in zip(self._snapshots, said, strict=True):
+                snapshot["goals"] = of_all
             self._recall()
         else:
             for snapshot in self._snapshots:
-                snapshot.pop("goals", None)
+                snapshot["goals"] = None
             self._draw_pool()
-
-    def _said_by(self, snapshot: Mapping[str, Any], prompts: PackedBatch) -> np.ndarray:
-        """What a snapshot makes of prompts (n,), through the place of the delayed copy."""
-        self.backbone.load_adapter(DELAYED, snapshot["adapter"])
-        self.delayed_head.load_state_dict(snapshot["head"])
-        return self._evaluate(DELAYED, self.delayed_head, prompts)
 
     def update(self, outcomes: Outcomes) -> None:
         """Remember the outcomes, take one gradient step, and refresh every `refresh` updates."""
@@ -144,15 +137,10 @@ class LearnedCompetence(CompetenceEstimator):
     def _learn(self) -> float:
         """One step of binary cross-entropy on episodes drawn by recency rank; gives the loss."""
         episodes = [self._buffer[i] for i in self._recent(self.config.batch_size)]
-        states = batch(*stack([self._prompt(*start) for *start, _ in episodes]))
-        success = torch.tensor([outcome for *_, outcome in episodes])
-        logits = value(self.head, prompt_features(self.backbone, NOW, states))
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, success)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.backbone.adapter_changed(NOW)
-        return float(loss.detach())
+        tokens, segments = stack([self._prompt(*start) for *start, _ in episodes])
+        success = np.array([outcome for *_, outcome in episodes], np.float32)
+        found = self.backend.update(UPDATE, Episodes(tokens, segments, success))
+        return found["competence_loss"]
 
     def _prompt(self, space: int, goal: int, standing_on: int) -> PackedState:
         """An episode's first prompt; those of late are drawn again and again."""
@@ -162,7 +150,7 @@ class LearnedCompetence(CompetenceEstimator):
                 self._packed.clear()
             goals = [*self._former, self._goals][space]
             prompt = goals.prompt(goal, standing_on)
-            self._packed[key] = self._codec.pack([prompt], [()])[0]
+            self._packed[key] = self.backend.codec.pack([prompt], [()])[0]
         return self._packed[key]
 
     def _recent(self, size: int) -> np.ndarray:
@@ -194,30 +182,21 @@ class LearnedCompetence(CompetenceEstimator):
 
         The current head is used as it is, the delayed one as of the last refresh.
         """
-        prompts = self._pack(goals, positions)
-        return self._evaluate(NOW, self.head, prompts), self._evaluate(
-            DELAYED, self.delayed_head, prompts
-        )
-
-    def _pack(self, goals: GoalSet, positions: Sequence[int] | np.ndarray) -> PackedBatch:
-        return batch(*self._prompts.pack(goals, positions))
-
-    @torch.no_grad()
-    def _evaluate(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success of each prompt, float64 (n,)."""
-        features = prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
-        return torch.sigmoid(value(head, features)).numpy().astype(np.float64)
+        prompts = self._prompts.pack(goals, positions)
+        now, delayed = self.backend.competence(prompts, (CURRENT, DELAYED))
+        return now, delayed
 
     def _refresh(self) -> None:
         """Take a snapshot, make the oldest one the delayed copy, and score candidates anew."""
         self._refreshed = True
-        self._snapshots.append(
-            {"adapter": _copy(self.backbone.adapter(NOW)), "head": _copy(self.head.state_dict())}
-        )
-        self._load_delayed()
+        self._snapshots.append({"number": self.backend.snapshot(), "goals": None})
+        past = self._snapshots.popleft() if len(self._snapshots) > self._kept else None
+        self.backend.restore(self._snapshots[0]["number"])
+        if past is not None:
+            self.backend.discard(past["number"])
         if self._whole is not None:
             # What a past refresh said of the whole space is remembered, not computed again.
-            self._snapshots[-1]["goals"] = self._evaluate(NOW, self.head, self._whole)
+            self._snapshots[-1]["goals"] = self.backend.competence(self._whole)[0]
             self._recall()
         else:
             self._draw_pool()
@@ -232,46 +211,34 @@ class LearnedCompetence(CompetenceEstimator):
     def _recall(self) -> None:
         self._now, self._delayed = self._snapshots[-1]["goals"], self._snapshots[0]["goals"]
 
-    def _load_delayed(self) -> None:
-        self.backbone.load_adapter(DELAYED, self._snapshots[0]["adapter"])
-        self.delayed_head.load_state_dict(self._snapshots[0]["head"])
-
     def state_dict(self) -> dict[str, Any]:
-        """Head, adapter, optimizer, recent episodes, snapshots, pool and streams."""
+        """Recent episodes, numbers of the snapshots and what they said, pool and streams.
+
+        Weights are in the state of the backend.
+        """
         pool = {"goals": self._pool, "now": self._now, "delayed": self._delayed}
         return {
             "updates": self.updates,
             "last_loss": self.last_loss if self._buffer else None,
             "rng": self._rng.bit_generator.state,
             "pool_rng": self._pool_rng.bit_generator.state,
-            "head": self.head.state_dict(),
-            "adapter": _copy(self.backbone.adapter(NOW)),
-            "optimizer": self.optimizer.state(),
             "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 4),
             "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
             "pool": None if self._pool is None else pool,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Put back what `state_dict` gave, together with the state of the backend."""
         self.updates = int(state["updates"])
         self.last_loss = float("nan") if state["last_loss"] is None else state["last_loss"]
         self._rng.bit_generator.state = state["rng"]
         self._pool_rng.bit_generator.state = state["pool_rng"]
-        self.head.load_state_dict(state["head"])
-        self.backbone.load_adapter(NOW, state["adapter"])
-        self.optimizer.load(state["optimizer"])
         self._buffer.clear()
         self._buffer.extend((int(n), int(g), int(s), float(o)) for n, g, s, o in state["buffer"])
         self._snapshots.clear()
         self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
-        self._load_delayed()
         if self._whole is not None:
             self._recall()
         elif self._pool is not None:
             pool = state["pool"]
             self._pool, self._now, self._delayed = pool["goals"], pool["now"], pool["delayed"]
-
-
-def _copy(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.detach().clone() for name, values in parameters.items()}

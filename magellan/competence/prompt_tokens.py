@@ -12,12 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from magellan.agent.packing import Codec, stack
-from magellan.agent.places import PADDING, PROMPT
+from magellan.agent.codec import PADDING, PROMPT, Codec, Packed, stack
 from magellan.worlds import GoalSet, PromptParts, World
-
-Packed = tuple[np.ndarray, np.ndarray]
-"""Padded tokens int32 and segments int8, both (n, length), as `magellan.agent.packing.stack`."""
 
 
 class PromptTokens:

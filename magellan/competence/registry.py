@@ -13,8 +13,7 @@ from magellan.registry import Look, Registry, source_of
 from magellan.settings import NoSettings, Section
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
-    from magellan.agent.packing import Codec
+    from magellan.backends import Backend
     from magellan.worlds import GoalSet
 
 
@@ -26,8 +25,7 @@ class EstimatorParts:
         goals: the training goal space.
         stream: name to a random generator of the run; two names never share one.
         seed: for initial values.
-        backbone: the language model with its adapters.
-        codec: text to tokens.
+        backend: the language model, which also turns text into tokens.
         sampled: whether a sampler chooses among `candidates`; in a replay none does, and an
             estimator need not keep their competence.
     """
@@ -35,8 +33,7 @@ class EstimatorParts:
     goals: GoalSet
     stream: Callable[[str], np.random.Generator]
     seed: int = 0
-    backbone: Backbone | None = None
-    codec: Codec | None = None
+    backend: Backend | None = None
     sampled: bool = True
 
 

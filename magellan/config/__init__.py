@@ -3,6 +3,7 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
+from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.config.grid import (
     BEGINNING,
     PlannedRun,
@@ -24,8 +25,6 @@ from magellan.config.identity import (
 from magellan.config.phases import Phase, beginning, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
-    backbone_folder,
-    check_backbone,
     check_named,
     experiment_schema,
     load_experiment,
@@ -37,9 +36,7 @@ from magellan.config.resolve import (
 from magellan.config.schema import (
     PLAIN,
     UNIT_COLUMNS,
-    AgentConfig,
     AnalysisConfig,
-    BackboneConfig,
     BudgetConfig,
     ExperimentConfig,
     GoalConfig,
@@ -49,6 +46,7 @@ from magellan.config.schema import (
     run_model,
     sections,
 )
+from magellan.model_files import backbone_folder, check_backbone
 
 __all__ = [
     "BEGINNING",
@@ -59,6 +57,7 @@ __all__ = [
     "AgentConfig",
     "AnalysisConfig",
     "BackboneConfig",
+    "BackendConfig",
     "BudgetConfig",
     "ExperimentConfig",
     "GoalConfig",

@@ -11,7 +11,7 @@ from typing import Any
 
 from magellan.config.identity import flat_keys, identity
 from magellan.config.phases import beginning
-from magellan.config.resolve import check_backbone, merged, resolve_run
+from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
     PLAIN,
@@ -21,6 +21,7 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.errors import InputError, shown
+from magellan.model_files import check_backbone
 
 BEGINNING = "beginning"
 """Stands for the variant of a run that is no part of the grid: others start from it."""

@@ -33,6 +33,7 @@ OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_secon
 OPERATIONAL = frozenset(
     {
         *("preset", "threads", "modules", "backbone.passes"),
+        *("backend.device", "backend.dtype", "backend.micro_batch"),
         *(f"budget.{key}" for key in OPERATIONAL_KEYS),
     }
 )

@@ -9,14 +9,11 @@ from typing import Any
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.errors import InputError, shown
-from magellan.model_files import check_model_folder
 from magellan.modules import load_modules
 from magellan.parsing import parse_yaml
 from magellan.samplers import SAMPLERS
 from magellan.settings import validated
 from magellan.worlds import WORLDS
-
-BACKBONES = Path(__file__).parents[1] / "backbones"
 
 
 def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
@@ -88,23 +85,6 @@ def check_named(values: Mapping[str, Any], place: str) -> None:
         raise InputError(
             f"{place}: experiment: key is missing; allowed: a name of its own, for its results"
         )
-
-
-def check_backbone(model: str) -> Path:
-    """Folder of a backbone, its files checked without building the model.
-
-    Raises:
-        InputError: no such folder, or its files cannot be those of a language model.
-    """
-    folder = backbone_folder(model)
-    check_model_folder(folder, model)
-    return folder
-
-
-def backbone_folder(model: str) -> Path:
-    """Folder of an embedded backbone by name, or the path itself."""
-    embedded = {folder.name for folder in BACKBONES.iterdir() if folder.is_dir()}
-    return BACKBONES / model if model in embedded else Path(model)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.errors import InputError
 from magellan.pretraining import words
 from magellan.pretraining.card import write_card

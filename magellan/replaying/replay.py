@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from magellan import __version__
+from magellan.backends import check_backend
+from magellan.backends.machine import settle
 from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
 from magellan.config import (
     UNIT_COLUMNS,
@@ -31,7 +33,6 @@ from magellan.replaying.recorded import MANIFEST, FinishedRun, Heard, Looks, Poi
 from magellan.settings import validated
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.finite import check_losses
-from magellan.training.machine import settle
 from magellan.training.parts import estimator_parts, evaluated_goals
 from magellan.training.record import COLUMNS, write_atomically, write_table
 from magellan.training.rows import competence_rows, goal_rows
@@ -67,6 +68,7 @@ def replay(
     settings: Iterable[Mapping[str, Any]],
     output: Path,
     every: int | None = None,
+    backend: Mapping[str, Any] | None = None,
 ) -> None:
     """Feed the outcomes of a run to one estimator; write what it predicts and how far that is off.
 
@@ -76,12 +78,14 @@ def replay(
         settings: its constants that differ from those of the run, each in its section.
         output: folder for the tables; made when absent.
         every: updates between further points at which it is asked; None: only where the run was.
+        backend: the section `backend`, which that of the run is not; None: the defaults.
 
     Raises:
         InputError: unknown estimator, one that has episodes played, a key of something else, a
             folder that is in use, or tables that are not those of a complete run.
     """
-    config = _configured(run.config, name, settings)
+    config = _configured(run.config, name, settings, backend or {})
+    check_backend(config.backend)
     _check_output(output)
     looks = Looks.read(run)
     success = own_success(run)
@@ -109,10 +113,18 @@ def replay(
     _write(output, tables, _description(run, config, name, every))
 
 
-def _configured(config: RunConfig, name: str, settings: Iterable[Mapping[str, Any]]) -> RunConfig:
-    """The run's configuration with other constants of this estimator, and of nothing else."""
+def _configured(
+    config: RunConfig,
+    name: str,
+    settings: Iterable[Mapping[str, Any]],
+    backend: Mapping[str, Any],
+) -> RunConfig:
+    """The run's configuration with other constants of this estimator, and of nothing else.
+
+    The section `backend` says how a job runs: that of the run does not count here.
+    """
     section = ESTIMATORS.find(name, "--estimator").section
-    values = config.model_dump(mode="json")
+    values = {**config.model_dump(mode="json"), "backend": backend}
     for layer in settings:
         odd = [key for key in layer if key != section]
         if odd:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.packing import Codec, PackedState
+from magellan.agent.codec import PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step
-from magellan.agent.sac import SAC
+from magellan.backends import Backend
 from magellan.competence.base import Outcomes
 from magellan.config import AgentConfig
 from magellan.samplers import GoalSampler
@@ -32,9 +32,8 @@ class Collector:
     Args:
         goals: the training goal space.
         sampler: where the next goals come from.
-        agent: the policy.
+        backend: the policy, and text to tokens.
         replay: where transitions go.
-        codec: text to tokens.
         config: number of environments, n-step and discount.
         rngs: the streams `world` and `policy`.
     """
@@ -43,14 +42,13 @@ class Collector:
         self,
         goals: GoalSet,
         sampler: GoalSampler,
-        agent: SAC,
+        backend: Backend,
         replay: Replay,
-        codec: Codec,
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
     ) -> None:
-        self._agent = agent
-        self._replay, self._codec = replay, codec
+        self._backend = backend
+        self._replay, self._codec = replay, backend.codec
         self._policy_rng = rngs["policy"]
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
@@ -83,7 +81,7 @@ class Collector:
 
         Actions come from the policy, or are uniform over the candidates.
         """
-        policy = uniform(self._states) if at_random else self._agent.probabilities(self._states)
+        policy = uniform(self._states) if at_random else self._backend.probabilities(self._states)
         actions = choose(policy, self._policy_rng)
         _, rewards, terminated, truncated, _ = self._env.step(actions)
         following = self._read()

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from magellan.agent.packing import Codec
-from magellan.agent.sac import SAC
+from magellan.agent.codec import Codec, PackedState
 from magellan.training.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
 Aside = Callable[[int], Environment]
 """Number of episodes to an environment for them."""
+
+
+class Policy(Protocol):
+    """What plays: a `magellan.backends.Backend`, or anything else that chooses."""
+
+    def probabilities(self, states: list[PackedState], /) -> np.ndarray:
+        """Of each state's candidates, float64 (batch, candidates)."""
+
 
 TOGETHER = 512
 """Most episodes played at the same time where an estimator asks for many."""
@@ -76,7 +84,7 @@ def _drawn_from(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
 
 
 def evaluate(
-    agent: SAC, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
+    agent: Policy, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
 ) -> np.ndarray:
     """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
 
@@ -90,7 +98,7 @@ def evaluate(
 
 
 def play_many(
-    agent: SAC,
+    agent: Policy,
     codec: Codec,
     goals: GoalSet,
     positions: np.ndarray,
@@ -104,7 +112,7 @@ def play_many(
 
 
 def play(
-    agent: SAC,
+    agent: Policy,
     codec: Codec,
     goals: GoalSet,
     positions: np.ndarray,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
+import numpy as np
 
 from magellan.errors import NotFiniteError
 
@@ -23,22 +23,22 @@ def check_losses(update: int, losses: Mapping[str, float]) -> None:
 
 
 def check_weights(update: int, state: Mapping[str, Any]) -> None:
-    """Stop at the first tensor of a state (weights, optimizer moments) that is not finite.
+    """Stop at the first array of a state (weights, optimizer moments) that is not finite.
 
     Raises:
-        NotFiniteError: names the update and the tensor.
+        NotFiniteError: names the update and the array.
     """
-    for name, tensor in _tensors(state, ""):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    for name, array in _arrays(state, ""):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise NotFiniteError(f"update {update}: {name} holds NaN or infinity; {ADVICE}")
 
 
 ADVICE = "nothing was saved since; lower agent.learning_rate or set agent.gradient_clip"
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
+def _arrays(value: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, np.ndarray):
         yield name, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _tensors(inner, f"{name}.{key}" if name else str(key))
+            yield from _arrays(inner, f"{name}.{key}" if name else str(key))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from magellan.agent.replay import Replay
-from magellan.agent.sac import SAC
+from magellan.backends import Backend
 from magellan.competence import CompetenceEstimator, Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
 from magellan.training.collect import Collector
@@ -34,35 +34,37 @@ class Trainer:
     repeats it until `done` and saves `state_dict` when it likes. Everything random comes from the
     run's seed, so a run that was stopped and resumed gives the same tables as one that was not.
 
+    Args:
+        config: of the run.
+        backend: the language model at its start; None: the one of the configuration is made.
+
     Attributes:
         phase: the one that the run is in.
+        updates: policy updates so far.
 
     Raises:
         InputError: unknown goal space, missing backbone, or an estimator that cannot go on with the
             goals of a later phase.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, backend: Backend | None = None) -> None:
         self.config = config
         self.phases = phases_of(config)
         self.phase = self.phases[0]
-        self.episodes = self.steps = 0
+        self.episodes = self.steps = self.updates = 0
         self._next_evaluation = 0
         self._streams = Streams(self.phase.seed)
         rngs = self._rngs = {name: self._streams(name) for name in STREAMS}
-        parts = estimator_parts(config, self._streams)
-        assert parts.backbone is not None
-        assert parts.codec is not None
-        self.goals, self.backbone, self.codec = parts.goals, parts.backbone, parts.codec
-        self.agent = SAC(self.backbone, config.agent, initial_seeds(self.phase.seed)[1])
+        parts = estimator_parts(config, self._streams, backend=backend)
+        assert parts.backend is not None
+        self.goals, self.backend = parts.goals, parts.backend
+        self.backend.start("sac", config.agent, initial_seeds(self.phase.seed)[1])
         self.estimators = Estimators(config, parts)
         self.estimators.check_phases(self.phases)
         self.sampler = self.estimators.drive(self.phase.sampler, self.goals, rngs["sampler"])
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
-        self.collector = Collector(
-            self.goals, self.sampler, self.agent, self.replay, self.codec, agent, rngs
-        )
+        self.collector = Collector(self.goals, self.sampler, self.backend, self.replay, agent, rngs)
         budget = config.budget
         self._unit = UNIT_COLUMNS[budget.unit]
         self.record = Record(
@@ -75,11 +77,6 @@ class Trainer:
         )
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
-
-    @property
-    def updates(self) -> int:
-        """Policy updates so far."""
-        return self.agent.updates
 
     @property
     def spent(self) -> int:
@@ -124,11 +121,14 @@ class Trainer:
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Success of one episode for each goal, played only to estimate competence."""
-        return play_many(self.agent, self.codec, self.goals, goals, rng, self.collector.aside)
+        codec, aside = self.backend.codec, self.collector.aside
+        return play_many(self.backend, codec, self.goals, goals, rng, aside)
 
     def _learn(self) -> None:
-        losses = self.agent.update(self.replay.sample(self.config.agent.batch_size))
+        losses = self.backend.update("sac", self.replay.sample(self.config.agent.batch_size))
+        self.updates += 1
         check_losses(self.updates, losses)
+        temperature = losses.pop("temperature")
         outcomes = _joined(self._pending)
         self._pending = []
         self.sampler.update(outcomes)
@@ -139,7 +139,7 @@ class Trainer:
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
                 **self._where(),
-                temperature=self.agent.temperature,
+                temperature=temperature,
                 epsilon=self.sampler.epsilon,
             )
 
@@ -195,7 +195,7 @@ class Trainer:
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
         seed = self.config.budget.evaluation_seed
-        success = evaluate(self.agent, self.codec, goals, seed, self.collector.aside)
+        success = evaluate(self.backend, self.backend.codec, goals, seed, self.collector.aside)
         where = {**self._where(), self._unit: planned, "split": split}
         found = by_category(goals.kinds, goals.categories[played], success)
         for category, (n, rate) in found.items():
@@ -233,9 +233,10 @@ class Trainer:
             "phase": self.phase.number,
             "episodes": self.episodes,
             "steps": self.steps,
+            "updates": self.updates,
             "next_evaluation": self._next_evaluation,
             "pending": [vars(outcomes) for outcomes in self._pending],
-            "agent": self.agent.state_dict(),
+            "backend": self.backend.state_dict(),
             "sampler": self.sampler.state_dict(),
             "estimators": self.estimators.state_dict(),
             "replay": self.replay.state_dict(),
@@ -248,9 +249,10 @@ class Trainer:
         for phase in self.phases[1 : int(state["phase"])]:
             self._begin(phase)
         self.episodes, self.steps = int(state["episodes"]), int(state["steps"])
+        self.updates = int(state["updates"])
         self._next_evaluation = int(state["next_evaluation"])
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
-        self.agent.load_state_dict(state["agent"])
+        self.backend.load_state_dict(state["backend"])
         self.sampler.load_state_dict(state["sampler"])
         self.estimators.load_state_dict(state["estimators"])
         self.replay.load_state_dict(state["replay"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec
+from magellan.backends import Backend, make_backend
 from magellan.competence import EstimatorParts
 from magellan.config import Phase, RunConfig, phases_of
 from magellan.training.evaluate import EvaluationSet, evaluation_sets
@@ -37,12 +36,16 @@ def evaluated_goals(
 
 
 def estimator_parts(
-    config: RunConfig, streams: Streams | None = None, sampled: bool = True
+    config: RunConfig,
+    streams: Streams | None = None,
+    sampled: bool = True,
+    backend: Backend | None = None,
 ) -> EstimatorParts:
     """Goal space, language model, streams and seed of a run at its start.
 
     streams: of the run; new ones where they are not given.
     sampled: whether a sampler chooses goals by what the estimators say.
+    backend: the language model at its start; None: the one of the configuration is made.
 
     Raises:
         InputError: unknown goal space, missing backbone.
@@ -50,12 +53,12 @@ def estimator_parts(
     first = phases_of(config)[0]
     for_adapters, _, for_estimators = initial_seeds(first.seed)
     goals = goals_of(config, first)
-    backbone = Backbone(config.backbone, for_adapters, goals.world)
+    if backend is None:
+        backend = make_backend(config.backbone, config.backend, for_adapters, goals.world)
     return EstimatorParts(
         goals,
         streams or Streams(first.seed),
         for_estimators,
-        backbone,
-        Codec(backbone.tokenizer),
+        backend,
         sampled,
     )

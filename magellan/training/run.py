@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from magellan.backends import check_backend
+from magellan.backends.machine import settle
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
 from magellan.errors import (
     InputError,
@@ -28,7 +30,6 @@ from magellan.training.folder import MANIFEST, check_folder
 from magellan.training.lock import FolderLock, held
 from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
-from magellan.training.machine import settle
 from magellan.training.progress import Progress
 from magellan.training.record import write_atomically
 from magellan.training.sinks import TensorBoard, check_sink
@@ -37,7 +38,6 @@ from magellan.training.stopping import Stopper, seconds_granted
 from magellan.training.versions import Origin
 from magellan.worlds import WORLDS
 
-DEVICE = "cpu"
 SECONDS_PER_LOGGED_SAVE = 300.0
 
 
@@ -72,6 +72,7 @@ def train(
     check_sink(log)
     if start is not None:
         check_start(config)
+    check_backend(config.backend)
     model = check_backbone(config.backbone.model)
     check_folder(output)
     lock = FolderLock(output)
@@ -98,8 +99,8 @@ def train(
                 "changed, the same call goes on where there is more memory"
             ) from error
         raise
-    with held(lock), stopper:
-        origin = replace(origin, passes=trainer.backbone.passes)
+    with held(lock), stopper, contextlib.closing(trainer.backend):
+        origin = replace(origin, passes=trainer.backend.passes)
         job = Job(trainer, output, checkpoints, stopper, origin, log, started)
         return job.run(found, progress)
 
@@ -225,7 +226,9 @@ class Job:
         versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
         note(f"magellan-bench {origin.code_version}, {versions}")
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
-        note(f"device {DEVICE}, threads {config.threads}, passes {origin.passes}")
+        backend = self._trainer.backend
+        where = f"device {backend.device}, {backend.dtype}"
+        note(f"{where}, threads {config.threads}, passes {origin.passes}")
         note(f"configuration {identity(config)}: {config.model_dump_json()}")
         if found is None and self._started is not None:
             start = self._started
@@ -274,7 +277,7 @@ class Job:
         """Write a checkpoint unless a weight is not finite; gives its file name."""
         begun = time.monotonic()
         state = self._trainer.state_dict()
-        check_weights(self._trainer.updates, {key: state[key] for key in ("agent", "sampler")})
+        check_weights(self._trainer.updates, state["backend"])
         spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
         kept = {"trainer": state, **spent, "started_from": self._started}
         path = self._checkpoints.save(kept)
@@ -377,7 +380,8 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "driver": trainer.estimators.driver,
         "modules": module_digests(config.modules),
         "threads": config.threads,
-        "device": DEVICE,
+        "device": trainer.backend.device,
+        "dtype": trainer.backend.dtype,
         "host": host_description(),
         "updates": trainer.updates,
         "steps": trainer.steps,

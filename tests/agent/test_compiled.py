@@ -12,15 +12,18 @@ import torch
 
 from magellan.agent import passes
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec, PackedState, batch, stack
+from magellan.agent.codec import Codec, PackedState, stack
+from magellan.agent.competence_head import NOW
+from magellan.agent.packing import batch
 from magellan.agent.passes import SOURCE, CompiledLlama, LlamaPass, compiler
 from magellan.agent.passes.compiler import cache_folder, load
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC
 from magellan.agent.scoring import prompt_features, score_candidates
+from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
-from magellan.competence.learned_estimator import NOW, LearnedCompetence
+from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.config import AgentConfig, BackboneConfig
 from magellan.errors import InputError
 from magellan.worlds.little_zoo import GoalSpace
@@ -117,7 +120,7 @@ def learned(passes: str, model: str) -> tuple[dict[str, torch.Tensor], float, np
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
     settings = LearnedSettings(hidden=8, batch_size=32, refresh=100, delay=100)
     rngs = np.random.default_rng(0), np.random.default_rng(1)
-    estimator = LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, settings, *rngs, 0)
+    estimator = LearnedCompetence(LocalBackend(backbone), goals, settings, *rngs, 0)
     before = np.concatenate(estimator.predict(goals, np.arange(len(goals))))
     estimator.update(Outcomes(np.arange(32), (goals.categories == 1).astype(float)))
     gradients = {name: each.grad for name, each in backbone.adapter(NOW).items()}

@@ -5,7 +5,8 @@ import torch
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec, batch, stack
+from magellan.agent.codec import Codec, stack
+from magellan.agent.packing import batch
 from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone, resolve_run
 from magellan.training.loop import Trainer

@@ -17,7 +17,8 @@ from transformers import (
 
 from magellan.agent import packing
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import PackedState, batch, stack
+from magellan.agent.codec import PackedState, stack
+from magellan.agent.packing import batch
 from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone
 from tests.agent.compilers import needs_compiler

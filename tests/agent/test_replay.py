@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from magellan.agent.packing import PackedState
-from magellan.agent.places import PADDING
+from magellan.agent.codec import PADDING, PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step, Transition
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import Codec, stack
+from magellan.agent.codec import Codec, stack
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC, soft_value, with_candidates_of
 from magellan.agent.scoring import Scores
@@ -165,7 +165,7 @@ def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):
 def test_temperature_rules_at_low_entropy(rule, falls):
     agent = make_agent(temperature=rule, temperature_learning_rate=0.1)
     before = agent.temperature
-    agent._temperature_step(torch.tensor([0.01]), torch.ones(1, 4) > 0)
+    agent._temperature_step(torch.tensor([0.01]), torch.tensor([4.0]))
     assert (agent.temperature < before) is falls
 
 

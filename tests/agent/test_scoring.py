@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import Codec, batch, stack
+from magellan.agent.codec import Codec, stack
+from magellan.agent.packing import batch
 from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone
 from tests.agent.states import CANDIDATES, PROMPTS, features_of

@@ -94,7 +94,7 @@ def test_operations_do_what_they_are_named_for():
     assert len(trainer.replay) >= models.TRANSITIONS
     assert learned.last_loss > 0
     bench.sac_update()
-    assert trainer.updates == 1
+    assert trainer.backend.agent.updates == 1
     held = len(trainer.replay)
     bench.acting()
     assert len(trainer.replay) > held

@@ -133,9 +133,7 @@ def test_what_is_not_finite_is_never_saved(case, undisturbed, tmp_path, monkeypa
         with pytest.raises(NotFiniteError) as caught:
             run(tmp_path, "magellan")
     name, value = case.split()
-    said = (
-        "agent.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
-    )
+    said = "sac.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
     assert str(caught.value).startswith(f"update 4: {said}; ")
     assert not (tmp_path / "manifest.json").exists()
     assert f"ended: error: update 4: {said}" in (tmp_path / "run.log").read_text()
@@ -363,7 +361,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "attempt 1 on ",
         "attempt 2 on ",
         f"torch {torch.__version__}",
-        f"device cpu, threads 1, passes {manifest['passes']}",
+        f"device cpu, float32, threads 1, passes {manifest['passes']}",
         f"configuration {manifest['identity']}: {{",
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",

@@ -285,6 +285,8 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "infinite": (settings("agent.learning_rate=.inf"), ("agent.learning_rate: inf", "finite")),
     "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
     "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
+    "device that is none": (settings("backend.device=gpu"), ("backend.device: 'gpu'", "'auto'")),
+    "part of a state": (settings("backend.micro_batch=0.5"), ("micro_batch: 0.5", "integer")),
     "two ends of a run": (
         settings("budget.steps=700", "budget.updates=20"),
         ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
@@ -921,19 +923,19 @@ OUTPUTS: Mapping[str, tuple[Change, list[str], Words]] = {
     "checkpoint something else": (content(CHECKPOINT, b"PK\3\4" * 99), RESUME, ("damaged",)),
     "checkpoint of another program": (checkpoint(), RESUME, (CHECKPOINT, "damaged")),
     "checkpoint with a broken state": (
-        checkpoint(state="{", identity="0", version="3"),
+        checkpoint(state="{", identity="0", version="4"),
         RESUME,
         (CHECKPOINT, "damaged"),
     ),
     "checkpoint of an older format": (
         checkpoint(state="{}", config_hash="0", version="2"),
         RESUME,
-        (CHECKPOINT, "format version 2", "allowed: 3"),
+        (CHECKPOINT, "format version 2", "allowed: 4"),
     ),
     "checkpoint of a newer format": (
-        checkpoint(state="{}", identity="0", version="4"),
+        checkpoint(state="{}", identity="0", version="5"),
         RESUME,
-        (CHECKPOINT, "format version 4", "allowed: 3"),
+        (CHECKPOINT, "format version 5", "allowed: 4"),
     ),
     "checkpoint of another configuration": (
         checkpoint_of_another_run,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.config import check_backbone
 from magellan.errors import InputError
 from magellan.pretraining.build import Recipe, make_model, object_rows, pretrain

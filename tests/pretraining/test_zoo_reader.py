@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.packing import Codec
+from magellan.agent.codec import Codec
 from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from magellan.agent.packing import PackedState
+from magellan.agent.codec import PackedState
 from magellan.config import resolve_run
 from magellan.training.collect import uniform
 from magellan.training.loop import Trainer
@@ -42,9 +42,10 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
     layer = {"goal_space": "40-20-10-5-5", "agent": {"random_steps": 32}}
     trainer = Trainer(resolve_run("smoke", [layer]))
     asked = []
-    policy = trainer.agent.probabilities
+    backend = trainer.backend
+    policy = backend.probabilities
     monkeypatch.setattr(
-        trainer.agent, "probabilities", lambda states: asked.append(trainer.steps) or policy(states)
+        backend, "probabilities", lambda states: asked.append(trainer.steps) or policy(states)
     )
     for _ in range(8):
         trainer._collect()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from magellan.agent.backbone import load_model
-from magellan.agent.packing import Codec, PackedState
+from magellan.agent.codec import Codec, PackedState
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.training import evaluate as evaluation
 from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence

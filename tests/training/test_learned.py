@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.packing import Codec
+from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence
@@ -19,7 +19,7 @@ def make(**settings) -> LearnedCompetence:
     config = LearnedSettings(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
     rngs = np.random.default_rng(0), np.random.default_rng(1)
-    return LearnedCompetence(backbone, Codec(backbone.tokenizer), goals, config, *rngs, seed=0)
+    return LearnedCompetence(LocalBackend(backbone), goals, config, *rngs, seed=0)
 
 
 def competence(learned: LearnedCompetence):
@@ -32,10 +32,21 @@ def outcomes(learned: LearnedCompetence) -> Outcomes:
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 
+def state(learned: LearnedCompetence):
+    """Of the estimator and of what it calls, as a checkpoint holds both."""
+    return {"estimator": learned.state_dict(), "backend": learned.backend.state_dict()}
+
+
+def load(learned: LearnedCompetence, state) -> None:
+    learned.backend.load_state_dict(state["backend"])
+    learned.load_state_dict(state["estimator"])
+
+
 def snapshot(learned: LearnedCompetence):
-    groups = {name: learned.backbone.adapter(name) for name in ADAPTERS}
-    groups["head"] = dict(learned.head.named_parameters())
-    groups["delayed head"] = dict(learned.delayed_head.named_parameters())
+    backbone, head = learned.backend.backbone, learned.backend.head
+    groups = {name: backbone.adapter(name) for name in ADAPTERS}
+    groups["head"] = dict(head.head.named_parameters())
+    groups["delayed head"] = dict(head.delayed_head.named_parameters())
     return {g: {k: v.detach().clone() for k, v in values.items()} for g, values in groups.items()}
 
 
@@ -125,7 +136,7 @@ def test_state_round_trip_continues_the_same(updates):
     learned, copy = make(refresh=2, delay=4), make(refresh=2, delay=4)
     for _ in range(updates):
         learned.update(outcomes(learned))
-    copy.load_state_dict(learned.state_dict())
+    load(copy, state(learned))
     for each in (learned, copy):
         for _ in range(3):
             each.update(outcomes(each))
@@ -185,8 +196,8 @@ def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     for _ in range(updates):
         learned.update(outcomes(learned))
     checkpoints = Checkpoints(tmp_path, run_model()())
-    checkpoints.save(learned.state_dict())
-    copy.load_state_dict(checkpoints.load().state)
+    checkpoints.save(state(learned))
+    load(copy, checkpoints.load().state)
     for _ in range(4):
         np.testing.assert_array_equal(learned.candidates(), copy.candidates())
         np.testing.assert_array_equal(competence(learned), competence(copy))

@@ -6,7 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from magellan.agent.backbone import load_model
-from magellan.agent.packing import Codec, stack
+from magellan.agent.codec import Codec, stack
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace

@@ -90,8 +90,7 @@ def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
         fresh.goals,
         lambda stream_name: stream(settings.seed, stream_name),
         seed=initial_seed(settings.seed),
-        backbone=fresh.backbone,
-        codec=fresh.codec,
+        backend=fresh.backend,
     )
     section = ESTIMATORS[name].section
     watcher = make_estimator(name, parts, getattr(settings, section))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 
 import torch
@@ -20,6 +21,8 @@ def settle(threads: int) -> None:
     Large pages are asked for before the library is loaded, in `magellan/__main__.py`.
     """
     torch.set_num_threads(threads)
+    # What cuBLAS, which reads it once, wants for the same numbers every time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if sys.platform == "linux":

@@ -1,0 +1,151 @@
+"""MAGELLAN's competence head: the language model predicts its own success (Gaven et al. 2025).
+
+A head on the hidden state of the goal prompt, with an adapter of its own, trained by binary
+cross-entropy. When to learn, what to remember and when to take a copy is said by the estimator
+(`magellan.competence.learned_estimator`), which holds no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.descent import Part, descend
+from magellan.agent.heads import frozen_copy, mlp, value
+from magellan.agent.optimizers import Adam
+from magellan.agent.packing import PackedBatch
+from magellan.agent.replay import Episodes
+from magellan.agent.scoring import prompt_features
+
+NOW, DELAYED = "competence", "competence_delayed"
+"""Adapters of the current and of the delayed estimator."""
+
+
+class HeadSettings(Protocol):
+    """Constants of the head, as `magellan.competence.learned.LearnedSettings` has them."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam step size of head and adapter."""
+
+    @property
+    def hidden(self) -> int:
+        """Width of the hidden layer."""
+
+    @property
+    def refresh_batch(self) -> int:
+        """Prompts in one pass of `transformers` without gradients."""
+
+
+class CompetenceHead:
+    """The current estimator, numbered snapshots of it, and the delayed one, which is one of them.
+
+    Args:
+        backbone: language model with the adapters `competence` and `competence_delayed`.
+        config: constants of the head.
+        seed: seed of the head's initial values.
+    """
+
+    def __init__(self, backbone: Backbone, config: HeadSettings, seed: int) -> None:
+        self.backbone, self.config = backbone, config
+        generator = torch.Generator().manual_seed(seed)
+        self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator).to(backbone.device)
+        self.delayed_head = frozen_copy(self.head)
+        backbone.blend_adapter(NOW, DELAYED)
+        self.optimizer = Adam(
+            [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
+        )
+        self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
+        self._taken = 0
+        self._restored: int | None = None
+
+    def update(self, episodes: Episodes) -> dict[str, float]:
+        """One step of binary cross-entropy: `competence_loss`."""
+        success = self.backbone.tensor(episodes.success)
+
+        def loss_of(part: Part) -> tuple[Tensor, Tensor]:
+            logits = value(self.head, prompt_features(self.backbone, NOW, part.states))
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, part.of(success))
+            return loss, part.weigh(loss.detach())
+
+        states = self.backbone.batch(episodes.tokens, episodes.segments)
+        found = descend(self.backbone, self.optimizer, states, loss_of)
+        self.backbone.adapter_changed(NOW)
+        return {"competence_loss": float(sum(found))}
+
+    def now(self, prompts: PackedBatch) -> np.ndarray:
+        """Success of each prompt as the current estimator predicts it, float64 (n,)."""
+        return self._predict(NOW, self.head, prompts)
+
+    def delayed(self, prompts: PackedBatch) -> np.ndarray:
+        """As the delayed estimator predicts it, float64 (n,)."""
+        return self._predict(DELAYED, self.delayed_head, prompts)
+
+    def at(self, number: int, prompts: PackedBatch) -> np.ndarray:
+        """As the estimator predicted it when this snapshot was taken, float64 (n,)."""
+        if number == self._restored:
+            return self.delayed(prompts)
+        self._load_delayed(self.snapshots[number])
+        try:
+            return self.delayed(prompts)
+        finally:
+            if self._restored is not None:
+                self._load_delayed(self.snapshots[self._restored])
+
+    @torch.no_grad()
+    def _predict(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
+        features = prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
+        return torch.sigmoid(value(head, features)).cpu().numpy().astype(np.float64)
+
+    def snapshot(self) -> int:
+        """Keep the current estimator as it is; gives its number."""
+        number, self._taken = self._taken, self._taken + 1
+        self.snapshots[number] = {
+            "adapter": _copy(self.backbone.adapter(NOW)),
+            "head": _copy(self.head.state_dict()),
+        }
+        return number
+
+    def restore(self, number: int) -> None:
+        """Make a snapshot the delayed estimator."""
+        self._load_delayed(self.snapshots[number])
+        self._restored = number
+
+    def discard(self, number: int) -> None:
+        """Forget a snapshot that is not the delayed estimator."""
+        assert number != self._restored
+        del self.snapshots[number]
+
+    def _load_delayed(self, snapshot: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self.backbone.load_adapter(DELAYED, snapshot["adapter"])
+        self.delayed_head.load_state_dict(snapshot["head"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Head, adapter, optimizer and snapshots."""
+        return {
+            "head": self.head.state_dict(),
+            "adapter": dict(self.backbone.adapter(NOW)),
+            "optimizer": self.optimizer.state(),
+            "snapshots": {str(number): each for number, each in self.snapshots.items()},
+            "taken": self._taken,
+            "restored": self._restored,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.head.load_state_dict(state["head"])
+        self.backbone.load_adapter(NOW, state["adapter"])
+        self.optimizer.load(state["optimizer"])
+        self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
+        self._taken, self._restored = state["taken"], state["restored"]
+        if self._restored is not None:
+            self._load_delayed(self.snapshots[self._restored])
+
+
+def _copy(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.detach().clone() for name, values in parameters.items()}

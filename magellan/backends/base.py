@@ -1,0 +1,107 @@
+"""What the trainer and the estimators ask of the model, wherever it lives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from magellan.agent.codec import Codec, Packed, PackedState
+
+CURRENT, DELAYED = "current", "delayed"
+Which = str | int
+"""An estimator of competence: `CURRENT`, `DELAYED`, or the number of a snapshot."""
+
+
+class Backend(ABC):
+    """A language model that acts, judges, predicts its own success, and learns.
+
+    Whoever calls it cannot tell whether the model is in this process, on a GPU or behind servers:
+    arrays and plain values go in and come out.
+
+    Attributes:
+        codec: text to tokens.
+        passes: what computes the model's passes, in words.
+        device: where, in words.
+        dtype: number format of the model's weights; heads, adapters and optimizers have float32.
+    """
+
+    codec: Codec
+    passes: str
+    device: str
+    dtype: str
+
+    @abstractmethod
+    def start(self, name: str, settings: Any, seed: int) -> None:
+        """Make what an update moves, in its initial state, instead of what was there.
+
+        Args:
+            name: `sac`, which `probabilities` and `values` need, or `competence`, which
+                `competence` and the snapshots need, or another of `magellan.backends.updates`.
+            settings: its section of the configuration.
+            seed: of the initial values.
+        """
+
+    @abstractmethod
+    def probabilities(self, states: list[PackedState]) -> np.ndarray:
+        """Policy over each state's candidates, float64 (batch, candidates), 0 past the last."""
+
+    @abstractmethod
+    def values(self, states: list[PackedState]) -> np.ndarray:
+        """The critic's Q of each candidate, float64 (batch, candidates), 0 past the last."""
+
+    @abstractmethod
+    def hold(self, prompts: Packed) -> int:
+        """Keep prompts that will be asked for again, so that they travel once; gives a handle."""
+
+    @abstractmethod
+    def release(self, held: int) -> None:
+        """Forget prompts that `hold` took."""
+
+    @abstractmethod
+    def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
+        """Predicted success, float64 (len(which), n).
+
+        Args:
+            prompts: n packed prompts, or what `hold` gave for them.
+            which: estimators that are asked; asking two at once costs less than one by one.
+        """
+
+    @abstractmethod
+    def update(self, name: str, data: Any) -> dict[str, float]:
+        """One update by its name; gives losses and other figures by name.
+
+        Args:
+            name: as in `start`.
+            data: a dataclass of arrays: `sac` takes a `magellan.agent.replay.Batch` and gives
+                `critic_loss`, `actor_loss`, `entropy`, `temperature`; `competence` takes
+                `magellan.agent.replay.Episodes` and gives `competence_loss`.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> int:
+        """Keep the current estimator of competence as it is; gives its number."""
+
+    @abstractmethod
+    def restore(self, snapshot: int) -> None:
+        """Make a snapshot the delayed estimator."""
+
+    @abstractmethod
+    def discard(self, snapshot: int) -> None:
+        """Forget a snapshot, which must not be the delayed estimator."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """All that learning changes, by update: arrays and JSON-able values.
+
+        Arrays may be views of what the next update moves: write or copy them before it.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave, after the same updates were started."""
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to end
+        """Free what the backend holds outside this process's memory; the last call to it."""

@@ -1,0 +1,116 @@
+"""The model in this process, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.codec import Codec, Packed, PackedState
+from magellan.agent.competence_head import CompetenceHead
+from magellan.agent.devices import described
+from magellan.agent.packing import PackedBatch
+from magellan.agent.sac import SAC
+from magellan.backends.base import CURRENT, DELAYED, Backend, Which
+from magellan.backends.updates import UPDATES, Learner
+
+
+class LocalBackend(Backend):
+    """A backbone, and what its updates move."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+        self.codec = Codec(backbone.tokenizer)
+        self.passes = backbone.passes
+        self.device = described(backbone.device)
+        self.dtype = str(backbone.dtype).removeprefix("torch.")
+        self.learners: dict[str, Learner] = {}
+        self._held: dict[int, PackedBatch] = {}
+        self._handles = 0
+
+    def start(self, name: str, settings: Any, seed: int) -> None:
+        self.learners[name] = UPDATES[name](self.backbone, settings, seed)
+
+    @property
+    def agent(self) -> SAC:
+        """What the update `sac` moves."""
+        return cast(SAC, self.learners["sac"])
+
+    @property
+    def head(self) -> CompetenceHead:
+        """What the update `competence` moves."""
+        return cast(CompetenceHead, self.learners["competence"])
+
+    def probabilities(self, states: list[PackedState]) -> np.ndarray:
+        return self.agent.probabilities(states)
+
+    def values(self, states: list[PackedState]) -> np.ndarray:
+        return self.agent.values(states)
+
+    def hold(self, prompts: Packed) -> int:
+        held, self._handles = self._handles, self._handles + 1
+        self._held[held] = self.backbone.batch(*prompts)
+        return held
+
+    def release(self, held: int) -> None:
+        del self._held[held]
+
+    def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
+        states = self._states(prompts)
+        return np.stack([self._asked(each, states) for each in which])
+
+    def _states(self, prompts: Packed | int) -> PackedBatch:
+        return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)
+
+    def _asked(self, which: Which, prompts: PackedBatch) -> np.ndarray:
+        if which == CURRENT:
+            return self.head.now(prompts)
+        if which == DELAYED:
+            return self.head.delayed(prompts)
+        return self.head.at(cast(int, which), prompts)
+
+    def update(self, name: str, data: Any) -> dict[str, float]:
+        return self.learners[name].update(data)
+
+    def snapshot(self) -> int:
+        return self.head.snapshot()
+
+    def restore(self, snapshot: int) -> None:
+        self.head.restore(snapshot)
+
+    def discard(self, snapshot: int) -> None:
+        self.head.discard(snapshot)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: _as_arrays(each.state_dict()) for name, each in self.learners.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, each in self.learners.items():
+            each.load_state_dict(_as_tensors(state[name]))
+
+    def close(self) -> None:
+        self.learners.clear()
+        self._held.clear()
+        if self.backbone.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _as_arrays(value: Any) -> Any:
+    """A tree with arrays in place of tensors; on a CPU they share memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().numpy()
+    if isinstance(value, Mapping):
+        return {key: _as_arrays(inner) for key, inner in value.items()}
+    return value
+
+
+def _as_tensors(value: Any) -> Any:
+    """The reverse, on the CPU."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    if isinstance(value, Mapping):
+        return {key: _as_tensors(inner) for key, inner in value.items()}
+    return value

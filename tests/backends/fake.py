@@ -1,0 +1,113 @@
+"""A backend that holds no model: words are tokens, play is nearly uniform, competence a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from magellan.agent.codec import Codec, Packed, PackedState
+from magellan.backends import CURRENT, DELAYED, Backend, Which
+
+
+class Words:
+    """A tokenizer of one token per word, numbered as they are met."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def __call__(self, texts: list[str], add_special_tokens: bool) -> dict[str, list[list[int]]]:
+        assert not add_special_tokens
+        numbers = [[self._known.setdefault(w, len(self._known)) for w in t.split()] for t in texts]
+        return {"input_ids": numbers}
+
+
+class FakeBackend(Backend):
+    """Counts its updates; what it predicts follows from their number and from the prompt's length.
+
+    Attributes:
+        asked: how often each method was called.
+    """
+
+    passes = device = dtype = "none"
+
+    def __init__(self) -> None:
+        self.codec = Codec(Words())
+        self.asked: dict[str, int] = {}
+        self.updates = {"sac": 0, "competence": 0}
+        self.snapshots: dict[int, int] = {}
+        self.taken = 0
+        self.restored = -1
+        self.held: dict[int, Packed] = {}
+        self.closed = False
+
+    def _note(self, name: str) -> None:
+        self.asked[name] = self.asked.get(name, 0) + 1
+
+    def start(self, name: str, settings: Any, seed: int) -> None:
+        assert name in self.updates
+        assert settings is not None
+        assert seed >= 0
+        self.updates[name] = 0
+
+    def probabilities(self, states: list[PackedState]) -> np.ndarray:
+        self._note("probabilities")
+        counts = np.array([int(state.segments.max()) for state in states])
+        weights = np.arange(1, counts.max() + 1) * (np.arange(counts.max()) < counts[:, None])
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def values(self, states: list[PackedState]) -> np.ndarray:
+        return np.zeros_like(self.probabilities(states))
+
+    def hold(self, prompts: Packed) -> int:
+        self.held[len(self.held)] = prompts
+        return len(self.held) - 1
+
+    def release(self, held: int) -> None:
+        del self.held[held]
+
+    def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
+        self._note("competence")
+        tokens, _ = self.held[prompts] if isinstance(prompts, int) else prompts
+        share = (tokens.sum(axis=1) % 97) / 97
+        return np.array([share * (1 - 0.9 ** self._age(each)) for each in which])
+
+    def _age(self, which: Which) -> int:
+        if which == CURRENT:
+            return self.updates["competence"]
+        return self.snapshots[self.restored if which == DELAYED else int(which)]
+
+    def update(self, name: str, data: Any) -> dict[str, float]:
+        assert all(isinstance(value, np.ndarray) for value in vars(data).values())
+        self.updates[name] += 1
+        if name == "competence":
+            return {"competence_loss": 1.0 / self.updates[name]}
+        names = ("critic_loss", "actor_loss", "entropy", "temperature")
+        return dict.fromkeys(names, 1.0 / self.updates[name])
+
+    def snapshot(self) -> int:
+        self.snapshots[self.taken] = self.updates["competence"]
+        self.taken += 1
+        return self.taken - 1
+
+    def restore(self, snapshot: int) -> None:
+        assert snapshot in self.snapshots
+        self.restored = snapshot
+
+    def discard(self, snapshot: int) -> None:
+        assert snapshot != self.restored
+        del self.snapshots[snapshot]
+
+    def state_dict(self) -> dict[str, Any]:
+        snapshots = {str(number): age for number, age in self.snapshots.items()}
+        counts = {"taken": self.taken, "restored": self.restored}
+        return {"updates": dict(self.updates), "snapshots": snapshots, **counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.updates = dict(state["updates"])
+        self.snapshots = {int(number): age for number, age in state["snapshots"].items()}
+        self.taken, self.restored = state["taken"], state["restored"]
+
+    def close(self) -> None:
+        self.closed = True

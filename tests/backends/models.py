@@ -1,0 +1,113 @@
+"""Backends to compare: the same weights, read in every way that this machine can."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from magellan.agent.backbone import ADAPTERS
+from magellan.agent.codec import stack
+from magellan.agent.replay import Batch, Episodes
+from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
+from magellan.backends import make_backend
+from magellan.backends.local import LocalBackend
+from magellan.competence.learned import LearnedSettings
+from magellan.worlds.little_zoo import GoalSpace
+from tests.agent.compilers import needs_compiler
+from tests.agent.states import CANDIDATES, PROMPTS
+
+PLAIN = {"backbone": {"lora_mode": "per_token"}}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+WAYS = {
+    "plain": PLAIN,
+    "torch": {"backbone": {"passes": "torch"}},
+    "compiled": {"backbone": {"passes": "compiled"}},
+    "cuda": {**PLAIN, "backend": {"device": "cuda"}},
+    "cuda merged": {"backend": {"device": "cuda"}},
+}
+MARKS = {"compiled": needs_compiler, "cuda": needs_cuda, "cuda merged": needs_cuda}
+every_way = pytest.mark.parametrize(
+    "way", [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
+)
+
+
+def make(way: str = "plain", model: str = "zoo-mini", agent=None, **backend) -> LocalBackend:
+    """Both updates started; all adapters differ and matter, the same for every way of reading."""
+    settings = WAYS[way]
+    backbone = BackboneConfig(
+        model=model, lora_targets="all_linear", lora_rank=4, **settings.get("backbone", {})
+    )
+    how = BackendConfig(**{**settings.get("backend", {}), **backend})
+    made = make_backend(backbone, how, seed=1)
+    assert isinstance(made, LocalBackend)
+    generator = torch.Generator().manual_seed(2)
+    for name, suffix in itertools.product(ADAPTERS, ("lora_A", "lora_B")):
+        for key, parameter in made.backbone.adapter(name).items():
+            if key.endswith(suffix):
+                with torch.no_grad():
+                    parameter.copy_(
+                        torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
+                    )
+        made.backbone.adapter_changed(name)
+    constants = {"critic_hidden": (8,), "learning_rate": 1e-3, "score": "log_prob_sum"}
+    more = {"actor_warmup_updates": 0, "joint_update": True}
+    made.start("sac", AgentConfig(**{**constants, **more, **(agent or {})}), 0)
+    made.start("competence", LearnedSettings(hidden=8, learning_rate=1e-3), 0)
+    return made
+
+
+def some_states(backend: LocalBackend, n: int = 10):
+    """States of Little-Zoo of many lengths, with one to five candidates."""
+    goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
+    prompts = [goals.prompt(3 * i % 32) for i in range(n)] + list(PROMPTS)
+    candidates = [CANDIDATES[0][: 1 + i % 5] for i in range(n)] + list(CANDIDATES)
+    return backend.codec.pack(prompts, candidates)
+
+
+def transitions(backend: LocalBackend) -> Batch:
+    """A batch in which every third state is the last of its episode."""
+    tokens, segments = stack(some_states(backend))
+    n = len(tokens)
+    return Batch(
+        tokens=tokens,
+        segments=segments,
+        actions=np.arange(n) % segments.max(axis=1),
+        returns=np.linspace(0, 1, n, dtype=np.float32),
+        discounts=np.where(np.arange(n) % 3, 0.5, 0.0).astype(np.float32),
+        next_tokens=tokens[::-1].copy(),
+        next_segments=segments[::-1].copy(),
+    )
+
+
+def prompts(backend: LocalBackend, n: int = 20):
+    """Packed prompts of goals."""
+    goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
+    return stack(backend.codec.pack([goals.prompt(i) for i in range(n)], [()] * n))
+
+
+def episodes(backend: LocalBackend) -> Episodes:
+    """As many successes as failures."""
+    tokens, segments = prompts(backend)
+    return Episodes(tokens, segments, (np.arange(len(tokens)) % 2).astype(np.float32))
+
+
+def moments(state, update: str) -> dict[str, np.ndarray]:
+    """First moments of Adam after one step, a tenth of the gradient, of every optimizer."""
+    optimizers = state[update].get("optimizers") or {"": state[update]["optimizer"]}
+    return {
+        f"{name}.{number}": each["exp_avg"]
+        for name, optimizer in optimizers.items()
+        for number, each in optimizer.items()
+    }
+
+
+def largest_gap(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """Largest difference, in shares of the largest entry of its array."""
+    assert found.keys() == expected.keys()
+    return max(
+        float(np.abs(found[name] - values).max() / max(np.abs(values).max(), 1e-8))
+        for name, values in expected.items()
+    )

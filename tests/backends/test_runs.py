@@ -1,0 +1,52 @@
+"""Device and number format of whole runs: how a job runs, told in its manifest and its log."""
+
+import json
+
+import pytest
+
+from magellan.cli import main
+from magellan.config import resolve_run
+from magellan.training.run import train
+
+SPACE = "40-8-4-2-2"
+BRIEF = {"episodes": 30, "record_outcomes": True}
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """Folder of a finished run in bfloat16, with micro-batches."""
+    folder = tmp_path_factory.mktemp("half") / "run"
+    options = ["--sampler", "magellan", "--goal-space", SPACE, "--preset", "smoke", "--seed", "3"]
+    options += ["--device", "auto", "--dtype", "bfloat16", "--set", "backend.micro_batch=8"]
+    settings = [f"budget.{key}={json.dumps(value)}" for key, value in BRIEF.items()]
+    options += [part for setting in settings for part in ("--set", setting)]
+    assert main(["train", *options, "--progress", "none", "--output", str(folder)]) == 0
+    return folder
+
+
+def test_manifest_and_log_say_what_was_used(half):
+    manifest = json.loads((half / "manifest.json").read_text())
+    assert manifest["device"].startswith(("cpu", "cuda ("))
+    assert (manifest["dtype"], manifest["passes"]) == ("bfloat16", "transformers")
+    log = (half / "run.log").read_text()
+    assert f"device {manifest['device']}, bfloat16, threads 1, passes transformers" in log
+
+
+def test_the_run_is_the_same_run(half, tmp_path):
+    """A finished run goes on in float32: nothing is left to do, and nothing is refused."""
+    manifest = json.loads((half / "manifest.json").read_text())
+    layer = {"sampler": "magellan", "goal_space": SPACE, "seed": 3, "budget": BRIEF}
+    plain = train(resolve_run("smoke", [layer]), half, resume=True, progress="none")
+    assert plain["identity"] == manifest["identity"]
+    assert (plain["dtype"], plain["restarts"]) == ("float32", 1)
+    (half / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_replay_is_computed_as_it_is_told(half, tmp_path, capsys):
+    arguments = ["replay", str(half), "--estimator", "learned"]
+    assert main([*arguments, "--dtype", "bfloat16", "--output", str(tmp_path / "half")]) == 0
+    assert main([*arguments, "--output", str(tmp_path / "full")]) == 0
+    found = [(tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")]
+    assert found[0] != found[1]
+    assert main([*arguments, "--dtype", "int4", "--output", str(tmp_path / "none")]) == 2
+    assert "backend.dtype: 'int4' is not allowed" in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""Trainer and estimators need nothing but the seam: they run without any model, and import none."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magellan.competence import EstimatorParts, Outcomes, make_estimator
+from magellan.config import resolve_run
+from magellan.training.loop import Trainer
+from magellan.training.randomness import stream
+from magellan.worlds.little_zoo import GoalSpace
+from tests.backends.fake import FakeBackend
+from tests.workflow.conftest import ROOT
+
+SPACE = "40-8-4-2-2"
+MODEL_LIBRARIES = {"torch", "transformers", "peft"}
+MAY = {"magellan/training/checkpoint.py", "magellan/training/sinks.py"}
+"""Files of tensors; curves for TensorBoard, by PyTorch's writer, where they are asked for."""
+
+
+def finished(sampler: str = "magellan", **layer) -> Trainer:
+    trainer = Trainer(config(sampler, **layer), FakeBackend())
+    while not trainer.done:
+        trainer.advance()
+    return trainer
+
+
+def config(sampler: str = "magellan", **layer):
+    return resolve_run("smoke", [{"sampler": sampler, "goal_space": SPACE, "seed": 3, **layer}])
+
+
+@pytest.mark.parametrize("sampler", ["magellan", "random", "online", "ek_online"])
+def test_a_run_without_a_model(sampler):
+    trainer = finished(sampler, observers=["learned"])
+    backend = trainer.backend
+    assert trainer.updates == backend.updates["sac"] > 10
+    assert backend.updates["competence"] > 10
+    assert backend.asked["probabilities"] > trainer.updates
+    tables = trainer.record.tables
+    assert {len(tables[name]) > 0 for name in ("evaluation", "competence", "training")} == {True}
+
+
+def test_a_run_without_a_model_goes_on_where_it_was():
+    whole = finished()
+    begun = Trainer(config(), FakeBackend())
+    for _ in range(12):
+        begun.advance()
+    resumed = Trainer(config(), FakeBackend())
+    # Tokens are numbered as words are met; a tokenizer of a model needs no such care.
+    resumed.backend.codec = resumed.collector._codec = begun.backend.codec
+    resumed.load_state_dict(begun.state_dict())
+    for _ in range(3):
+        begun.advance()
+        resumed.advance()
+    assert resumed.updates == begun.updates > 0
+    assert resumed.record.tables == begun.record.tables
+    assert whole.updates > begun.updates
+
+
+def test_a_run_without_a_model_imports_none():
+    code = (
+        "import sys\nfrom tests.backends.test_seam import finished\nfinished()\n"
+        f"print(sorted(set(sys.modules) & {MODEL_LIBRARIES!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def imported(path: Path) -> set[str]:
+    """First names of all modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("part", ["training", "samplers", "competence", "replaying"])
+def test_no_model_library_above_the_seam(part):
+    for path in (ROOT / "magellan" / part).rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        assert name in MAY or not imported(path) & MODEL_LIBRARIES, name
+
+
+@pytest.mark.parametrize("part", ["agent", "backends"])
+def test_nothing_below_the_seam_knows_what_is_above(part):
+    above = {"training", "samplers", "competence", "replaying", "config"}
+    for path in (ROOT / "magellan" / part).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not [name for name in above if f"from magellan.{name}" in text], path
+
+
+def learned(backend: FakeBackend, **settings):
+    parts = EstimatorParts(
+        GoalSpace.draw((12, 12, 4, 2, 2), 0), lambda name: stream(0, name), backend=backend
+    )
+    section = type(config().competence)(**{"refresh": 2, "delay": 4, **settings})
+    return make_estimator("learned", parts, section)
+
+
+def test_an_estimator_keeps_as_many_snapshots_as_it_needs():
+    backend = FakeBackend()
+    estimator = learned(backend)  # int(4 / 2 + 1) = 3 snapshots
+    for update in range(1, 21):
+        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
+        refreshes = update // 2
+        assert sorted(backend.snapshots) == list(range(max(0, refreshes - 2), refreshes + 1))
+        assert backend.restored == max(0, refreshes - 2)
+
+
+def test_remembered_scores_are_those_of_their_snapshots():
+    """Any kept snapshot can be asked about any prompts, so that scores can be made anew."""
+    backend = FakeBackend()
+    estimator = learned(backend)
+    for _ in range(9):
+        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
+    for kept in estimator._snapshots:
+        again = backend.competence(estimator._whole, (kept["number"],))[0]
+        np.testing.assert_array_equal(again, kept["goals"])
+
+
+def test_a_snapshot_costs_one_pass_over_the_space():
+    backend = FakeBackend()
+    estimator = learned(backend)
+    before = backend.asked["competence"]
+    for _ in range(8):
+        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
+    assert backend.asked["competence"] - before == 4

@@ -14,10 +14,15 @@ SHORT = 12
 
 
 def notes(runs: Sequence[Manifest]) -> list[str]:
-    """Sentences on code, libraries and module files that are not the same for all runs."""
+    """Sentences on code, libraries, devices and module files that differ between the runs."""
     code = [_over_attempts(run, lambda at: at.get("code_version")) for run in runs]
     found = [_note("code", code, always=any(DIRTY in text for text in code))]
     found += [_note(library, _of_library(runs, library)) for library in _names(runs, "versions")]
+    # Rounding differs between devices, and far more between number formats.
+    found += [
+        _note("device", [str(run.get("device", "unknown")) for run in runs]),
+        _note("number format", [str(run.get("dtype", "float32")) for run in runs]),
+    ]
     for path in _names(runs, "modules"):
         digests = [run.get("modules", {}).get(path, "absent")[:SHORT] for run in runs]
         found.append(_note(f"module {path}", digests))

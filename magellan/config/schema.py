@@ -413,8 +413,8 @@ class ExperimentConfig(Section):
 
     @property
     def common(self) -> dict[str, Any]:
-        """Keys that all runs have from here, whatever the grid says."""
-        return {"modules": self.modules, "world": self.world}
+        """Keys that all runs have from here; the goal space stands in until the grid gives it."""
+        return {"modules": self.modules, "world": self.world, "goal_space": self.goal_spaces[0]}
 
     @model_validator(mode="after")
     def _layers_fit(self) -> ExperimentConfig:

@@ -6,7 +6,9 @@ import textwrap
 import pytest
 
 from magellan.config import beginning, grid, identity, load_experiment, shared_beginnings
+from magellan.errors import InputError
 from magellan.parsing import parse_yaml
+from tests.snippets import write_files
 from tests.workflow.conftest import ROOT
 
 FIRST = {"until": 60, "sampler": "magellan", "seed": 0}
@@ -41,6 +43,17 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     (start,) = {start.identity: start for start in starts.values()}.values()
     assert (start.sampler, start.seed, start.config.budget.episodes) == ("magellan", 0, 4_000)
     assert start.config.phases == ()
+
+
+def test_phases_in_a_world_of_the_users_own(tmp_path):
+    module = write_files("docs/extending.md", tmp_path)["my_world.py"]
+    values = declared(goal_spaces=["20-10"], world="doors", modules=[module], samplers=["random"])
+    runs = grid(load_experiment(values))
+    starts = shared_beginnings(runs)
+    assert [start.goal_space for start in starts.values()] == ["20-10", "20-10"]
+    few = values | {"goal_spaces": ["30-30"]}
+    with pytest.raises(InputError, match=r"30 goals of closed are not allowed: .* has 20"):
+        grid(load_experiment(few))
 
 
 def test_a_beginning_that_starts_from_another_one():

@@ -22,7 +22,7 @@ from pathlib import Path
 from magellan.errors import NotFiniteError
 
 
-def train(config, output, resume, progress, stop_after, log):
+def train(config, output, resume, progress, stop_after, log, start):
     output.mkdir(parents=True, exist_ok=True)
     name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
     print(f"{name}: half way, resume {resume}", file=sys.stderr, flush=True)

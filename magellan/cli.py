@@ -372,16 +372,14 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
-    if options.seed < 0:
-        raise InputError(f"--seed: {options.seed} is not allowed; allowed: 0 or more")
     _prepare_libraries(threads=1)
     from magellan.trained.reading import TrainedAgent
-    from magellan.trained.watch import chosen_goal, watch
+    from magellan.trained.watch import check_words, chosen_goal, watch
 
+    wanted = options.goal, options.objects, options.category, options.seed
+    check_words(*wanted)
     agent = TrainedAgent.read(options.run, tuple(options.module))
-    goals, position = chosen_goal(
-        agent, options.goal, options.objects, options.category, options.seed
-    )
+    goals, position = chosen_goal(agent, *wanted)
     backend = agent.backend(_backend(options))
     pause = sys.stdin if options.steps else None
     watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)

@@ -19,6 +19,29 @@ BAR = 20
 """Letters of the bar of an action that is certain."""
 
 
+def check_words(
+    words: str | None, objects: Sequence[str] | None, category: str | None, seed: int
+) -> None:
+    """Look at what the command line says of the goal, before any work.
+
+    Raises:
+        InputError: one of words and objects without the other, or with a category; a negative seed.
+    """
+    if seed < 0:
+        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
+    if (words is None) != (objects is None):
+        given, missing = ("--goal", "--objects") if objects is None else ("--objects", "--goal")
+        raise InputError(
+            f"{given}: {words or objects!r} is not allowed without {missing}; allowed: both, as in "
+            '--goal "Grow lion" --objects lion water cow carrot, or neither'
+        )
+    if words is not None and category is not None:
+        raise InputError(
+            f"--category: {category!r} is not allowed with --goal, which has a category; allowed: "
+            "one of the two"
+        )
+
+
 def chosen_goal(
     agent: TrainedAgent,
     words: str | None,
@@ -38,22 +61,10 @@ def chosen_goal(
         a set of goals, and the position of the goal in it.
 
     Raises:
-        InputError: one of words and objects without the other, or with a category; a goal that is
-            not of the run's world; a category without goals.
+        InputError: a goal that is not of the run's world; a category without goals.
     """
-    if (words is None) != (objects is None):
-        given, missing = ("--goal", "--objects") if objects is None else ("--objects", "--goal")
-        raise InputError(
-            f"{given}: {words or objects!r} is not allowed without {missing}; allowed: both, as in "
-            '--goal "Grow lion" --objects lion water cow carrot, or neither'
-        )
     if words is None or objects is None:
         return _drawn(agent.goals, category, seed)
-    if category is not None:
-        raise InputError(
-            f"--category: {category!r} is not allowed with --goal, which has a category; allowed: "
-            "one of the two"
-        )
     return agent.goals.world.named_goal(words, objects), 0
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from magellan.agent.backbone import ADAPTERS
 from magellan.backends import make_backend
@@ -29,6 +35,15 @@ def write_t5(path) -> None:
         dropout_rate=0.0,
     )
     T5ForConditionalGeneration(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def write_gpt2(path) -> None:
+    """A tiny random GPT-2, whose weights are transposed, with zoo-mini's tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    torch.manual_seed(0)
+    sizes = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(path)
     tokenizer.save_pretrained(path)
 
 

@@ -18,7 +18,7 @@ from magellan.backends import CURRENT, DELAYED
 from magellan.config import check_backbone
 from magellan.training.export import agent_files, write_agent
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
-from tests.trained.agents import config_of, make, state_of, write_t5
+from tests.trained.agents import config_of, make, state_of, write_gpt2, write_t5
 
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -26,9 +26,11 @@ EXACT = {"rtol": 1e-5, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Folders of the language models by name."""
-    path = tmp_path_factory.mktemp("t5")
-    write_t5(path)
-    return {"zoo-mini": "zoo-mini", "t5": str(path)}
+    folders = {}
+    for name, write in (("t5", write_t5), ("gpt2", write_gpt2)):
+        folders[name] = str(tmp_path_factory.mktemp(name))
+        write(folders[name])
+    return {"zoo-mini": "zoo-mini", **folders}
 
 
 def exported(folder, config):
@@ -59,7 +61,7 @@ def by_peft(model, tokenizer, prompt, action):
 
 @pytest.mark.parametrize("mode", ["merged", "per_token"])
 @pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
-@pytest.mark.parametrize("model", ["zoo-mini", "t5"])
+@pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
 def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
     config = config_of(models[model], lora_targets=targets, lora_mode=mode)
     backend = exported(tmp_path / "agent", config)

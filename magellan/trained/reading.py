@@ -25,6 +25,7 @@ from magellan.training.export import is_complete
 from magellan.training.folder import check_folder
 from magellan.training.parts import goals_of
 from magellan.training.randomness import initial_seeds
+from magellan.training.versions import Origin, code_version, library_versions
 from magellan.worlds import GoalSet
 
 ARGUMENT = "run"
@@ -109,6 +110,12 @@ class TrainedAgent:
         """How far the run is, in words."""
         reached = f"update {self.state['updates']}, episode {self.state['episodes']}"
         return f"{reached}, {'complete' if self.complete else 'not complete'}"
+
+    @property
+    def exported_by(self) -> Origin:
+        """The present code and libraries, and the agent's language model."""
+        model = {"model": self.config.backbone.model, "sha256": self.backbone}
+        return Origin(code_version(), library_versions(), model)
 
     @property
     def goals(self) -> GoalSet:

@@ -137,7 +137,7 @@ def _introduction(
     category = world.categories[int(goals.categories_at(np.array([position]))[0])]
     lines = [
         *(f"Damaged, so an older one is taken: {path}" for path in agent.damaged),
-        f"Agent: {config.sampler}, {agent.goals.world.label}, seed {config.seed}, {agent.where}",
+        f"Agent: {config.sampler}, {goals.world.label}, seed {config.seed}, {agent.where}",
         f"Goal: {category.words}" + (", with a held-out object" if goals.split == "unseen" else ""),
     ]
     if agent.predicts:

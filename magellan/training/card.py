@@ -11,7 +11,8 @@ import yaml
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
 from magellan.errors import printable
 from magellan.model_files import BACKBONES, backbone_folder
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, PHASE
+from magellan.training.versions import Origin
 from magellan.worlds import SPLITS, WORLDS
 
 GOALS = {"train": "training goals", "unseen": "unseen goals"}
@@ -27,8 +28,7 @@ class About:
         reached: updates, steps and episodes behind the agent, by `update`, `step`, `episode`.
         complete: whether the run is at its end.
         evaluation: rows of the run's table `evaluation`, in order.
-        backbone: SHA-256 of the language model's files.
-        code_version, versions: of this package, and of Python and the libraries.
+        origin: code and libraries that made it, and its language model.
         encoder_decoder: whether the language model is one.
         adapters: names of the adapters' folders.
         prompt, actions: at the beginning of an episode, as an example.
@@ -38,9 +38,7 @@ class About:
     reached: Mapping[str, int]
     complete: bool
     evaluation: Sequence[Sequence[Any]]
-    backbone: str
-    code_version: str
-    versions: Mapping[str, str]
+    origin: Origin
     encoder_decoder: bool
     adapters: Sequence[str]
     prompt: str
@@ -98,16 +96,16 @@ def _unit(config: RunConfig) -> str:
     return UNIT_COLUMNS[config.budget.unit]
 
 
-def _rows(cells: Iterable[tuple[str, str]]) -> str:
-    """Lines of a table of two columns; a cell is one line, and has no bar of its own."""
-    clean = (tuple(printable(cell).replace("|", "\\|") for cell in row) for row in cells)
-    return "\n".join(f"| {left} | {right} |" for left, right in clean)
+def _rows(cells: Iterable[Sequence[str]]) -> str:
+    """Lines of a table; a cell is one line, and has no bar of its own."""
+    clean = ([printable(cell).replace("|", "\\|") for cell in row] for row in cells)
+    return "\n".join(f"| {' | '.join(row)} |" for row in clean)
 
 
 def _facts(about: About) -> list[tuple[str, str]]:
     config, reached = about.config, about.reached
     lora, budget = config.backbone, config.budget
-    versions = ", ".join(f"{name} {version}" for name, version in about.versions.items())
+    versions = ", ".join(f"{name} {version}" for name, version in about.origin.versions.items())
     return [
         ("world", WORLDS[config.world].label),
         ("goal sampler", config.sampler),
@@ -120,14 +118,14 @@ def _facts(about: About) -> list[tuple[str, str]]:
             f"{reached['episode']} episodes",
         ),
         ("language model", f"`{lora.model}`"),
-        ("SHA-256 of its files", f"`{about.backbone}`"),
+        ("SHA-256 of its files", f"`{about.origin.backbone['sha256']}`"),
         (
             "adapters",
             f"LoRA, rank {lora.lora_rank}, alpha {lora.lora_alpha:g}, {lora.lora_targets}",
         ),
         ("number format of the frozen model", config.backend.dtype),
         ("run", f"`{identity(config)}`"),
-        ("written by", f"magellan-bench {about.code_version}; {versions}"),
+        ("written by", f"magellan-bench {about.origin.code_version}; {versions}"),
     ]
 
 
@@ -155,29 +153,27 @@ def _files(about: About) -> list[tuple[str, str]]:
 
 def _success(about: About) -> str:
     """Shares of the last evaluation; it may be earlier than the agent where a run was stopped."""
-    columns, unit = COLUMNS["evaluation"], _unit(about.config)
-    # A run with phases has one column more, in front.
-    rows = [dict(zip(columns, row[-len(columns) :], strict=True)) for row in about.evaluation]
+    columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(about.config)
+    # Only runs with phases have the first column.
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in about.evaluation]
     if not rows:
         return "The run was not evaluated yet."
-    last = [row for row in rows if row[unit] == rows[-1][unit]]
+    when = [(row.get(PHASE), row[unit]) for row in rows]
+    last = [row for row, point in zip(rows, when, strict=True) if point == when[-1]]
     cells = {
         (row["category"], row["split"]): f"{row['success']:.2f} (n = {row['n']})" for row in last
     }
     lines = [
-        f"| {category} | " + " | ".join(cells.get((category, split), "") for split in SPLITS) + " |"
+        [str(category), *(cells.get((category, split), "") for split in SPLITS)]
         for category in dict.fromkeys(row["category"] for row in last)
     ]
-    return "\n".join(
-        [
-            f"Share of goals reached in the evaluation after {last[0][unit]} "
-            f"{about.config.budget.unit}, actions drawn from the policy; n is the number of goals, "
-            "one episode each.\n",
-            f"| category | {' | '.join(GOALS[split] for split in SPLITS)} |",
-            "|---|" + "---|" * len(SPLITS),
-            *lines,
-        ]
-    )
+    length = f"{when[-1][1]} {about.config.budget.unit}"
+    return f"""Share of goals reached in the evaluation after {length},
+actions drawn from the policy; n is the number of goals, one episode each.
+
+| category | {" | ".join(GOALS[split] for split in SPLITS)} |
+|{"---|" * (1 + len(SPLITS))}
+{_rows(lines)}"""
 
 
 def snippet(about: About) -> str:

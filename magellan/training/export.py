@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from magellan.errors import InputError
 from magellan.training.card import About, model_card
 from magellan.training.parts import goals_of
 from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
-from magellan.training.versions import code_version, library_versions
+from magellan.training.versions import Origin
 from magellan.worlds import GoalSet
 
 FOLDER = "agent"
@@ -24,13 +25,13 @@ ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 HEADS, CARD = "heads.safetensors", "README.md"
 
 
-def agent_files(config: RunConfig, state: Mapping[str, Any], backbone: str) -> dict[str, bytes]:
+def agent_files(config: RunConfig, state: Mapping[str, Any], origin: Origin) -> dict[str, bytes]:
     """All files of a trained agent, by their path in its folder.
 
     Args:
         config: of the run.
         state: of the trainer, as a checkpoint has it.
-        backbone: SHA-256 of the language model's files.
+        origin: code and libraries that made it, and its language model.
 
     Raises:
         InputError: the language model is missing.
@@ -46,9 +47,7 @@ def agent_files(config: RunConfig, state: Mapping[str, Any], backbone: str) -> d
         reached={key: int(state[f"{key}s"]) for key in ("update", "step", "episode")},
         complete=is_complete(config, state),
         evaluation=state["record"]["tables"]["evaluation"],
-        backbone=backbone,
-        code_version=code_version(),
-        versions=library_versions(),
+        origin=origin,
         encoder_decoder=encoder_decoder,
         adapters=tuple(adapters),
         prompt=prompt,
@@ -94,19 +93,24 @@ def check_output(folder: Path) -> None:
     """Look at the folder that a user names, before any work.
 
     Raises:
-        InputError: it is a link, or not empty, or the one beside it in which it is made is there.
+        InputError: it is a link, or not empty, or the present folder, or the one beside it in which
+            it is made is there.
     """
-    partial = folder.with_name(folder.name + PARTIAL)
     try:
+        if folder.exists() and folder.samefile("."):
+            raise InputError(
+                f"--output: {folder} is the present folder; allowed: one that is empty or absent, "
+                "which is made anew"
+            )
         taken = folder.is_symlink() or (folder.exists() and any(folder.iterdir()))
-        left = partial.is_symlink() or partial.exists()
+        partial = folder if taken else folder.with_name(folder.name + PARTIAL)
+        if partial.is_symlink() or partial.exists():
+            raise InputError(
+                f"--output: {partial} is there already; allowed: a folder that is empty or absent, "
+                "without one of the same name and .part beside it"
+            )
     except OSError as error:
         raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
-    if taken or left:
-        raise InputError(
-            f"--output: {partial if left else folder} is there already; allowed: a folder that is "
-            "empty or absent, without one of the same name and .part beside it"
-        )
 
 
 def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -126,8 +130,12 @@ def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
         _remove(folder)
         os.replace(partial, folder)
         sync_folder(folder.parent)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            _remove(partial)
+        if isinstance(error, OSError):
+            raise cannot_write(folder, error) from error
+        raise
 
 
 def _remove(folder: Path) -> None:

@@ -338,9 +338,7 @@ class Job:
         config = self._trainer.config
         if not config.budget.export:
             return
-        files = export.agent_files(
-            config, self._trainer.state_dict(), self._origin.backbone["sha256"]
-        )
+        files = export.agent_files(config, self._trainer.state_dict(), self._origin)
         export.write_agent(self._output / export.FOLDER, files)
         self._log.write(f"exported the agent to {export.FOLDER}/")
 

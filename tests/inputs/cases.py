@@ -239,7 +239,10 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
         "variants: {a: {agent: {gama: 1}}}\n",
         ("variants.a.agent.gama: unknown key", "gamma"),
     ),
-    "seed of a variant": ("variants: {a: {seed: 1}}\n", ("variants.a.seed: 1", "observers, phases, goals")),
+    "seed of a variant": (
+        "variants: {a: {seed: 1}}\n",
+        ("variants.a.seed: 1", "observers, phases, goals"),
+    ),
     "two equal variants": (
         "variants: {a: {}, b: {agent: {gamma: 0.99}}}\n",
         ("variants.b: is the same as variants.a",),

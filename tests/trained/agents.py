@@ -47,10 +47,11 @@ def write_gpt2(path) -> None:
     tokenizer.save_pretrained(path)
 
 
-def config_of(model: str, score: str = "logit_sum", **backbone) -> RunConfig:
+def config_of(model: str, score: str = "logit_sum", phases=(), **backbone) -> RunConfig:
     layer = {
         "sampler": "magellan",
         "goal_space": SPACE,
+        "phases": list(phases),
         "backbone": {
             "model": model,
             "passes": "torch",

@@ -16,10 +16,14 @@ from magellan.agent.codec import stack
 from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.backends import CURRENT, DELAYED
 from magellan.config import check_backbone
+from magellan.errors import StorageError
+from magellan.training import export
 from magellan.training.export import agent_files, write_agent
+from magellan.training.versions import Origin
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 from tests.trained.agents import config_of, make, state_of, write_gpt2, write_t5
 
+ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
 
 
@@ -36,7 +40,7 @@ def models(tmp_path_factory):
 def exported(folder, config):
     """A backend, and the folder with its agent."""
     backend = make(config)
-    write_agent(folder, agent_files(config, state_of(backend), "0" * 64))
+    write_agent(folder, agent_files(config, state_of(backend), ORIGIN))
     return backend
 
 
@@ -137,7 +141,7 @@ def test_the_adapter_says_what_it_is_of(tmp_path):
 def test_the_card_says_what_was_trained(tmp_path):
     config = config_of("zoo-mini")
     backend = make(config)
-    files = agent_files(config, state_of(backend), "ab" * 32)
+    files = agent_files(config, state_of(backend), ORIGIN)
     card = files["README.md"].decode()
     _, front, text = card.split("---\n", 2)
     assert yaml.safe_load(front)["base_model"] == "zoo-mini"
@@ -147,15 +151,16 @@ def test_the_card_says_what_was_trained(tmp_path):
     assert "| budget | 20 of 120 episodes |" in text
     assert "**not at its end**" in text
     assert "ab" * 32 in text
+    assert "magellan-bench 1.2.3+abc; torch 9.9" in text
     done = {**state_of(backend), "next_evaluation": config.budget.end + 1}
-    assert "not at its end" not in agent_files(config, done, "")["README.md"].decode()
+    assert "not at its end" not in agent_files(config, done, ORIGIN)["README.md"].decode()
 
 
 def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
     config = config_of("zoo-mini")
     state = state_of(make(config))
     del state["backend"]["competence"]
-    files = agent_files(config, state, "")
+    files = agent_files(config, state, ORIGIN)
     assert {name.partition("/")[0] for name in files} == {
         *("policy", "critic_target", "heads.safetensors", "README.md")
     }
@@ -165,4 +170,46 @@ def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
 def test_equal_agents_have_equal_files(tmp_path):
     config = config_of("zoo-mini")
     state = state_of(make(config))
-    assert agent_files(config, state, "") == agent_files(config, state, "")
+    assert agent_files(config, state, ORIGIN) == agent_files(config, state, ORIGIN)
+
+
+def test_of_a_run_with_phases_the_last_one_counts():
+    config = config_of("zoo-mini", phases=[{"until": 60}, {"goal_space": "10-9-8-7-6"}])
+    rows = [
+        [1, 7, 70, 60, "train", "grasp", 4, 0.75],
+        [2, 7, 70, 60, "train", "grow_plant", 4, 0.5],
+    ]
+    state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
+    state["record"] = {"tables": {"evaluation": rows}}
+    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    assert "| grow_plant | 0.50 (n = 4) |  |" in card
+    assert "0.75" not in card
+    assert "40-20-10-5-5 (training goals, drawn with seed 0), then 10-9-8-7-6 (" in card
+    assert "not at its end" in card
+    early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN)
+    assert "not at its end" in early["README.md"].decode()
+    late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN)
+    assert "not at its end" not in late["README.md"].decode()
+
+
+def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
+    config = config_of("zoo-mini")
+    state = state_of(make(config))
+    state["record"] = {"tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5]]}}
+    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card
+
+
+def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
+    files = {"policy/a": b"1", "README.md": b"2"}
+    written = []
+
+    def full(path, content):
+        written.append(path)
+        if len(written) == 2:
+            raise StorageError("full")
+
+    monkeypatch.setattr(export, "write_atomically", full)
+    with pytest.raises(StorageError, match="full"):
+        write_agent(tmp_path / "agent", files)
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import identity, resolve_run
+from magellan.trained.reading import TrainedAgent
 from magellan.training import export, run
 from magellan.training.checkpoint import Checkpoints, decode, encode
 from magellan.training.export import agent_files, write_agent
@@ -88,7 +89,7 @@ def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, cap
     before = contents(folder)
     said, out = exported(folder, tmp_path, capsys)
     _, state = decode(folder / "checkpoints/00000001.safetensors")
-    files = agent_files(config(), state["trainer"], "")
+    files = agent_files(config(), state["trainer"], TrainedAgent.read(folder).exported_by)
     assert f"damaged, so an older one is taken: {newest}\n" in said
     assert (out / "heads.safetensors").read_bytes() == files["heads.safetensors"]
     assert contents(folder) == before
@@ -235,3 +236,11 @@ def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
     assert contents(spoiled / "agent") == expected
     assert not (spoiled / "agent.part").exists()
     assert manifest["status"] == json.loads((spoiled / "manifest.json").read_text())["status"]
+
+
+@pytest.mark.parametrize(("output", "why"), [(".", "the present folder"), ("/", "there already")])
+def test_an_output_that_cannot_be_made_anew(output, why, complete, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(complete), "--output", output]) == 2
+    assert f"error: --output: {output} is {why}; allowed" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

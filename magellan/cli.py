@@ -1,4 +1,4 @@
-"""The command line: train, replay, play, goals, schema, backbone, bench."""
+"""The command line: train, replay, export, watch, play, goals, schema, backbone, bench."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from magellan.modules import load_modules
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
+WATCH_SEED_HELP = "of the drawn goal, the start and the actions, 0 or more (default: %(default)s)"
 SEED_HELP = "root seed, 0 or more (default: %(default)s)"
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(commands)
     _add_replay(commands)
+    _add_export(commands)
+    _add_watch(commands)
     _add_play(commands)
     _add_goals(commands)
     _add_backbone(commands)
@@ -170,6 +173,45 @@ def _add_replay(commands: Commands) -> None:
         "--output", type=file_path, required=True, help="folder of the tables (required)"
     )
     replay.set_defaults(command=_replay)
+
+
+def _add_export(commands: Commands) -> None:
+    export = commands.add_parser("export", help="a run's agent as peft folders, with a model card")
+    export.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+    _add_modules(export)
+    export.add_argument(
+        "--output", type=file_path, required=True, help="folder of the agent (required)"
+    )
+    export.set_defaults(command=_export)
+
+
+def _add_watch(commands: Commands) -> None:
+    watch = commands.add_parser("watch", help="a run's agent plays one episode in the terminal")
+    watch.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+    watch.add_argument(
+        "--goal", help="such as 'Grow lion'; needs --objects (default: one is drawn)"
+    )
+    watch.add_argument(
+        "--objects",
+        nargs="+",
+        metavar="OBJECT",
+        help="of the scene, such as lion water cow carrot (default: those of the drawn goal)",
+    )
+    watch.add_argument(
+        "--category", help="of the goal that is drawn (default: any that can be reached)"
+    )
+    watch.add_argument("--seed", type=whole_number, default=0, help=WATCH_SEED_HELP)
+    watch.add_argument(
+        "--greedy",
+        action="store_true",
+        help="always take the most probable action (default: draw by probability)",
+    )
+    watch.add_argument(
+        "--steps", action="store_true", help="wait for the Enter key before each step (default: no)"
+    )
+    _add_backend(watch, "whatever the run used")
+    _add_modules(watch)
+    watch.set_defaults(command=_watch)
 
 
 def _add_play(commands: Commands) -> None:
@@ -317,6 +359,30 @@ def _replay(options: argparse.Namespace) -> None:
         _backend(options),
     )
     print(f"predictions of {options.estimator} in {options.output}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    _prepare_libraries(threads=1)
+    from magellan.trained.export import export
+
+    agent = export(options.run, options.output, tuple(options.module))
+    for path in agent.damaged:
+        print(f"damaged, so an older one is taken: {path}")
+    print(f"agent of {agent.path} ({agent.where}) in {options.output}")
+
+
+def _watch(options: argparse.Namespace) -> None:
+    _prepare_libraries(threads=1)
+    from magellan.trained.reading import TrainedAgent
+    from magellan.trained.watch import check_words, chosen_goal, watch
+
+    wanted = options.goal, options.objects, options.category, options.seed
+    check_words(*wanted)
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    goals, position = chosen_goal(agent, *wanted)
+    backend = agent.backend(_backend(options))
+    pause = sys.stdin if options.steps else None
+    watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)
 
 
 def _prepare_libraries(threads: int) -> None:

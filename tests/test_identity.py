@@ -39,6 +39,7 @@ HOW_A_JOB_RUNS = {
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},
     "share of saving": {"budget": {"checkpoint_share": 0.5}},
     "margin before a limit": {"budget": {"stop_margin_seconds": 1}},
+    "export of the agent": {"budget": {"export": True}},
     "a value that is the default": {"agent": {"gamma": 0.99}, "competence": {"delay": 100}},
     "the same number in another form": {"agent": {"gamma": "0.99"}, "backbone": {"lora_alpha": 32}},
     "the same goal space": {"goal_space": "2.5k"},

@@ -46,6 +46,7 @@ from magellan.config.schema import (
     run_model,
     sections,
 )
+from magellan.config.stored import stored_config
 from magellan.model_files import backbone_folder, check_backbone
 
 __all__ = [
@@ -89,5 +90,6 @@ __all__ = [
     "sampler_names",
     "sections",
     "shared_beginnings",
+    "stored_config",
     "variants_of",
 ]

@@ -97,6 +97,11 @@ class BudgetConfig(Section):
         False,
         description="Also write outcomes.csv: each finished training episode, for `replay`.",
     )
+    export: bool = Field(
+        False,
+        description="Also write the trained agent to `agent/` at the end: adapters, heads, a model "
+        "card.",
+    )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from magellan.competence import Outcomes
-from magellan.config import RunConfig, identity, run_model
+from magellan.config import RunConfig, stored_config
 from magellan.errors import InputError, shown
-from magellan.modules import load_modules
 from magellan.parsing import read_json_object
 from magellan.replaying.rows import Line, read_lines
-from magellan.settings import validated
 from magellan.training.record import COLUMNS
 from magellan.worlds import SPLITS, WORLDS, GoalSet
 
@@ -67,19 +65,7 @@ class FinishedRun:
         values = manifest.get("config")
         if manifest.get("status") != "complete" or not isinstance(values, dict):
             raise InputError(f"{path}: no manifest of a complete run")
-        named = values.get("modules")
-        if named and not modules:
-            raise InputError(
-                f"{path}: the run used files of its user, {shown(named)}; name them with --module "
-                "if you trust them: they are run"
-            )
-        load_modules(modules)
-        config = validated(run_model(), values, f"{path}: config.")
-        if manifest.get("identity") != identity(config):
-            raise InputError(
-                f"{path}: identity is {shown(manifest.get('identity'))}, that of its configuration "
-                f"{identity(config)}; was it edited, or trained with another version of the code?"
-            )
+        config = stored_config(values, manifest.get("identity"), modules, path)
         if config.phases:
             raise InputError(
                 f"{path}: phases: the run has {len(config.phases)}; allowed: runs of one phase, as "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from magellan.errors import InputError
-from magellan.training import attempts, checkpoint, lock, log
+from magellan.training import attempts, checkpoint, export, lock, log
 from magellan.training.record import COLUMNS, PARTIAL
 
 MANIFEST = "manifest.json"
@@ -35,8 +35,10 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
-def check_folder(folder: Path) -> None:
-    """Look at every name that a run reads or writes, before anything is written.
+def check_folder(folder: Path, argument: str = "--output") -> None:
+    """Look at every name that a run reads or writes, before anything is read or written.
+
+    argument: that names the folder, for errors.
 
     Raises:
         InputError: one is a link or something else than a file of the run, or cannot be looked at.
@@ -46,20 +48,34 @@ def check_folder(folder: Path) -> None:
             kind = _kind(path)
             if kind not in (None, wanted):
                 raise InputError(
-                    f"--output: {path} is {kind}; allowed at this place in the folder of a run: "
+                    f"{argument}: {path} is {kind}; allowed at this place in the folder of a run: "
                     f"{wanted} of its own, or nothing; remove it, or name another folder"
                 )
     except OSError as error:
-        raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
+        raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
 
 
 def _names(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Every name with what may be there; checkpoints only once their folder has been looked at."""
+    """Every name with what may be there; what is in a folder once that has been looked at."""
     yield from ((folder / name, "a file") for name in FILES)
     inner = folder / checkpoint.FOLDER
     yield inner, "a folder"
     if inner.is_dir():
         yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
+    for name in (export.FOLDER, export.FOLDER + PARTIAL):
+        yield from _agent(folder / name)
+
+
+def _agent(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Names of an exported agent: files, and a folder for each adapter with files."""
+    yield folder, "a folder"
+    if not folder.is_dir():
+        return
+    for name in sorted(os.listdir(folder)):
+        inner = folder / name
+        yield inner, "a folder" if name in export.ADAPTERS else "a file"
+        if name in export.ADAPTERS:
+            yield from ((inner / file, "a file") for file in sorted(os.listdir(inner)))
 
 
 def _kind(path: Path) -> str | None:

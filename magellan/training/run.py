@@ -23,6 +23,7 @@ from magellan.errors import (
     is_out_of_memory,
 )
 from magellan.modules import module_digests
+from magellan.training import export
 from magellan.training.attempts import Attempts, host_description, peak_memory_mb
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
@@ -317,6 +318,7 @@ class Job:
     def _write_results(self) -> dict[str, Any]:
         """Tables, then the manifest that says they are complete."""
         self._trainer.record.write(self._output)
+        self._export()
         manifest = {
             **_description(self._trainer),
             **self._origin.as_dict(),
@@ -330,6 +332,15 @@ class Job:
         content = (json.dumps(manifest, indent=2) + "\n").encode()
         write_atomically(self._output / MANIFEST, content)
         return manifest
+
+    def _export(self) -> None:
+        """Leave the trained agent beside the tables, where the configuration asks for it."""
+        config = self._trainer.config
+        if not config.budget.export:
+            return
+        files = export.agent_files(config, self._trainer.state_dict(), self._origin)
+        export.write_agent(self._output / export.FOLDER, files)
+        self._log.write(f"exported the agent to {export.FOLDER}/")
 
     def _out_of_memory(self) -> OutOfMemoryError:
         error = OutOfMemoryError(

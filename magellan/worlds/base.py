@@ -303,6 +303,19 @@ class World(ABC):
         """Prompts with an action behind each, among them the longest for any tokenizer."""
         return ()
 
+    def named_goal(self, words: str, objects: Sequence[str]) -> GoalSet:
+        """Return the one goal that a person names, as a set that holds nothing else.
+
+        words: the goal.
+        objects: what there is in the scene.
+
+        InputError where there is no such goal, or the world reads none.
+        """
+        raise InputError(
+            f"--goal: {words!r} is not allowed: world {self.name!r} reads no goals in words; "
+            "allowed: no --goal, so that one is drawn"
+        )
+
     def play(
         self,
         goal_space: str,

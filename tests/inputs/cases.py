@@ -562,6 +562,44 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ],
         ("--set: 'competence.delay'", "section.key=value"),
     ),
+    "export nothing": (["export", "--output", "OUT"], ("run", "required")),
+    "export to nowhere": (["export", "docs"], ("--output", "required")),
+    "export no run": (
+        ["export", "docs", "--output", "OUT"],
+        ("run: docs holds no checkpoint", "allowed: the folder of a run"),
+    ),
+    "export a missing folder": (
+        ["export", "nowhere", "--output", "OUT"],
+        ("run: nowhere holds no checkpoint", "allowed: the folder of a run"),
+    ),
+    "export a file": (
+        ["export", "pyproject.toml", "--output", "OUT"],
+        ("run: pyproject.toml holds no checkpoint", "allowed: the folder of a run"),
+    ),
+    "export to a folder in use": (
+        ["export", "docs", "--output", "tests"],
+        ("--output: tests is there already", "empty or absent"),
+    ),
+    "watch nothing": (["watch"], ("run", "required")),
+    "watch no run": (["watch", "docs"], ("run: docs holds no checkpoint", "allowed: the folder")),
+    "watch seed below zero": (["watch", "docs", "--seed", "-3"], ("--seed: -3", "0 or more")),
+    "watch seed a word": (["watch", "docs", "--seed", "x"], ("--seed", "'x'", "whole")),
+    "watch a goal without objects": (
+        ["watch", "docs", "--goal", "Grow lion"],
+        ("--goal: 'Grow lion'", "without --objects", "allowed: both"),
+    ),
+    "watch objects without a goal": (
+        ["watch", "docs", "--objects", "lion", "cow"],
+        ("--objects: ['lion', 'cow']", "without --goal", "allowed: both"),
+    ),
+    "watch no objects": (
+        ["watch", "docs", "--goal", "Grow lion", "--objects"],
+        ("--objects", "at least one argument"),
+    ),
+    "watch a goal of a category": (
+        ["watch", "docs", "--goal", "Grow lion", "--objects", "lion", "--category", "grasp"],
+        ("--category: 'grasp'", "with --goal", "one of the two"),
+    ),
     "check nothing": (["check"], ("config", "required")),
     "check a missing file": (["check", "nowhere.yaml"], ("nowhere.yaml", "No such file")),
     "check a folder": (["check", "config"], ("config", "Is a directory")),

@@ -21,6 +21,7 @@ from magellan.worlds.little_zoo.vocabulary import (
     HERBIVORE,
     KIND_OF,
     NUM_TRAIN,
+    OBJECTS,
     PLANT,
     object_id,
 )
@@ -109,6 +110,28 @@ def decode_one(code: int, split: str = "train") -> tuple[int, int, Scene]:
         scene.insert(0, last)
     target = space.targets[digit]
     return verb, target, tuple(scene if space.free == SCENE_SIZE else [target, *scene])
+
+
+def encode_one(verb: int, target: int, scene: Scene) -> tuple[str, int]:
+    """Return split and code of one goal.
+
+    Raises:
+        InputError: it is in no split.
+    """
+    for space in SPLITS.values():
+        rest = scene[SCENE_SIZE - space.free :]
+        fixed = scene[: SCENE_SIZE - space.free]
+        if target in space.targets and max(rest) < NUM_TRAIN and set(fixed) <= {target}:
+            code = space.targets.index(target) * len(VERBS) + verb
+            for identity in rest:
+                code = code * NUM_TRAIN + identity
+            return space.name, code
+    raise InputError(
+        f"goal = {VERBS[verb] + ' ' + OBJECTS[target]!r}, objects = "
+        f"{[OBJECTS[each] for each in scene]!r}: not a goal of this world; allowed are a training "
+        f"object with training objects, or a held-out object ({', '.join(HELD_OUT_OBJECTS)}) that "
+        "is the first of the objects, before training objects"
+    )
 
 
 @cache

@@ -4,6 +4,7 @@ The codes themselves, and their categories, are in `magellan.worlds.little_zoo.c
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,10 +23,11 @@ from magellan.worlds.little_zoo.codes import (
     category_totals,
     decode,
     decode_one,
+    encode_one,
     find_split,
     members_of,
 )
-from magellan.worlds.little_zoo.vocabulary import OBJECTS
+from magellan.worlds.little_zoo.vocabulary import OBJECTS, object_id
 from magellan.worlds.registry import WORLDS
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "category_totals",
     "decode",
     "draw_codes",
+    "named_goal",
     "parse_goal_space",
 ]
 
@@ -242,3 +245,20 @@ class WholeSpace(ZooGoals):
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
         return members_of(self.split).nth(category, ranks)
+
+
+def named_goal(words: str, objects: Sequence[str]) -> GoalSpace:
+    """Return the goal in words, such as "Grow lion", with these four objects.
+
+    Raises:
+        InputError: an unknown goal or object, another number of objects, or a goal of no split.
+    """
+    verb, target = world.parse_goal(words)
+    if len(objects) != world.SCENE_SIZE:
+        raise InputError(
+            f"objects = {list(objects)!r}: allowed are {world.SCENE_SIZE} object types, as in "
+            "lion water cow carrot"
+        )
+    scene = tuple(object_id(name, "objects") for name in objects)
+    split, code = encode_one(verb, target, scene)
+    return GoalSpace(np.array([code]), split)

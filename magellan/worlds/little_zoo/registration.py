@@ -12,6 +12,7 @@ from magellan.worlds.little_zoo.goals import (
     GoalSpace,
     canonical_name,
     draw_codes,
+    named_goal,
     parse_goal_space,
 )
 from magellan.worlds.little_zoo.parts import ZooParts
@@ -51,6 +52,9 @@ class LittleZooWorld(World):
 
     def longest(self) -> Sequence[tuple[str, str]]:
         return texts.longest()
+
+    def named_goal(self, words: str, objects: Sequence[str]) -> GoalSet:
+        return named_goal(words, objects)
 
     def play(
         self,

@@ -1,0 +1,1 @@
+"""Agents that runs have left: read from checkpoints, exported, watched."""

@@ -1,0 +1,113 @@
+"""Agents whose adapters all differ and matter, without any training."""
+
+from __future__ import annotations
+
+import torch
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from magellan.agent.backbone import ADAPTERS
+from magellan.backends import make_backend
+from magellan.backends.local import LocalBackend
+from magellan.config import RunConfig, check_backbone, resolve_run
+
+SPACE = "40-20-10-5-5"
+
+
+def write_t5(path) -> None:
+    """A tiny random T5 that speaks zoo-mini's tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_heads=4,
+        num_layers=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        dropout_rate=0.0,
+    )
+    T5ForConditionalGeneration(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def write_gpt2(path) -> None:
+    """A tiny random GPT-2, whose weights are transposed, with zoo-mini's tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
+    torch.manual_seed(0)
+    sizes = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def config_of(model: str, score: str = "logit_sum", phases=(), **backbone) -> RunConfig:
+    layer = {
+        "sampler": "magellan",
+        "goal_space": SPACE,
+        "phases": list(phases),
+        "backbone": {
+            "model": model,
+            "passes": "torch",
+            "lora_rank": 4,
+            "lora_alpha": 6,
+            **backbone,
+        },
+        "agent": {"critic_hidden": (8, 6), "score": score},
+    }
+    return resolve_run("smoke", [layer])
+
+
+def make(config: RunConfig) -> LocalBackend:
+    """Started updates; the delayed estimator is an older one than the current."""
+    backend = make_backend(config.backbone, config.backend, seed=1)
+    assert isinstance(backend, LocalBackend)
+    generator = torch.Generator().manual_seed(2)
+    backend.start("sac", config.agent, 0)
+    backend.start("competence", config.competence, 0)
+    move(backend, generator)
+    backend.restore(backend.snapshot())
+    delayed = {key: value.clone() for key, value in backend.backbone.adapter(ADAPTERS[3]).items()}
+    move(backend, generator)
+    backend.backbone.load_adapter(ADAPTERS[3], delayed)
+    return backend
+
+
+@torch.no_grad()
+def move(backend: LocalBackend, generator: torch.Generator) -> None:
+    """Give all adapters and the current heads other values."""
+    moved = [*backend.agent.critic.parameters(), *backend.agent.target.parameters()]
+    moved += backend.head.head.parameters()
+    for name in ADAPTERS:
+        moved += backend.backbone.adapter(name).values()
+    for parameter in moved:
+        parameter.copy_(torch.empty(parameter.shape).normal_(0, 0.15, generator=generator))
+    for name in ADAPTERS:
+        backend.backbone.adapter_changed(name)
+
+
+def state_of(backend: LocalBackend) -> dict:
+    """As a checkpoint's trainer, as far as an export looks."""
+    return {
+        "backend": backend.state_dict(),
+        "phase": 1,
+        "updates": 7,
+        "steps": 70,
+        "episodes": 20,
+        "next_evaluation": 60,
+        "record": {
+            "tables": {
+                "evaluation": [
+                    [0, 0, 0, "train", "grasp", 4, 0.25],
+                    [7, 70, 20, "train", "grasp", 4, 0.75],
+                    [7, 70, 20, "unseen", "grasp", 3, 1 / 3],
+                ]
+            }
+        },
+    }

@@ -1,0 +1,42 @@
+"""One small run with its agent, and one that was stopped."""
+
+import shutil
+
+import pytest
+
+from magellan.training import run
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from tests.trained.agents import config_of
+
+
+def config(**budget):
+    made = config_of("zoo-mini", "log_prob_sum")
+    budget = made.budget.model_copy(update=budget)
+    return made.model_copy(update={"seed": 3, "budget": budget})
+
+
+@pytest.fixture(scope="session")
+def complete(tmp_path_factory):
+    """Folder of a run that is at its end and has exported its agent; not to be changed."""
+    folder = tmp_path_factory.mktemp("complete")
+    run.train(config(export=True), folder, resume=False, progress="none")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stopped(tmp_path_factory):
+    """Folder of a run that stopped on its way, with two checkpoints; not to be changed."""
+    folder = tmp_path_factory.mktemp("stopped")
+    trainer = Trainer(config())
+    for _ in range(2):
+        for _ in range(10):
+            trainer.advance()
+        Checkpoints(folder, config()).save({"trainer": trainer.state_dict()})
+    return folder
+
+
+@pytest.fixture
+def spoiled(complete, tmp_path):
+    """A copy of the complete run that a test may change."""
+    return shutil.copytree(complete, tmp_path / "run")

@@ -1,0 +1,215 @@
+"""What an agent's folder holds is the agent: `peft` and the card's own code say what we say."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from magellan.agent.backbone import ADAPTERS
+from magellan.agent.codec import stack
+from magellan.agent.scoring import prompt_features, score_candidates
+from magellan.backends import CURRENT, DELAYED
+from magellan.config import check_backbone
+from magellan.errors import StorageError
+from magellan.training import export
+from magellan.training.export import agent_files, write_agent
+from magellan.training.versions import Origin
+from tests.agent.states import CANDIDATES, PROMPTS, features_of
+from tests.trained.agents import config_of, make, state_of, write_gpt2, write_t5
+
+ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
+EXACT = {"rtol": 1e-5, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of the language models by name."""
+    folders = {}
+    for name, write in (("t5", write_t5), ("gpt2", write_gpt2)):
+        folders[name] = str(tmp_path_factory.mktemp(name))
+        write(folders[name])
+    return {"zoo-mini": "zoo-mini", **folders}
+
+
+def exported(folder, config):
+    """A backend, and the folder with its agent."""
+    backend = make(config)
+    write_agent(folder, agent_files(config, state_of(backend), ORIGIN))
+    return backend
+
+
+def by_peft(model, tokenizer, prompt, action):
+    """Sum of the logits of an action, and the last hidden state: one plain pass."""
+    head, tail = (
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, action)
+    )
+    with torch.no_grad():
+        if model.config.is_encoder_decoder:
+            answer = torch.tensor([[0, *tail]])
+            output = model(
+                input_ids=torch.tensor([head]), decoder_input_ids=answer, output_hidden_states=True
+            )
+            logits, states = output.logits[0, : len(tail)], output.decoder_hidden_states
+        else:
+            output = model(input_ids=torch.tensor([head + tail]), output_hidden_states=True)
+            logits, states = output.logits[0, len(head) - 1 :][: len(tail)], output.hidden_states
+    chosen = logits.gather(1, torch.tensor(tail, dtype=torch.int64)[:, None]) if tail else logits
+    return chosen.sum(), states[-1][0, -1]
+
+
+@pytest.mark.parametrize("mode", ["merged", "per_token"])
+@pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
+@pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
+def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
+    config = config_of(models[model], lora_targets=targets, lora_mode=mode)
+    backend = exported(tmp_path / "agent", config)
+    backbone = backend.backbone
+    states = backbone.batch(*stack(backend.codec.pack(PROMPTS, CANDIDATES)))
+    family = AutoModelForSeq2SeqLM if model == "t5" else AutoModelForCausalLM
+    for adapter in ADAPTERS:
+        base = family.from_pretrained(check_backbone(models[model]), dtype=torch.float32)
+        loaded = PeftModel.from_pretrained(base, tmp_path / "agent" / adapter).eval()
+        with torch.no_grad():
+            scores = score_candidates(backbone, adapter, states)
+            features = prompt_features(backbone, adapter, states)
+        for row, (prompt, candidates) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
+            alone = [by_peft(loaded, backbone.tokenizer, prompt, each) for each in candidates]
+            expected = torch.log_softmax(torch.stack([score for score, _ in alone]), dim=0)
+            found = scores.log_policy[row, : len(candidates)]
+            torch.testing.assert_close(found, expected, **EXACT)
+            hidden = torch.stack([state for _, state in alone])
+            torch.testing.assert_close(features_of(scores, row), hidden, **EXACT)
+            _, of_prompt = by_peft(loaded, backbone.tokenizer, prompt, "")
+            torch.testing.assert_close(features[row], of_prompt, **EXACT)
+
+
+@pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
+@pytest.mark.parametrize("model", ["zoo-mini", "t5"])
+def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp_path, monkeypatch):
+    backend = exported(tmp_path / "agent", config_of(models[model], score))
+    monkeypatch.chdir(tmp_path / "agent")
+    card = (tmp_path / "agent/README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    packed = backend.codec.pack(PROMPTS, CANDIDATES)
+    chances, values = backend.probabilities(packed), backend.values(packed)
+    prompts = stack(backend.codec.pack(PROMPTS, [()] * len(PROMPTS)))
+    now, delayed = backend.competence(prompts, (CURRENT, DELAYED))
+    assert np.abs(now - delayed).min() > 1e-3
+    for row, (prompt, actions) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
+        found = names["judge"](prompt, actions)
+        np.testing.assert_allclose(found[0], chances[row, : len(actions)], atol=1e-5)
+        np.testing.assert_allclose(found[1], values[row, : len(actions)], atol=1e-5)
+        assert names["competence"](prompt) == pytest.approx(now[row], abs=1e-5)
+        found = names["competence"](prompt, "competence_delayed")
+        assert found == pytest.approx(delayed[row], abs=1e-5)
+
+
+def test_heads_are_those_of_the_agent(tmp_path):
+    backend = exported(tmp_path / "agent", config_of("zoo-mini"))
+    found = load_file(tmp_path / "agent/heads.safetensors")
+    expected = {
+        f"{name}.{key}": value
+        for name, head in (
+            ("critic", backend.agent.critic),
+            ("target", backend.agent.target),
+            ("competence", backend.head.head),
+            ("competence_delayed", backend.head.delayed_head),
+        )
+        for key, value in head.state_dict().items()
+    }
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=0)
+
+
+def test_the_adapter_says_what_it_is_of(tmp_path):
+    exported(tmp_path / "agent", config_of("zoo-mini", lora_targets="attention_qv"))
+    found = json.loads((tmp_path / "agent/policy/adapter_config.json").read_text())
+    assert found["base_model_name_or_path"] == "zoo-mini"
+    assert (found["r"], found["lora_alpha"], found["task_type"]) == (4, 6.0, "CAUSAL_LM")
+    assert {name.rpartition(".")[2] for name in found["target_modules"]} == {"q_proj", "v_proj"}
+
+
+def test_the_card_says_what_was_trained(tmp_path):
+    config = config_of("zoo-mini")
+    backend = make(config)
+    files = agent_files(config, state_of(backend), ORIGIN)
+    card = files["README.md"].decode()
+    _, front, text = card.split("---\n", 2)
+    assert yaml.safe_load(front)["base_model"] == "zoo-mini"
+    assert yaml.safe_load(front)["library_name"] == "peft"
+    assert "| grasp | 0.75 (n = 4) | 0.33 (n = 3) |" in text
+    assert "0.25" not in text  # an earlier evaluation
+    assert "| budget | 20 of 120 episodes |" in text
+    assert "**not at its end**" in text
+    assert "ab" * 32 in text
+    assert "magellan-bench 1.2.3+abc; torch 9.9" in text
+    done = {**state_of(backend), "next_evaluation": config.budget.end + 1}
+    assert "not at its end" not in agent_files(config, done, ORIGIN)["README.md"].decode()
+
+
+def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
+    config = config_of("zoo-mini")
+    state = state_of(make(config))
+    del state["backend"]["competence"]
+    files = agent_files(config, state, ORIGIN)
+    assert {name.partition("/")[0] for name in files} == {
+        *("policy", "critic_target", "heads.safetensors", "README.md")
+    }
+    assert "competence" not in files["README.md"].decode()
+
+
+def test_equal_agents_have_equal_files(tmp_path):
+    config = config_of("zoo-mini")
+    state = state_of(make(config))
+    assert agent_files(config, state, ORIGIN) == agent_files(config, state, ORIGIN)
+
+
+def test_of_a_run_with_phases_the_last_one_counts():
+    config = config_of("zoo-mini", phases=[{"until": 60}, {"goal_space": "10-9-8-7-6"}])
+    rows = [
+        [1, 7, 70, 60, "train", "grasp", 4, 0.75],
+        [2, 7, 70, 60, "train", "grow_plant", 4, 0.5],
+    ]
+    state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
+    state["record"] = {"tables": {"evaluation": rows}}
+    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    assert "| grow_plant | 0.50 (n = 4) |  |" in card
+    assert "0.75" not in card
+    assert "40-20-10-5-5 (training goals, drawn with seed 0), then 10-9-8-7-6 (" in card
+    assert "not at its end" in card
+    early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN)
+    assert "not at its end" in early["README.md"].decode()
+    late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN)
+    assert "not at its end" not in late["README.md"].decode()
+
+
+def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
+    config = config_of("zoo-mini")
+    state = state_of(make(config))
+    state["record"] = {"tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5]]}}
+    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card
+
+
+def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
+    files = {"policy/a": b"1", "README.md": b"2"}
+    written = []
+
+    def full(path, content):
+        written.append(path)
+        if len(written) == 2:
+            raise StorageError("full")
+
+    monkeypatch.setattr(export, "write_atomically", full)
+    with pytest.raises(StorageError, match="full"):
+        write_agent(tmp_path / "agent", files)
+    assert list(tmp_path.iterdir()) == []

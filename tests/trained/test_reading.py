@@ -1,0 +1,246 @@
+"""Agents from folders of runs: which checkpoint counts, and what is refused in one line."""
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+from magellan.cli import main
+from magellan.config import identity, resolve_run
+from magellan.trained.reading import TrainedAgent
+from magellan.training import export, run
+from magellan.training.checkpoint import Checkpoints, decode, encode
+from magellan.training.export import agent_files, write_agent
+from magellan.training.folder import check_folder
+from magellan.training.loop import Trainer
+from tests.faults.conftest import contents
+from tests.snippets import write_files
+from tests.trained.conftest import config
+
+
+@pytest.fixture
+def refusal(capsys, tmp_path):
+    """Export and watch a run; gives the one line with which both refuse it."""
+
+    def of(folder, *more):
+        before, lines = contents(folder), set()
+        for words in (["export", "--output", tmp_path / "out"], ["watch"]):
+            assert main([str(word) for word in (*words, folder, *more)]) == 2
+            out, err = capsys.readouterr()
+            assert (out, err.count("\n")) == ("", 1)
+            lines.add(err)
+        assert contents(folder) == before
+        assert not (tmp_path / "out").exists()
+        (line,) = lines
+        return line
+
+    return of
+
+
+def exported(folder, tmp_path, capsys, *more):
+    """What the command says, and the folder it leaves."""
+    assert main(["export", str(folder), "--output", str(tmp_path / "out"), *more]) == 0
+    return capsys.readouterr().out, tmp_path / "out"
+
+
+def card(folder):
+    return (folder / "README.md").read_text()
+
+
+def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
+    before = contents(complete)
+    said, out = exported(complete, tmp_path, capsys)
+    assert contents(out) == contents(complete / export.FOLDER)
+    assert contents(complete) == before
+    assert ", complete) in" in said
+    assert "not at its end" not in card(out)
+    assert "agent/" in (complete / "run.log").read_text()
+    assert config(export=True).budget.export
+    assert identity(config(export=True)) == identity(config())
+
+
+def test_the_card_has_the_last_rows_of_the_table(complete, tmp_path, capsys):
+    _, out = exported(complete, tmp_path, capsys)
+    lines = (complete / "evaluation.csv").read_text().splitlines()
+    header, rows = lines[0].split(","), [line.split(",") for line in lines[1:]]
+    rows = [dict(zip(header, row, strict=True)) for row in rows]
+    last = [row for row in rows if row["episode"] == rows[-1]["episode"]]
+    assert len(last) == 8
+    for row in last:
+        assert f"{float(row['success']):.2f} (n = {row['n']})" in card(out)
+    assert f"after {last[0]['episode']} episodes" in card(out)
+
+
+def test_of_a_stopped_run_it_says_where_that_is(stopped, tmp_path, capsys):
+    said, out = exported(stopped, tmp_path, capsys)
+    _, state = decode(stopped / "checkpoints/00000002.safetensors")
+    assert f"(update {state['trainer']['updates']}, " in said
+    assert "not complete)" in said
+    assert f"update {state['trainer']['updates']}.\n" in card(out)
+    assert "**not at its end**" in card(out)
+
+
+def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, capsys):
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    newest = folder / "checkpoints/00000002.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-9])
+    before = contents(folder)
+    said, out = exported(folder, tmp_path, capsys)
+    _, state = decode(folder / "checkpoints/00000001.safetensors")
+    files = agent_files(config(), state["trainer"], TrainedAgent.read(folder).exported_by)
+    assert f"damaged, so an older one is taken: {newest}\n" in said
+    assert (out / "heads.safetensors").read_bytes() == files["heads.safetensors"]
+    assert contents(folder) == before
+
+
+def test_a_folder_without_a_checkpoint(tmp_path, refusal):
+    (tmp_path / "empty").mkdir()
+    line = refusal(tmp_path / "empty")
+    assert line.startswith("error: run: ")
+    assert "holds no checkpoint; allowed: the folder of a run" in line
+
+
+def test_only_damaged_checkpoints(spoiled, refusal):
+    for path in (spoiled / "checkpoints").iterdir():
+        path.write_bytes(b"x")
+    assert "error: run: all checkpoints are damaged: " in refusal(spoiled)
+
+
+def test_a_checkpoint_that_is_a_link_or_a_pipe(spoiled, tmp_path, refusal):
+    place = spoiled / "checkpoints/00000009.safetensors"
+    place.symlink_to(tmp_path / "theirs")
+    assert f"error: run: {place} is a symbolic link; allowed" in refusal(spoiled)
+    place.unlink()
+    os.mkfifo(place)
+    assert f"error: run: {place} is a named pipe; allowed" in refusal(spoiled)
+
+
+def rewritten(folder, change):
+    """The only checkpoint says something else, with a right checksum."""
+    (path,) = (folder / "checkpoints").iterdir()
+    metadata, state = decode(path)
+    settings, backbone = change(state, metadata) or (config(export=True), metadata["backbone"])
+    path.write_bytes(encode(state, 1, settings, backbone))
+    return path
+
+
+def test_another_backbone(spoiled, refusal):
+    path = rewritten(spoiled, lambda *_: (config(), "0" * 64))
+    line = refusal(spoiled)
+    assert f"{path}: the agent was trained on another backbone" in line
+    assert "000000000000 then; allowed: the same files" in line
+
+
+def test_a_state_that_is_another_one(spoiled, refusal):
+    path = rewritten(spoiled, lambda state, _: state["trainer"]["backend"]["sac"].clear())
+    assert f"error: {path} does not fit this version of the code (KeyError)" in refusal(spoiled)
+
+
+@pytest.mark.parametrize("odd", [None, "7", True, -1])
+def test_counters_that_are_none(odd, spoiled, refusal):
+    path = rewritten(spoiled, lambda state, _: state["trainer"].update(updates=odd))
+    assert f"error: {path} does not fit this version of the code" in refusal(spoiled)
+
+
+def test_a_state_that_is_none(spoiled, refusal):
+    path = rewritten(spoiled, lambda state, _: state.update(trainer=[]))
+    assert f"error: {path} holds no trained agent" in refusal(spoiled)
+
+
+def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys):
+    module = write_files("docs/extending.md", tmp_path)["my_world.py"]
+    layer = {"modules": [module], "world": "doors", "goal_space": "30-10", "sampler": "random"}
+    settings = resolve_run("smoke", [layer, {"backbone": {"passes": "torch"}}])
+    from magellan.worlds import WORLDS
+
+    try:
+        folder = tmp_path / "run"
+        Checkpoints(folder, settings).folder.parent.mkdir()
+        Checkpoints(folder, settings).save({"trainer": Trainer(settings).state_dict()})
+        line = refusal(folder)
+        assert "name them with --module if you trust them" in line
+        _, out = exported(folder, tmp_path, capsys, "--module", module)
+        assert "not evaluated yet" in card(out)
+        assert main(["watch", str(folder), "--module", module]) == 0
+        assert "Takes: " in capsys.readouterr().out
+        words = ["--goal", "Open it", "--objects", "door"]
+        assert main(["watch", str(folder), "--module", module, *words]) == 2
+        line = capsys.readouterr().err
+        assert re.match(r"error: --goal: 'Open it' is not allowed: world 'doors' reads no", line)
+    finally:
+        WORLDS.remove("doors")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "partial"])
+def test_an_output_that_is_in_use(kind, complete, tmp_path, capsys):
+    out = tmp_path / "out"
+    if kind == "folder":
+        (out / "inner").mkdir(parents=True)
+    elif kind == "file":
+        out.write_text("theirs")
+    elif kind == "link":
+        (tmp_path / "disk").mkdir()
+        out.symlink_to(tmp_path / "disk")
+    else:
+        (tmp_path / "out.part").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["export", str(complete), "--output", str(out)]) == 2
+    assert re.match(r"error: --output: \S+ ", capsys.readouterr().err)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_empty_folder_is_as_good_as_none(complete, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    _, out = exported(complete, tmp_path, capsys)
+    assert contents(out) == contents(complete / export.FOLDER)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["agent", "agent.part", "agent/policy", "agent/README.md", "agent/policy/adapter_config.json"],
+)
+def test_no_link_in_an_agent_is_followed(name, spoiled, tmp_path, capsys):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "precious").write_text("theirs")
+    place = spoiled / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(theirs)
+    with pytest.raises(ValueError, match=f"--output: {place} is a symbolic link; allowed"):
+        check_folder(spoiled)
+    assert main(["watch", str(spoiled)]) == 2
+    assert f"error: run: {place} is a symbolic link" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["agent", "agent.part"])
+def test_no_link_put_there_later_is_followed_either(name, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "precious").write_text("theirs")
+    (tmp_path / name).symlink_to(theirs)
+    with pytest.raises(RuntimeError, match=r"cannot be written \(.*symbolic link"):
+        write_agent(tmp_path / "agent", {"README.md": b""})
+    assert [path.name for path in theirs.iterdir()] == ["precious"]
+
+
+def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
+    expected = contents(spoiled / "agent")
+    (spoiled / "manifest.json").unlink()
+    (spoiled / "agent/policy/adapter_model.safetensors").write_bytes(b"old")
+    shutil.copytree(spoiled / "agent", spoiled / "agent.part")
+    manifest = run.train(config(export=True), spoiled, resume=True, progress="none")
+    assert contents(spoiled / "agent") == expected
+    assert not (spoiled / "agent.part").exists()
+    assert manifest["status"] == json.loads((spoiled / "manifest.json").read_text())["status"]
+
+
+@pytest.mark.parametrize(("output", "why"), [(".", "the present folder"), ("/", "there already")])
+def test_an_output_that_cannot_be_made_anew(output, why, complete, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(complete), "--output", output]) == 2
+    assert f"error: --output: {output} is {why}; allowed" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,220 @@
+"""An agent plays one episode in the terminal, as it plays in an evaluation."""
+
+import io
+import re
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from magellan.agent.codec import stack
+from magellan.backends import CURRENT, DELAYED
+from magellan.cli import main
+from magellan.trained.reading import TrainedAgent
+from magellan.trained.watch import chosen_goal, watch
+from magellan.training.evaluate import play
+from magellan.worlds import WORLDS
+from tests.inputs.conftest import ROOT
+
+LION = ["--goal", "Grow lion", "--objects", "lion", "water", "cow", "carrot"]
+LINE = re.compile(r"  (\S.*?) +(\d\.\d{3}) (#*) *  Q +(-?\d+\.\d{3})")
+
+
+@pytest.fixture(scope="module")
+def agent(complete):
+    return TrainedAgent.read(complete)
+
+
+@pytest.fixture(scope="module")
+def backend(agent):
+    return agent.backend({})
+
+
+def watched(agent, backend, seed=0, greedy=False, words=LION, answers=None, category=None):
+    """Whether the goal was reached, and what was written."""
+    text = dict(zip(("words", "objects"), (words[1], words[3:]), strict=True)) if words else {}
+    named = text.get("words"), text.get("objects")
+    goals, position = chosen_goal(agent, *named, category, seed)
+    out = io.StringIO()
+    pause = None if answers is None else io.StringIO(answers)
+    reached = watch(agent, backend, goals, position, seed, greedy, out, pause)
+    return reached, out.getvalue()
+
+
+def steps_of(text):
+    """Prompt, [(action, probability, bar, Q)] and action taken of each step."""
+    for part in text.split("\nStep ")[1:]:
+        prompt = part.split("\n", 1)[1].split("Action:\n")[0] + "Action: "
+        yield prompt, LINE.findall(part), re.search(r"\nTakes: (.*)\n", part)[1]
+
+
+def test_it_plays_as_in_an_evaluation(agent, backend):
+    """The same seed, the same start and actions: the same outcome for many goals."""
+    outcomes = []
+    for seed in range(12):
+        reached, text = watched(agent, backend, seed, words=None, category="grasp")
+        goals, position = chosen_goal(agent, None, None, "grasp", seed)
+        rng = np.random.default_rng(seed)
+        (success,) = play(backend, backend.codec, goals, np.array([position]), rng)
+        assert reached == bool(success)
+        assert ("Goal reached in " in text) == reached
+        assert ("Goal not reached in " in text) == (not reached)
+        outcomes.append(reached)
+    assert len(set(outcomes)) == 2
+
+
+def test_what_is_shown_is_what_the_agent_says(agent, backend):
+    _, text = watched(agent, backend)
+    steps = list(steps_of(text))
+    assert 1 <= len(steps) <= 15
+    for prompt, shown, taken in steps:
+        actions = [action for action, *_ in shown]
+        (state,) = backend.codec.pack([prompt], [actions])
+        chances, values = backend.probabilities([state])[0], backend.values([state])[0]
+        assert taken in actions
+        for (_, chance, bar, value), right, worth in zip(shown, chances, values, strict=True):
+            assert float(chance) == pytest.approx(right, abs=6e-4)
+            assert float(value) == pytest.approx(worth, abs=6e-4)
+            assert len(bar) == round(20 * right)
+    prompt = steps[0][0]
+    prompts = stack(backend.codec.pack([prompt], [()]))
+    now, delayed = backend.competence(prompts, (CURRENT, DELAYED))[:, 0]
+    assert abs(now - delayed) > 1e-3
+    assert f"Predicted competence: {now:.3f} now, {delayed:.3f} delayed\n" in text
+    assert "\r" not in text
+    assert "\x1b" not in text
+    assert text.isascii()
+
+
+def test_the_named_goal_is_played(agent, backend):
+    _, text = watched(agent, backend)
+    assert "Goal: Grow carnivore\n" in text
+    assert "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n" in text
+    held_out = ["--goal", "Grasp tiger", "--objects", "tiger", "water", "cow", "cow"]
+    _, text = watched(agent, backend, words=held_out)
+    assert "Goal: Grasp, with a held-out object\n" in text
+    impossible = ["--goal", "Grow lion", "--objects", "door", "water", "cow", "carrot"]
+    assert "Goal: Impossible\n" in watched(agent, backend, words=impossible)[1]
+
+
+def test_greedy_takes_the_most_probable_action(agent, backend):
+    _, text = watched(agent, backend, greedy=True)
+    for prompt, shown, taken in steps_of(text):
+        (state,) = backend.codec.pack([prompt], [[action for action, *_ in shown]])
+        assert taken == shown[int(backend.probabilities([state])[0].argmax())][0]
+    drawn = {watched(agent, backend, seed)[1] for seed in range(4)}
+    assert len({tuple(taken for *_, taken in steps_of(each)) for each in drawn}) > 1
+
+
+def test_a_goal_is_drawn_from_those_of_the_run(agent):
+    goals, drawn = agent.goals, set()
+    for seed in range(40):
+        space, position = chosen_goal(agent, None, None, None, seed)
+        assert np.array_equal(space.codes_at(np.arange(80)), goals.codes_at(np.arange(80)))
+        drawn.add(goals.goal(position).category)
+    assert drawn == set(goals.world.categories.feasible)
+    space, position = chosen_goal(agent, None, None, "impossible", 0)
+    assert space.goal(position).category == "impossible"
+    few = SimpleNamespace(goals=goals.world.goals("1-0-2-0-0", 0))
+    with pytest.raises(ValueError, match=r"no goal of it; allowed: impossible, grow_plant$"):
+        chosen_goal(few, None, None, "grasp", 0)
+    space, position = chosen_goal(few, None, None, None, 0)
+    assert space.goal(position).category == "grow_plant"
+
+
+def test_every_goal_of_the_world_can_be_named():
+    world = WORLDS["little_zoo"]
+    for split, seed in (("train", 0), ("unseen", 0)):
+        mix = "20-20-20-20-20"
+        goals = world.goals(mix, seed, split)
+        for position in range(len(goals)):
+            goal = goals.goal(position)
+            named = world.named_goal(goal.text, goal.objects)
+            assert named.split == split
+            assert named.goal(0) == goal
+            assert named.codes_at(np.array([0])) == goals.codes_at(np.array([position]))
+
+
+def test_a_step_waits_for_a_line(agent, backend):
+    _, free = watched(agent, backend)
+    _, text = watched(agent, backend, answers="\n" * 20)
+    assert text.replace("Enter goes on, q stops: ", "") == free
+    for answers in ("\nq\n", "\n"):
+        reached, text = watched(agent, backend, answers=answers)
+        assert not reached
+        assert text.endswith("\nStopped.\n" if answers == "\n" else "Stopped.\n")
+        assert text.count("Takes: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--goal", "Grow lion"], "--goal: 'Grow lion' is not allowed without --objects"),
+        (["--objects", "lion"], "--objects: ['lion'] is not allowed without --goal"),
+        ([*LION, "--category", "grasp"], "--category: 'grasp' is not allowed with --goal"),
+        (LION[:-1], "objects = ['lion', 'water', 'cow']: allowed are 4 object types"),
+        ([*LION, "cow"], "'carrot', 'cow']: allowed are 4 object types"),
+        ([*LION[:-1], "dragon"], "objects = 'dragon': allowed are door, "),
+        (["--goal", "Eat lion", *LION[2:]], "goal = 'Eat lion': allowed is Grasp or Grow"),
+        (["--goal", "Grow\x1b[2J", *LION[2:]], "goal = 'Grow\\x1b[2J'"),
+        (["--goal", "Grow elf", *LION[2:]], "goal = 'Grow elf', its object = 'elf': allowed are"),
+        ([*LION[:-1], "tiger"], "not a goal of this world; allowed are a training object"),
+        (["--category", "fly"], "category = 'fly': allowed are impossible, grasp"),
+        (["--seed", "-1"], "--seed: -1 is not allowed; allowed: 0 or more"),
+        (["--device", "tpu"], "backend.device: 'tpu' is not allowed"),
+    ],
+)
+def test_a_goal_that_cannot_be_watched(words, said, complete, capsys):
+    assert main(["watch", str(complete), *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+
+
+def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
+    from magellan.config import resolve_run
+    from magellan.training.checkpoint import Checkpoints
+    from magellan.training.loop import Trainer
+
+    layer = {"world": "simulated", "goal_space": "60-60-20-132-132", "sampler": "random"}
+    config = resolve_run("smoke", [layer, {"backbone": {"passes": "torch"}}])
+    Checkpoints(tmp_path, config).save({"trainer": Trainer(config).state_dict()})
+    assert main(["watch", str(tmp_path)]) == 0
+    assert "competence" not in (said := capsys.readouterr().out)
+    assert said.count("Step ") == 1
+    assert main(["watch", str(tmp_path), *LION]) == 2
+    assert "world 'simulated' reads no goals in words" in capsys.readouterr().err
+
+
+def start(complete, *more):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(
+        [sys.executable, "-m", "magellan", "watch", str(complete), *more],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=0,
+    )
+
+
+def test_an_interrupt_and_a_closed_pipe_end_it_quietly(complete):
+    process = start(complete, "--steps")
+    seen = ""
+    while "q stops: " not in seen:
+        seen += process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (out, err, process.returncode) == ("\n", "stopped\n", 130)
+    process = start(complete, "--steps")
+    while process.stdout.readline() != "Step 1\n":
+        pass
+    process.stdout.close()
+    process.stdin.write("\n" * 40)
+    process.stdin.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 0

@@ -91,13 +91,13 @@ def test_what_is_shown_is_what_the_agent_says(agent, backend):
 
 def test_the_named_goal_is_played(agent, backend):
     _, text = watched(agent, backend)
-    assert "Goal: Grow carnivore\n" in text
+    assert "Category: Grow carnivore\n" in text
     assert "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n" in text
     held_out = ["--goal", "Grasp tiger", "--objects", "tiger", "water", "cow", "cow"]
     _, text = watched(agent, backend, words=held_out)
-    assert "Goal: Grasp, with a held-out object\n" in text
+    assert "Category: Grasp, with a held-out object\n" in text
     impossible = ["--goal", "Grow lion", "--objects", "door", "water", "cow", "carrot"]
-    assert "Goal: Impossible\n" in watched(agent, backend, words=impossible)[1]
+    assert "Category: Impossible\n" in watched(agent, backend, words=impossible)[1]
 
 
 def test_greedy_takes_the_most_probable_action(agent, backend):

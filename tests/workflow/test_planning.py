@@ -182,6 +182,22 @@ def test_a_slash_behind_the_results_folder_is_no_matter(shared_project):
     assert shared_project.planned("--config", "results=results/") == shared_project.planned()
 
 
+def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, monkeypatch):
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a b")
+    wanted = ("--config", "samplers=[random]", "overrides={backbone: {model: smollm2-135m}}")
+    planned = project.planned(*wanted)
+    assert (planned["wheel"], planned["backbone_smollm2"], planned["train"]) == (1, 1, 2)
+    # A stand-in: nobody reads it here.
+    made = project / "models/a b/smollm2-135m"
+    shutil.copytree(project / "magellan/backbones/zoo-mini", made)
+    planned = project.planned(*wanted)
+    assert planned["train"] == 2
+    assert not {"wheel", "backbone_smollm2"} & planned.keys()
+    assert "backbone_smollm2" not in project.planned("--config", "samplers=[random]")
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a{x}b")
+    assert "error: MAGELLAN_BACKBONES: 'models/a{x}b" in project.snakemake("-n").stdout
+
+
 def test_braces_in_a_path_are_no_wildcards(project):
     model = project / "models/a{x}b"
     shutil.copytree(project / "magellan/backbones/zoo-mini", model)

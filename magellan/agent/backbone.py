@@ -501,5 +501,7 @@ def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft reads an attribute that transformers 5 has renamed; nothing a user could mend.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        # GPT-2 keeps its weights transposed; peft finds out by itself, and says so.
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
         torch.manual_seed(seed)
         yield

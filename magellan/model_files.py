@@ -172,7 +172,7 @@ def _remedy(name: str, folder: Path) -> str:
         anew = "remove that folder, then " if _is_folder(folder) else ""
         return f" (in {folder}); {anew}`snakemake {MADE[name].rule}` makes it"
     if folder.is_relative_to(hub.HF_HUB_CACHE):
-        return f" (in {folder}); `hf download {name}` gets what is missing"
+        return f" (in {folder}); `hf download {name}` gets what the hub has"
     if "/" in name and HUB_NAME.fullmatch(name) and not _is_folder(folder):
         return (
             f": neither a folder nor in the Hugging Face cache {hub.HF_HUB_CACHE}; if it is of "

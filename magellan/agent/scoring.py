@@ -53,14 +53,22 @@ def score_candidates(
     The score of an action is the sum over its tokens of the raw logit (`logit_sum`, as released) or
     of the log-probability (`log_prob_sum`); the policy is their softmax over the candidates.
     """
+    total, features, slots = total_scores(backbone, adapter, states, score)
+    return Scores(torch.log_softmax(total, dim=1), features, slots)
+
+
+def total_scores(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Score of each candidate, (batch, candidates), -inf where there is none; features and slots
+    as in `Scores`."""
     read = _by_library if backbone.reader is None else _by_piece
     token, token_slots, features, slots = read(backbone, adapter, states, score)
     shape = len(states), states.candidates
     total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
     valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=token.device)
     valid[slots] = True
-    total = total.masked_fill(~valid.view(shape), float("-inf"))
-    return Scores(torch.log_softmax(total, dim=1), features, slots)
+    return total.masked_fill(~valid.view(shape), float("-inf")), features, slots
 
 
 def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
-from magellan.worlds import World
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 
 def make_backend(
@@ -26,9 +26,12 @@ def make_backend(
         InputError: the model is missing, or cannot be read as configured.
     """
     from magellan.agent.backbone import Backbone
+    from magellan.agent.trial import check_scores
     from magellan.backends.local import LocalBackend
 
-    return LocalBackend(Backbone(backbone, seed, world, settings))
+    made = Backbone(backbone, seed, world, settings)
+    check_scores(made, world or WORLDS[DEFAULT_WORLD])
+    return LocalBackend(made)
 
 
 def check_backend(settings: BackendConfig) -> None:

@@ -21,7 +21,7 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.errors import InputError, shown
-from magellan.model_files import check_backbone
+from magellan.model_files import check_planned_backbone
 
 BEGINNING = "beginning"
 """Stands for the variant of a run that is no part of the grid: others start from it."""
@@ -121,12 +121,12 @@ def check_layers(experiment: ExperimentConfig) -> None:
             changes nothing.
     """
     _check_layer(experiment, [experiment.overrides], "overrides")
-    check_backbone(_resolved(experiment, [experiment.overrides]).backbone.model)
+    check_planned_backbone(_resolved(experiment, [experiment.overrides]).backbone.model)
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
         where = f"variants.{name}"
         _check_layer(experiment, [experiment.overrides, layer], where)
-        check_backbone(_resolved(experiment, [experiment.overrides, layer]).backbone.model)
+        check_planned_backbone(_resolved(experiment, [experiment.overrides, layer]).backbone.model)
     _check_differences(experiment)
     _check_unit(experiment)
 

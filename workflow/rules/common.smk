@@ -19,7 +19,6 @@ from analysis.sources import sources, sources_of_file
 from analysis.summaries import STATISTICS
 from magellan.config import (
     BEGINNING,
-    backbone_folder,
     check_named,
     flat_keys,
     given_keys,
@@ -30,13 +29,14 @@ from magellan.config import (
     shared_beginnings,
 )
 from magellan.errors import InputError
-from magellan.model_files import number_of_parameters
+from magellan.model_files import MADE_IN, WEIGHTS, made_folder, number_of_parameters
 from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
 DEFAULT_CONFIG = "config/laptop.yaml"
 REFERENCE = "results/reference"
 BACKBONE = "results/backbone"
+SMOLLM2 = "smollm2-135m"
 RUN_FILES = (
     "evaluation.csv",
     "competence.csv",
@@ -336,6 +336,22 @@ def start_files(wildcards):
     return [] if folder is None else [(folder / "manifest.json").as_posix()]
 
 
+def files_of_smollm2():
+    """Files of the model that this workflow makes, the weights first."""
+    folder = (made_folder() / SMOLLM2).as_posix()
+    if re.search("[{}<>]", folder):
+        stop(f"{MADE_IN}: {folder!r} is not allowed: Snakemake takes no braces and no < or > there")
+    names = (WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json")
+    return [f"{folder}/{name}" for name in (*names, "build.json", "README.md")]
+
+
+def made_backbone(wildcards):
+    """Weights of a model that this workflow makes, which come last of its files; else nothing."""
+    if run_with(wildcards.identity).config.backbone.model != SMOLLM2:
+        return []
+    return [(made_folder() / SMOLLM2 / WEIGHTS).as_posix()]
+
+
 def start_arguments(wildcards):
     """Words of the train command that say where a run starts."""
     folder = start_folder(wildcards.identity)
@@ -379,8 +395,7 @@ def memory_mb():
     their adapters, and what a batch of transitions leaves behind for its gradients.
     """
     return max(
-        2000
-        + round(number_of_parameters(backbone_folder(model)) / 1e6 * per_parameter(mode, batch))
+        2000 + round(number_of_parameters(model) / 1e6 * per_parameter(mode, batch))
         for model, mode, batch in {
             (run.config.backbone.model, run.config.backbone.lora_mode, run.config.agent.batch_size)
             for run in GRID

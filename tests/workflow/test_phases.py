@@ -8,6 +8,7 @@ import pytest
 from magellan.config import beginning, grid, identity, load_experiment, shared_beginnings
 from magellan.errors import InputError
 from magellan.parsing import parse_yaml
+from magellan.worlds import WORLDS
 from tests.snippets import write_files
 from tests.workflow.conftest import ROOT
 
@@ -45,9 +46,15 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     assert start.config.phases == ()
 
 
-def test_phases_in_a_world_of_the_users_own(tmp_path):
-    module = write_files("docs/extending.md", tmp_path)["my_world.py"]
-    values = declared(goal_spaces=["20-10"], world="doors", modules=[module], samplers=["random"])
+@pytest.fixture
+def doors(tmp_path):
+    """File of a world of the user's own."""
+    yield write_files("docs/extending.md", tmp_path)["my_world.py"]
+    WORLDS.remove("doors")
+
+
+def test_phases_in_a_world_of_the_users_own(doors):
+    values = declared(goal_spaces=["20-10"], world="doors", modules=[doors], samplers=["random"])
     runs = grid(load_experiment(values))
     starts = shared_beginnings(runs)
     assert [start.goal_space for start in starts.values()] == ["20-10", "20-10"]

@@ -93,6 +93,26 @@ def _add_train(commands: Commands) -> None:
             type=whole_number if isinstance(default, int) else str,
             help=f"{values} (default: {default}, unless --config or --set says)",
         )
+    _add_job(train)
+    _add_backend(train, "unless --config or --set says")
+    _add_modules(train)
+    train.add_argument(
+        "--config",
+        type=file_path,
+        help="YAML file with keys of the run configuration (default: none)",
+    )
+    train.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help="override one key, such as agent.learning_rate=1e-3; may be repeated (default: none)",
+    )
+    train.set_defaults(command=_train)
+
+
+def _add_job(train: ArgumentParser) -> None:
+    """What the run starts from, where it goes, and what is seen of it."""
     presets = ", ".join(PRESETS)
     train.add_argument("--preset", default="laptop", help=f"{presets} (default: %(default)s)")
     train.add_argument(
@@ -114,8 +134,6 @@ def _add_train(commands: Commands) -> None:
         help="folder of a run with all phases of this one but the last: go on where it ended "
         "(default: from the first phase)",
     )
-    _add_backend(train, "unless --config or --set says")
-    _add_modules(train)
     train.add_argument(
         "--identity",
         help="refuse to train unless the run is this one; the workflow says so (default: any run)",
@@ -132,19 +150,6 @@ def _add_train(commands: Commands) -> None:
         default="none",
         help="also write curves to the run's folder tensorboard (default: %(default)s)",
     )
-    train.add_argument(
-        "--config",
-        type=file_path,
-        help="YAML file with keys of the run configuration (default: none)",
-    )
-    train.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="section.key=value",
-        help="override one key, such as agent.learning_rate=1e-3; may be repeated (default: none)",
-    )
-    train.set_defaults(command=_train)
 
 
 def _add_replay(commands: Commands) -> None:

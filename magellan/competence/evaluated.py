@@ -132,8 +132,8 @@ class EvaluatedGoals(Evaluated):
     def move(self, goals: GoalSet) -> None:
         """Goals that stay keep their rates; new ones have 0 until they are evaluated, at once."""
         former = self._goals.positions_in(goals, np.arange(len(goals)))
-        for name in ("_now", "_delayed"):
-            setattr(self, name, np.where(former >= 0, getattr(self, name)[former], 0.0))
+        self._now = np.where(former >= 0, self._now[former], 0.0)
+        self._delayed = np.where(former >= 0, self._delayed[former], 0.0)
         self._goals, self._waiting, self._next = goals, [], 0
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

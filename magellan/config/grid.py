@@ -91,8 +91,8 @@ def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedRun]:
     """Beginnings that runs share, so that each is trained once and the runs start from it.
 
     Returns:
-        identity of a run -> the run that it starts from. That one may start from another; runs
-        whose beginning is nobody else's are trained whole, and not listed.
+        identity of a run -> the run that it starts from. That one may start from another; runs of
+        which no phase is shared are trained whole, and not listed.
     """
     begun: dict[str, PlannedRun] = {}
     starts: dict[str, str] = {}
@@ -110,7 +110,12 @@ def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedRun]:
                 begun[found.identity] = known.get(found.identity, found)
                 waiting += [found] if found.identity not in known else []
     users = Counter(starts.values())
-    return {run: begun[first] for run, first in starts.items() if users[first] > 1}
+
+    def shares(run: str) -> bool:
+        """Whether others begin as this run does, in all its phases but the last or in fewer."""
+        return run in starts and (users[starts[run]] > 1 or shares(starts[run]))
+
+    return {run: begun[first] for run, first in starts.items() if shares(run)}
 
 
 def check_layers(experiment: ExperimentConfig) -> None:

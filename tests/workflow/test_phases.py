@@ -78,6 +78,17 @@ def test_a_beginning_that_starts_from_another_one():
     assert len(starts) == len(runs) + 1
 
 
+def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
+    phases = [FIRST, {"until": 90}, NEW]  # the second phase has the sampler and seed of the grid
+    overrides = {"observers": ["per_goal", "learned"], "phases": phases}
+    runs = grid(load_experiment(declared(overrides=overrides)))
+    starts = shared_beginnings(runs)
+    seconds = [starts[run.identity] for run in runs]
+    assert len({second.identity for second in seconds}) == len(runs)
+    assert len({starts[second.identity].identity for second in seconds}) == 1
+    assert len(starts) == 2 * len(runs)
+
+
 def test_a_beginning_that_is_nobody_elses_is_no_run_of_its_own():
     own = {"observers": ["per_goal", "learned"], "phases": [{"until": 60}, NEW]}
     runs = grid(load_experiment(declared(overrides=own)))

@@ -1,4 +1,4 @@
-# make            set up .venv from the pins, run the default experiment, write results/laptop/report.html
+# make            set up .venv from the pins, run the default experiment, write results/default/report.html
 # make test       set up .venv, run the tests
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the figures of results/reference from its tables, no training
@@ -20,7 +20,7 @@ DOCS := .venv-docs
 
 report: $(READY)
 	$(VENV)/bin/snakemake
-	$(VENV)/bin/snakemake --report results/laptop/report.html
+	$(VENV)/bin/snakemake --report results/default/report.html
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest

@@ -72,7 +72,7 @@ def _parser() -> ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON schema of an experiment file")
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
-    check.add_argument("config", type=file_path, help="YAML file, such as config/laptop.yaml")
+    check.add_argument("config", type=file_path, help="YAML file, such as config/config.yaml")
     check.set_defaults(command=_check)
     return parser
 

@@ -60,7 +60,7 @@ def test_statistics_are_those_of_the_tables(results):
         pd.testing.assert_frame_equal(fresh[name], committed, rtol=1e-5, check_dtype=False)
 
 
-def test_reference_is_the_default_experiment(results):
+def test_reference_is_the_first_experiment(results):
     experiment = load_experiment(read_yaml(ROOT / "config" / "laptop.yaml"))
     declared = results.manifest["experiment"]
     assert declared == {key: experiment.model_dump(mode="json")[key] for key in declared}

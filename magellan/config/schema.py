@@ -350,7 +350,7 @@ class ExperimentConfig(Section):
     """A grid sampler x variant x goal space x seed, and what is made of it."""
 
     experiment: str = Field(
-        "laptop", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
+        "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
     )
     # No braces: to Snakemake they are wildcards. No <: its report has paths inside a script.
     results: str = Field(

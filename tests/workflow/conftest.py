@@ -21,9 +21,9 @@ PARTS = (
 )
 
 
-# Stands in for config/laptop.yaml, so that no test depends on how long the default experiment is.
+# Stands in for config/config.yaml, so that no test depends on how long the default experiment is.
 SMALL_DEFAULT = f"""
-experiment: laptop
+experiment: default
 preset: laptop
 samplers: [random, online, ek_online, magellan]
 goal_spaces: [{synthetic.GOAL_SPACE}]
@@ -42,7 +42,7 @@ class Project:
                 shutil.copytree(ROOT / part, folder / part, ignore=skipped)
             else:
                 shutil.copy(ROOT / part, folder / part)
-        (folder / "config/laptop.yaml").write_text(SMALL_DEFAULT)
+        (folder / "config/config.yaml").write_text(SMALL_DEFAULT)
 
     def __truediv__(self, path: str) -> Path:
         return self.folder / path
@@ -69,11 +69,11 @@ class Project:
     def write_runs(self, **declared) -> None:
         """Finished runs of the default experiment, with made-up numbers."""
         experiment = synthetic.experiment(preset="laptop", **declared)
-        synthetic.write_runs(self / "results/laptop", experiment, episodes=4_000)
+        synthetic.write_runs(self / "results/default", experiment, episodes=4_000)
 
     def folder_of(self, place: str) -> Path:
         """Folder of the only run that lies in SAMPLER/GOAL_SPACE/seedN."""
-        (folder,) = (self / "results/laptop/runs" / place).iterdir()
+        (folder,) = (self / "results/default/runs" / place).iterdir()
         return folder
 
 

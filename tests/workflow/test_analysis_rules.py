@@ -28,7 +28,7 @@ def edit(path):
 def analysed(tmp_path_factory):
     """A project whose default experiment has been analysed; few resamples, to be quick."""
     project = Project(tmp_path_factory.mktemp("project"))
-    with (project / "config/laptop.yaml").open("a") as file:
+    with (project / "config/config.yaml").open("a") as file:
         file.write("analysis:\n  bootstrap_repetitions: 100\n")
     project.write_runs()
     done = project.snakemake()
@@ -38,7 +38,7 @@ def analysed(tmp_path_factory):
 
 def test_finished_runs_become_tables_statistics_and_figures(analysed):
     assert analysed.planned() == {}
-    figures = {path.name for path in (analysed / f"results/laptop/figures/{SPACE}").iterdir()}
+    figures = {path.name for path in (analysed / f"results/default/figures/{SPACE}").iterdir()}
     assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
         "numbers.html"
     }
@@ -83,22 +83,22 @@ def test_reference_results_are_redrawn_from_tables_alone(analysed):
     # After `adopt` neither runs nor tables of the experiment are needed, as in a fresh clone.
     done = analysed.snakemake("adopt")
     assert done.returncode == 0, done.stdout
-    (analysed / "results/laptop").rename(analysed / "results/away")
+    (analysed / "results/default").rename(analysed / "results/away")
     try:
         assert "train" not in analysed.planned("figures")
         assert analysed.planned("figures")["draw_calibration"] == 1
         done = analysed.snakemake("figures")
         assert done.returncode == 0, done.stdout
     finally:
-        (analysed / "results/away").rename(analysed / "results/laptop")
+        (analysed / "results/away").rename(analysed / "results/default")
     for part in ("tables", "statistics", f"figures/{SPACE}"):
         assert digests(analysed / f"results/reference/{part}") == digests(
-            analysed / f"results/laptop/{part}"
+            analysed / f"results/default/{part}"
         )
 
 
 def test_a_tables_folder_with_a_missing_seed_is_one_clear_line(analysed):
-    path = analysed / "results/laptop/tables/evaluation.csv"
+    path = analysed / "results/default/tables/evaluation.csv"
     original = path.read_text()
     seed = f"online,default,{SPACE},1,"
     kept = [line for line in original.splitlines() if not line.startswith(seed)]

@@ -35,7 +35,8 @@ def test_config_files_fit_the_schema_and_say_what_they_are_for(path):
     values = yaml.safe_load(text)
     jsonschema.validate(values, experiment_schema())
     # results/reference is for what is committed: the study has a folder of its own.
-    assert values["experiment"] == {"reference": "study"}.get(path.stem, path.stem)
+    named = {"config": "default", "reference": "study"}
+    assert values["experiment"] == named.get(path.stem, path.stem)
     opening = text.splitlines()[:4]
     assert opening[0].startswith("# ")
     assert any("Cost:" in line for line in opening)
@@ -43,7 +44,7 @@ def test_config_files_fit_the_schema_and_say_what_they_are_for(path):
 
 
 def test_the_default_compares_four_samplers_with_two_seeds():
-    experiment = load_experiment(yaml.safe_load((ROOT / "config/laptop.yaml").read_text()))
+    experiment = load_experiment(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
     assert sorted(experiment.samplers) == ["ek_online", "magellan", "online", "random"]
     assert len(experiment.seeds) >= 2
 
@@ -53,3 +54,13 @@ def test_the_paper_grid_has_its_goal_spaces_and_constants():
     assert values["goal_spaces"] == ["25k", "50k", "100k"]
     assert values["seeds"] == list(range(8))
     assert values["preset"] == "paper"
+
+
+def test_the_workflow_catalog_finds_what_it_asks_of_a_standardized_workflow():
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["report"] is True
+    assert usage["software-stack-deployment"]["conda"] is True
+    rules = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert "environment.yml" in rules  # the claim about conda
+    for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "LICENSE"):
+        assert (ROOT / path).is_file(), path

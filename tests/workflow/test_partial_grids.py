@@ -18,7 +18,7 @@ DRAWN = applicable(
 )
 BROKEN = f"online/{SPACE}/seed1"
 PARTIAL = ("--config", "allow_incomplete=true")
-FIGURES = f"results/laptop/figures/{SPACE}"
+FIGURES = f"results/default/figures/{SPACE}"
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,10 @@ def failed(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project"))
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/training/run.py").write_text(STAND_IN)
-    config = (project / "config/laptop.yaml").read_text()
+    config = (project / "config/config.yaml").read_text()
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
     config += "analysis:\n  bootstrap_repetitions: 100\n"
-    (project / "config/laptop.yaml").write_text(config)
+    (project / "config/config.yaml").write_text(config)
     experiment = synthetic.experiment(preset="laptop", samplers=SAMPLERS)
     synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(BROKEN)
@@ -45,10 +45,10 @@ def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     name = project.folder_of(BROKEN).name
     assert lines[0].strip() == (
         f"sampler 'online', variant 'default', goal space '{SPACE}', seed 1: "
-        f"RuntimeError: out of luck (results/laptop/logs/train/{BROKEN}/{name}.log)"
+        f"RuntimeError: out of luck (results/default/logs/train/{BROKEN}/{name}.log)"
     )
     assert "allow_incomplete=true" in lines[1]
-    assert not (project / "results/laptop/tables").exists()
+    assert not (project / "results/default/tables").exists()
 
 
 def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(failed):
@@ -59,7 +59,7 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
     assert "seed 1: RuntimeError: out of luck" in done.stdout
     assert "half way" not in done.stdout
     assert project.planned(*PARTIAL) == {}
-    manifest = json.loads((project / "results/laptop/tables/manifest.json").read_text())
+    manifest = json.loads((project / "results/default/tables/manifest.json").read_text())
     assert len(manifest["runs"]) == 3
     (entry,) = manifest["missing"]
     assert (entry["sampler"], entry["seed"]) == ("online", 1)
@@ -67,7 +67,7 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
     names = {path.name for path in (project / FIGURES).iterdir()}
     drawn = {f"{name}.{end}" for name in DRAWN for end in ("png", "pdf")}
     assert names == drawn | {"numbers.html"}
-    coverage = (project / "results/laptop/figures/coverage.html").read_text()
+    coverage = (project / "results/default/figures/coverage.html").read_text()
     assert "1 of 2 (missing: 1)" in coverage
     assert "out of luck" in coverage
 
@@ -75,7 +75,7 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
 @pytest.mark.parametrize("settings", [PARTIAL, ()], ids=["asked", "by default"])
 def test_the_report_never_claims_more_than_it_shows(failed, settings):
     project, _ = failed
-    target = "results/laptop/report.html"
+    target = "results/default/report.html"
     done = project.snakemake(*settings, "--report", target)
     assert done.returncode == 0, done.stdout
     page = (project / target).read_text()
@@ -93,7 +93,7 @@ def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
     done = project.snakemake("--until", "combine")
     assert done.returncode == 0, done.stdout
     assert re.findall(r"(\S+): half way", done.stdout) == [BROKEN]
-    manifest = json.loads((project / "results/laptop/tables/manifest.json").read_text())
+    manifest = json.loads((project / "results/default/tables/manifest.json").read_text())
     assert len(manifest["runs"]) == 4
     assert manifest["missing"] == []
     planned = project.planned()

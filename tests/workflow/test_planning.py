@@ -37,8 +37,8 @@ def test_the_workflow_is_formatted():
 
 
 def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
-    default = (ROOT / "config/laptop.yaml").read_text()
-    (project / "config/laptop.yaml").write_text(default)
+    default = (ROOT / "config/config.yaml").read_text()
+    (project / "config/config.yaml").write_text(default)
     experiment = load_experiment(yaml.safe_load(default))
     runs = len(experiment.samplers) * len(experiment.goal_spaces) * len(experiment.seeds)
     done = project.snakemake("-n")
@@ -75,7 +75,7 @@ def test_variants_are_runs_where_they_make_a_difference(shared_project):
 
 def test_another_config_file_stands_alone(project):
     # A key that only the default file has must not leak into another experiment.
-    with (project / "config/laptop.yaml").open("a") as file:
+    with (project / "config/config.yaml").open("a") as file:
         file.write("overrides:\n  budget:\n    episodes: 123456\n")
     (project / "mine.yaml").write_text("experiment: mine\nsamplers: [random]\n")
     done = project.snakemake("-n", "-p", "--configfile", "mine.yaml")
@@ -90,11 +90,11 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     summary = shared_project.snakemake("--summary").stdout
     files = {line.partition("\t")[0] for line in summary.splitlines()}
     wanted = {
-        path for path in files if re.match("results/laptop/(tables|statistics|figures)", path)
+        path for path in files if re.match("results/default/(tables|statistics|figures)", path)
     }
-    expected = {f"results/laptop/tables/{name}.csv" for name in TABLES}
-    expected |= {"results/laptop/tables/manifest.json"}
-    expected |= {f"results/laptop/statistics/{name}.csv" for name in STATISTICS}
+    expected = {f"results/default/tables/{name}.csv" for name in TABLES}
+    expected |= {"results/default/tables/manifest.json"}
+    expected |= {f"results/default/statistics/{name}.csv" for name in STATISTICS}
     assert expected <= wanted
     figures = {Path(path).name for path in wanted - expected}
     assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
@@ -144,17 +144,17 @@ def test_bad_configuration_is_one_clear_line_before_any_job(shared_project, case
 
 
 def test_malformed_yaml_is_named_with_its_line(project):
-    (project / "config/laptop.yaml").write_text(
+    (project / "config/config.yaml").write_text(
         "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"
     )
     done = project.snakemake("-n")
     assert done.returncode != 0
     errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, done.stdout
-    assert "config/laptop.yaml" in errors[0]
+    assert "config/config.yaml" in errors[0]
     assert "line 3" in errors[0]
     # With --configfile it is Snakemake that reads the file, before the workflow does.
-    shutil.copy(project / "config/laptop.yaml", project / "mine.yaml")
+    shutil.copy(project / "config/config.yaml", project / "mine.yaml")
     done = project.snakemake("-n", "--configfile", "mine.yaml")
     assert done.returncode != 0
     assert "not valid JSON or YAML" in done.stdout
@@ -226,7 +226,7 @@ def test_a_goal_space_of_a_foreign_manifest_is_no_command(project, name):
     assert done.returncode == 0, done.stdout
     reference = project / "results/reference/tables"
     reference.parent.mkdir()
-    shutil.move(project / "results/laptop/tables", reference)
+    shutil.move(project / "results/default/tables", reference)
     for path in reference.iterdir():
         path.write_text(path.read_text().replace(synthetic.GOAL_SPACE, name))
     done = project.snakemake("figures")

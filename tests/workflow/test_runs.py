@@ -44,13 +44,13 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     settings = ("--config", "samplers=[random,online]")
     done = project.snakemake(*settings)
     assert done.returncode != 0
-    runs = project / "results/laptop/runs"
+    runs = project / "results/default/runs"
     assert len(list(runs.rglob("manifest.json"))) == 3
     broken = project.folder_of(f"online/{synthetic.GOAL_SPACE}/seed1")
     assert [path.name for path in broken.iterdir()] == ["checkpoint"]
     # Progress reaches the person who watches, and the log keeps it with the reason.
     assert f"random/{synthetic.GOAL_SPACE}/seed0: half way" in done.stdout
-    logs = project / f"results/laptop/logs/train/online/{synthetic.GOAL_SPACE}/seed1"
+    logs = project / f"results/default/logs/train/online/{synthetic.GOAL_SPACE}/seed1"
     log = logs / f"{broken.name}.log"
     assert "half way, resume True" in log.read_text()
     assert "out of luck" in log.read_text()

@@ -9,7 +9,7 @@ from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
 
 (FIRST, *_) = synthetic.plan(synthetic.experiment(preset="laptop"))
-RUN = f"results/laptop/{FIRST.path}/manifest.json"
+RUN = f"results/default/{FIRST.path}/manifest.json"
 COMMENT = f"rule_train_wildcards_random_{synthetic.GOAL_SPACE}_0_{FIRST.identity}"
 NAMED = "error: jobs of an earlier driver still wait or run here"
 # Fails twice as a locked run does, then with another status.

@@ -33,7 +33,7 @@ from magellan.model_files import MADE_IN, WEIGHTS, made_folder, number_of_parame
 from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
-DEFAULT_CONFIG = "config/laptop.yaml"
+DEFAULT_CONFIG = "config/config.yaml"
 REFERENCE = "results/reference"
 BACKBONE = "results/backbone"
 SMOLLM2 = "smollm2-135m"

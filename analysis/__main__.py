@@ -134,6 +134,12 @@ def _halves(arguments: argparse.Namespace) -> None:
     print(halves.to_markdown(tables.load(arguments.tables)), end="")
 
 
+def _behaviour(arguments: argparse.Namespace) -> None:
+    from analysis import behaviour
+
+    print(behaviour.to_markdown(tables.load(arguments.tables)), end="")
+
+
 def _unpack(arguments: argparse.Namespace) -> None:
     from analysis import unpacking
 
@@ -239,6 +245,12 @@ def _add_power(commands: Commands) -> None:
     )
     halves.add_argument("tables", type=file_path, help="folder of combined tables")
     halves.set_defaults(run=_halves)
+
+    behaviour = commands.add_parser(
+        "behaviour", help="what samplers practised, what their estimators believed, and how late"
+    )
+    behaviour.add_argument("tables", type=file_path, help="folder of combined tables")
+    behaviour.set_defaults(run=_behaviour)
 
     power = commands.add_parser("power", help="print how many seeds an experiment needs")
     power.add_argument("tables", type=file_path, help="folder of combined tables")

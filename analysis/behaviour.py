@@ -1,0 +1,252 @@
+"""Why a comparison came out as it did: what was practised, what was believed, and how late.
+
+Nothing here is a test. A number is a mean over runs, beside it the lowest and the highest run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from analysis import summaries
+from analysis.grid import Algorithm
+from analysis.labels import algorithm_label
+from analysis.matrices import success_curves
+from analysis.phases import last_phase
+from analysis.results import Results, rows_where
+from magellan.worlds import DEFAULT_WORLD, WORLDS
+
+LEARNT, LOST = 0.5, 0.2
+"""A collapse: success above the first at one evaluation, below the second at the next."""
+RISE = 0.3
+"""A lag is measured where observed success rises by at least this much."""
+LAGS = 60
+Shares = dict[str, float]
+
+
+def practice_shares(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """Share of training episodes of each category: (seeds, categories)."""
+    frame = results.table("practice", goal_space=goal_space, **algorithm._asdict())
+    counts = frame.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
+    counts = counts.reindex(columns=list(results.categories.names)).fillna(0.0)
+    return counts.div(counts.sum(axis=1), axis=0)
+
+
+def exploited_shares(
+    results: Results, algorithm: Algorithm, goal_space: str
+) -> pd.DataFrame | None:
+    """The same of the episodes whose goal was not chosen by exploration; an estimate.
+
+    A share epsilon of all goals is drawn uniformly from the goal space. That part is taken off,
+    with the mean epsilon of each window of practice, so a share may come out a little below 0.
+    None for samplers that explore otherwise, or of which that is not known.
+    """
+    drawn = _uniform(results, goal_space)
+    if drawn is None or not _explores_goals(results, algorithm):
+        return None
+    practice = results.table("practice", goal_space=goal_space, **algorithm._asdict())
+    training = results.table("training", goal_space=goal_space, **algorithm._asdict())
+    rows = {}
+    for seed, mine in practice.groupby("seed"):
+        counts = mine.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
+        counts = counts.reindex(columns=list(drawn), fill_value=0).fillna(0.0)
+        epsilon = _epsilon(rows_where(training, seed=seed), counts.index.to_numpy())
+        explored = epsilon[:, None] * counts.sum(axis=1).to_numpy()[:, None]
+        left = counts - explored * np.array(list(drawn.values()))
+        rows[seed] = left.sum() / left.to_numpy().sum()
+    return pd.DataFrame(rows).T
+
+
+def _uniform(results: Results, goal_space: str) -> Shares | None:
+    """Share of each category in the goal space, where its world is at hand."""
+    name = results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD)
+    if name not in WORLDS:
+        return None
+    sizes = WORLDS[name].parse(goal_space)
+    return {
+        category: size / sum(sizes)
+        for category, size in zip(results.categories.names, sizes, strict=True)
+    }
+
+
+def _explores_goals(results: Results, algorithm: Algorithm) -> bool:
+    """Whether a sampler chooses by what it estimates, and explores uniformly over goals."""
+    if algorithm.sampler == "ek_online":
+        configs = [
+            run["config"] for run in results.manifest["runs"] if _algorithm_of(run) == algorithm
+        ]
+        return all(config["ek_online"]["explore"] == "goals" for config in configs)
+    return algorithm.sampler in ("online", "magellan")
+
+
+def _algorithm_of(manifest: dict) -> Algorithm:
+    return Algorithm(manifest["sampler"], manifest["variant"])
+
+
+def _epsilon(training: pd.DataFrame, ends: np.ndarray) -> np.ndarray:
+    """Mean epsilon of the windows that end at these episodes: (windows,)."""
+    at, value = training["episode"].to_numpy(), training["epsilon"].to_numpy()
+    starts = np.concatenate([[0], ends[:-1]])
+    points = np.linspace(starts, ends, 21)
+    return np.interp(points, at, value).mean(axis=0)
+
+
+def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> float:
+    """By how much a prediction is behind: the shift of the observed curve that fits it best.
+
+    Args:
+        points: length of training at each evaluation, increasing: (points,).
+        observed: success there: (points,).
+        predicted: predicted competence there: (points,).
+
+    Returns:
+        The shift, 0 to half of the training, in the unit of `points`, whose mean squared error is
+        least; NaN where observed success rises by less than `RISE`.
+    """
+    if np.ptp(observed) < RISE:
+        return float("nan")
+    shifts = np.linspace(0.0, (points[-1] - points[0]) / 2, LAGS + 1)
+    errors = [np.square(np.interp(points - d, points, observed) - predicted).mean() for d in shifts]
+    return float(shifts[int(np.argmin(errors))])
+
+
+def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
+    """Falls from above `LEARNT` to below `LOST` at the next evaluation; how often it was above."""
+    curves = success_curves(results, algorithm, goal_space, "train")
+    above = curves[..., :-1] > LEARNT
+    return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
+
+
+def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """What the driving estimator said of training goals: a row for each seed and category.
+
+    Columns: `competence` and `learning_progress` (means over evaluations), `error` (mean of
+    |competence - success|) and `lag` (in `results.unit`).
+    """
+    frame = rows_where(
+        summaries.predictions(results), goal_space=goal_space, split="train", **algorithm._asdict()
+    )
+    driver = _driver(results, algorithm)
+    frame = frame[frame["estimator"] == driver].sort_values(results.at)
+    rows = []
+    for (seed, category), group in frame.groupby(["seed", "category"], sort=False):
+        observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
+        rows.append(
+            {
+                "seed": seed,
+                "category": category,
+                "competence": predicted.mean(),
+                "learning_progress": group["learning_progress"].mean(),
+                "error": np.abs(predicted - observed).mean(),
+                "lag": lag(group[results.at].to_numpy(), observed, predicted),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _driver(results: Results, algorithm: Algorithm) -> str | None:
+    for run in results.manifest["runs"]:
+        if _algorithm_of(run) == algorithm:
+            return run["driver"]
+    return None
+
+
+def to_markdown(results: Results) -> str:
+    """Tables of practice, beliefs and collapses for each goal space."""
+    results = last_phase(results)
+    return (
+        "\n\n".join(
+            table for goal_space in results.goal_spaces for table in _tables(results, goal_space)
+        )
+        + "\n"
+    )
+
+
+def _tables(results: Results, goal_space: str) -> Iterator[str]:
+    names = [results.categories.named(name).words for name in results.categories.names]
+    yield _titled(
+        f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
+        ["Sampler", *names],
+        _practice(results, goal_space, exploited=False),
+    )
+    exploited = _practice(results, goal_space, exploited=True)
+    if exploited:
+        yield _titled(
+            f"The same without exploration (estimated), goal space {goal_space}",
+            ["Sampler", *names],
+            exploited,
+        )
+    for column, words, form in _COLUMNS:
+        rows = [
+            [algorithm_label(each, results.algorithms), *_by_category(results, frame, column, form)]
+            for each, frame in _beliefs(results, goal_space)
+        ]
+        if rows:
+            unit = (
+                f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
+            )
+            yield _titled(f"{words}{unit}, goal space {goal_space}", ["Sampler", *names], rows)
+    yield _titled(
+        f"Collapses, goal space {goal_space}: success above {LEARNT} that is below {LOST} at the "
+        "next evaluation",
+        ["Sampler", "collapses", "evaluations above, with a next one"],
+        [
+            [
+                algorithm_label(each, results.algorithms),
+                *map(str, collapses(results, each, goal_space)),
+            ]
+            for each in results.algorithms_in(goal_space)
+        ],
+    )
+
+
+_COLUMNS = (
+    ("competence", "Predicted competence, mean over training", ".2f"),
+    ("error", "Error of the prediction, mean over training of |predicted - observed|", ".2f"),
+    ("lag", "Lag of the prediction behind observed success", ",.0f"),
+    ("learning_progress", "Learning progress, mean over training", ".3f"),
+)
+
+
+def _practice(results: Results, goal_space: str, exploited: bool) -> list[list[str]]:
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        make = exploited_shares if exploited else practice_shares
+        shares = make(results, algorithm, goal_space)
+        if shares is not None:
+            label = algorithm_label(algorithm, results.algorithms)
+            rows.append([label, *(_spread(shares[name], ".3f") for name in shares.columns)])
+    return rows
+
+
+def _beliefs(results: Results, goal_space: str) -> Iterator[tuple[Algorithm, pd.DataFrame]]:
+    for algorithm in results.predicting(goal_space):
+        frame = beliefs(results, algorithm, goal_space) if _driver(results, algorithm) else None
+        if frame is not None and len(frame):
+            yield algorithm, frame
+
+
+def _by_category(results: Results, frame: pd.DataFrame, column: str, form: str) -> list[str]:
+    return [
+        _spread(rows_where(frame, category=name)[column], form) for name in results.categories.names
+    ]
+
+
+def _spread(values: pd.Series, form: str) -> str:
+    """Mean, lowest and highest of those that are numbers; how many these are, if not all."""
+    there = values.dropna()
+    if there.empty:
+        return "-"
+    few = f", {len(there)} of {len(values)}" if len(there) < len(values) else ""
+    return f"{there.mean():{form}} ({there.min():{form}} to {there.max():{form}}{few})"
+
+
+def _titled(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"**{title}**", "", _row(header), "|" + "---|" * len(header), *map(_row, rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,114 @@
+"""What was practised and believed, from tables whose answer is known."""
+
+import numpy as np
+import pytest
+
+from analysis import behaviour, tables
+from analysis.__main__ import main
+from analysis.grid import Algorithm
+from analysis.results import Results
+from tests.analysis import synthetic
+
+SPACE = synthetic.GOAL_SPACE
+MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
+ONLINE, EK = Algorithm("online", "default"), Algorithm("ek_online", "default")
+SIZES = {"impossible": 1000, "grasp": 400, "grow_plant": 200, "grow_herbivore": 100}
+SIZES["grow_carnivore"] = 50
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    declared = synthetic.experiment(seeds=(0, 1, 2))
+    return tables.combine(
+        synthetic.write_runs(tmp_path_factory.mktemp("runs"), declared, episodes=8_000), declared
+    )
+
+
+def changed(results, name, frame):
+    return Results({**results.tables, name: frame}, results.manifest)
+
+
+def test_a_shift_is_found():
+    points = np.arange(0, 16_001, 1_000)
+    observed = 1 / (1 + np.exp(-(points - 6_000) / 800))
+    late = np.interp(points - 2_000, points, observed)
+    assert behaviour.lag(points, observed, observed) == 0
+    assert behaviour.lag(points, observed, late) == pytest.approx(2_000, abs=134)
+    assert np.isnan(behaviour.lag(points, observed * 0.2, late))
+
+
+def test_shares_of_practice_are_those_of_the_table(results):
+    shares = behaviour.practice_shares(results, MAGELLAN, SPACE)
+    mine = results.table("practice", seed=1, **MAGELLAN._asdict())
+    grasp = mine[mine["category"] == "grasp"]["n"].sum() / mine["n"].sum()
+    assert shares.loc[1, "grasp"] == pytest.approx(grasp)
+    assert np.allclose(shares.sum(axis=1), 1.0)
+
+
+def exploring(results, epsilon, chosen):
+    """Practice of `magellan` that explores with `epsilon` and chooses one category otherwise."""
+    practice = results.tables["practice"].copy()
+    total = sum(SIZES.values())
+    for category, size in SIZES.items():
+        count = 10_000 * (epsilon * size / total + (1 - epsilon) * (category == chosen))
+        mine = (practice["sampler"] == "magellan") & (practice["category"] == category)
+        practice.loc[mine, "n"] = round(count)
+    training = results.tables["training"].copy()
+    training.loc[training["sampler"] == "magellan", "epsilon"] = epsilon
+    return changed(changed(results, "practice", practice), "training", training)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.7])
+def test_exploration_is_taken_off(results, epsilon):
+    made_up = exploring(results, epsilon, "grow_plant")
+    shares = behaviour.exploited_shares(made_up, MAGELLAN, SPACE)
+    assert shares is not None
+    assert len(shares) == 3
+    assert shares["grow_plant"].to_numpy() == pytest.approx([1, 1, 1], abs=1e-3)
+    assert shares["impossible"].to_numpy() == pytest.approx([0, 0, 0], abs=1e-3)
+
+
+def test_no_exploitation_is_estimated_for_those_that_explore_otherwise(results):
+    assert behaviour.exploited_shares(results, RANDOM, SPACE) is None
+    assert behaviour.exploited_shares(results, EK, SPACE) is None
+    assert behaviour.exploited_shares(results, ONLINE, SPACE) is not None
+
+
+def test_collapses_are_counted(results):
+    evaluation = results.tables["evaluation"].copy()
+    mine = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
+    evaluation.loc[mine, "success"] = 0.0
+    one = mine & (evaluation["seed"] == 1) & (evaluation["category"] == "grasp")
+    points = sorted(evaluation["episode"].unique())
+    for point, success in zip(points, (0.6, 0.1, 0.9, 0.3, 0.1, 0.51, 0.51), strict=False):
+        evaluation.loc[one & (evaluation["episode"] == point), "success"] = success
+    made_up = changed(results, "evaluation", evaluation)
+    # Two falls: .6 to .1, and the last .51 to the 0 behind it; .9 falls to .3 only.
+    assert behaviour.collapses(made_up, ONLINE, SPACE) == (2, 4)
+
+
+def test_beliefs_speak_of_the_driving_estimator(results):
+    frame = behaviour.beliefs(results, MAGELLAN, SPACE)
+    assert sorted(set(frame["seed"])) == [0, 1, 2]
+    competence = results.table("competence", seed=2, split="train", category="grasp")
+    competence = competence[
+        (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
+    ]
+    mine = frame[(frame["seed"] == 2) & (frame["category"] == "grasp")].iloc[0]
+    assert mine["competence"] == pytest.approx(competence["competence"].mean())
+    assert mine["learning_progress"] == pytest.approx(competence["learning_progress"].mean())
+    impossible = frame[frame["category"] == "impossible"]
+    assert impossible["lag"].isna().all()
+    assert np.allclose(impossible["error"], impossible["competence"].abs())
+
+
+def test_the_command_prints_all_of_it(tmp_path, capsys):
+    declared = synthetic.experiment()
+    folders = synthetic.write_runs(tmp_path / "runs", declared, episodes=4_000)
+    tables.write(tables.combine(folders, declared), tmp_path / "tables")
+    assert main(["behaviour", str(tmp_path / "tables")]) == 0
+    printed = capsys.readouterr().out
+    for title in ("Share of training", "without exploration", "Lag", "Error", "Collapses"):
+        assert title in printed
+    assert printed.count("| MAGELLAN |") == 2 + 4 + 1
+    assert "nan" not in printed

@@ -188,14 +188,19 @@ class SAC:
 
         candidates: how many there are, float.
         """
-        if self.config.temperature == "released":
-            wanted = -candidates.log()  # the sign of the released code: alpha can only fall (B3)
-        else:
-            wanted = self.config.target_entropy_scale * candidates.log()
+        wanted = self._target_entropy(candidates)
         optimizer = self.optimizers["temperature"]
         optimizer.zero_grad()
         (self.log_alpha.exp() * (entropy - wanted).mean()).backward()
         optimizer.step()
+
+    def _target_entropy(self, candidates: Tensor) -> Tensor:
+        """Wanted entropy of each state, (batch,), in nats."""
+        if self.config.temperature == "released":
+            return -candidates.log()  # the sign of the released code: alpha can only fall (B3)
+        if self.config.temperature == "target_entropy":
+            return torch.full_like(candidates, self.config.target_entropy)
+        return self.config.target_entropy_scale * candidates.log()
 
     def _descend(
         self, name: str, states: PackedBatch, loss_of: Callable[[Part], tuple[Tensor, Kept]]

@@ -114,10 +114,10 @@ class AgentConfig(Section):
         le=10**9,
         description="Environment steps of uniformly random play before the policy acts.",
     )
-    temperature: Literal["fixed", "released", "max_entropy"] = Field(
+    temperature: Literal["fixed", "released", "target_entropy", "max_entropy"] = Field(
         "released",
-        description="`fixed`; `released` (target -log n, only decays: defect B3); `max_entropy` "
-        "(target c log n).",
+        description="`fixed`; `released` (target -log n, only decays: defect B3); `target_entropy` "
+        "(a number, the paper's -0.125: only decays too); `max_entropy` (target c log n).",
     )
     temperature_initial: float = Field(
         0.049787, ge=1e-12, le=1e6, description="Entropy temperature at the start."
@@ -125,6 +125,13 @@ class AgentConfig(Section):
     temperature_learning_rate: StepSize = Field(1e-3, description="Adam step size of log alpha.")
     target_entropy_scale: Fraction = Field(
         0.98, description="c of `max_entropy`: share of the largest entropy log n."
+    )
+    target_entropy: float = Field(
+        -0.125,
+        ge=-100.0,
+        le=100.0,
+        description="Target of `target_entropy` in nats; Table 5 of the paper. Entropy is never "
+        "below 0, so a negative one only lowers the temperature.",
     )
     gradient_clip: float = Field(
         0.0, ge=0.0, description="Largest gradient norm; 0 is no clipping."

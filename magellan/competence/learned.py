@@ -28,6 +28,11 @@ class LearnedSettings(Section):
     delay: Count = Field(
         100, description="N: updates between the current and the delayed estimate."
     )
+    update_every: Count = Field(
+        1,
+        description="Policy updates between two gradient steps: 1 as released; by the paper's text "
+        "32.",
+    )
     refresh: Count = Field(32, description="Updates between two evaluations of the goal space.")
     pool: int = Field(
         25_000,

@@ -63,7 +63,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.backend = backend
         self.config = config
         self.updates = 0
-        self.last_loss = float("nan")
+        self.last_loss: float | None = None  # of the last gradient step
         self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
         self._rng, self._pool_rng = rng, pool_rng
         backend.start(UPDATE, config, seed)
@@ -113,7 +113,7 @@ class LearnedCompetence(CompetenceEstimator):
             self._draw_pool()
 
     def update(self, outcomes: Outcomes) -> None:
-        """Remember the outcomes, take one gradient step, and refresh every `refresh` updates."""
+        """Remember the outcomes; a gradient step and a refresh each when it is their turn."""
         self._buffer.extend(
             zip(
                 itertools.repeat(len(self._former), len(outcomes)),
@@ -123,16 +123,16 @@ class LearnedCompetence(CompetenceEstimator):
                 strict=True,
             )
         )
-        if self._buffer:
-            self.last_loss = self._learn()
         self.updates += 1
+        if self._buffer and self.updates % self.config.update_every == 0:
+            self.last_loss = self._learn()
         self._refreshed = self.updates % self.config.refresh == 0
         if self._refreshed:
             self._refresh()
 
     def losses(self) -> dict[str, float]:
-        """`competence_loss` of the last gradient step, from the first episode on."""
-        return {"competence_loss": self.last_loss} if self._buffer else {}
+        """`competence_loss` of the last gradient step, once there was one."""
+        return {} if self.last_loss is None else {"competence_loss": self.last_loss}
 
     def _learn(self) -> float:
         """One step of binary cross-entropy on episodes drawn by recency rank; gives the loss."""
@@ -219,7 +219,7 @@ class LearnedCompetence(CompetenceEstimator):
         pool = {"goals": self._pool, "now": self._now, "delayed": self._delayed}
         return {
             "updates": self.updates,
-            "last_loss": self.last_loss if self._buffer else None,
+            "last_loss": self.last_loss,
             "rng": self._rng.bit_generator.state,
             "pool_rng": self._pool_rng.bit_generator.state,
             "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 4),
@@ -230,7 +230,7 @@ class LearnedCompetence(CompetenceEstimator):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave, together with the state of the backend."""
         self.updates = int(state["updates"])
-        self.last_loss = float("nan") if state["last_loss"] is None else state["last_loss"]
+        self.last_loss = state["last_loss"]
         self._rng.bit_generator.state = state["rng"]
         self._pool_rng.bit_generator.state = state["pool_rng"]
         self._buffer.clear()

@@ -43,8 +43,12 @@ def _learns_temperature(config: RunConfig) -> bool:
     return config.agent.temperature != "fixed"
 
 
-def _aims_at_entropy(config: RunConfig) -> bool:
+def _aims_at_share(config: RunConfig) -> bool:
     return config.agent.temperature == "max_entropy"
+
+
+def _aims_at_number(config: RunConfig) -> bool:
+    return config.agent.temperature == "target_entropy"
 
 
 def _counts_episodes(config: RunConfig) -> bool:
@@ -59,7 +63,8 @@ def _samples_the_space(config: RunConfig) -> bool:
 
 MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "agent.temperature_learning_rate": _learns_temperature,
-    "agent.target_entropy_scale": _aims_at_entropy,
+    "agent.target_entropy": _aims_at_number,
+    "agent.target_entropy_scale": _aims_at_share,
     "competence.pool": _samples_the_space,
     "budget.episodes": _counts_episodes,
 }

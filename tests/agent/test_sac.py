@@ -161,12 +161,36 @@ def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):
     assert target.tolist() == [0.5, 1.0]
 
 
-@pytest.mark.parametrize(("rule", "falls"), [("released", True), ("max_entropy", False)])
+@pytest.mark.parametrize(
+    ("rule", "falls"),
+    [
+        ({"temperature": "released"}, True),
+        ({"temperature": "max_entropy"}, False),
+        ({"temperature": "target_entropy"}, True),  # the paper's: below any entropy
+        ({"temperature": "target_entropy", "target_entropy": 0.5}, False),
+    ],
+)
 def test_temperature_rules_at_low_entropy(rule, falls):
-    agent = make_agent(temperature=rule, temperature_learning_rate=0.1)
+    agent = make_agent(**rule, temperature_learning_rate=0.1)
     before = agent.temperature
     agent._temperature_step(torch.tensor([0.01]), torch.tensor([4.0]))
     assert (agent.temperature < before) is falls
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ({"temperature": "released"}, [-math.log(4), -math.log(2)]),
+        (
+            {"temperature": "max_entropy", "target_entropy_scale": 0.5},
+            [math.log(2), math.log(2) / 2],
+        ),
+        ({"temperature": "target_entropy"}, [-0.125, -0.125]),
+    ],
+)
+def test_target_entropies(rule, wanted):
+    found = make_agent(**rule)._target_entropy(torch.tensor([4.0, 2.0]))
+    torch.testing.assert_close(found, torch.tensor(wanted))
 
 
 def learn_bandit(agent: SAC, updates: int) -> np.ndarray:

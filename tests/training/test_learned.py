@@ -116,7 +116,27 @@ def test_no_outcomes_no_step():
     before = snapshot(learned)
     learned.update(Outcomes(np.zeros(0, int), np.zeros(0)))
     assert moved(before, snapshot(learned)) == set()
-    assert np.isnan(learned.last_loss)
+    assert learned.last_loss is None
+
+
+def test_a_gradient_step_every_few_updates():
+    learned = make(refresh=100, delay=100, update_every=3)
+    seen = []
+    for _ in range(7):
+        before = snapshot(learned)
+        learned.update(outcomes(learned))
+        seen.append(
+            (moved(before, snapshot(learned)) != set(), "competence_loss" in learned.losses())
+        )
+    assert seen == [
+        (False, False),
+        (False, False),
+        (True, True),
+        (False, True),
+        (False, True),
+        (True, True),
+        (False, True),
+    ]
 
 
 def test_recent_episodes_are_drawn_by_rank():

@@ -1,5 +1,5 @@
 # make            set up .venv from the pins, run the default experiment, write results/default/report.html
-# make test       set up .venv, run the tests
+# make test       set up .venv, run the tests, a file at a time on each core (8 at most)
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the figures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
@@ -23,7 +23,7 @@ report: $(READY)
 	$(VENV)/bin/snakemake --report results/default/report.html
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-slurm: $(READY)
 	$(VENV)/bin/python -m tests.slurm

@@ -18,7 +18,7 @@ from analysis.grid import (
     run_of,
     seeds_by_algorithm,
 )
-from analysis.units import unit_of
+from analysis.units import UNIT_LABELS, unit_of
 from analysis.worlds import categories_of
 from magellan.config import UNIT_COLUMNS, Unit
 from magellan.training.record import COLUMNS, PHASE
@@ -94,6 +94,17 @@ class Results:
     def categories(self) -> Categories:
         """Categories of the world that the runs were made in."""
         return categories_of(self.manifest["runs"][0])
+
+    @property
+    def length_label(self) -> str:
+        """The length of training in words, for axes."""
+        return UNIT_LABELS[self.unit] + self.counted_from
+
+    @property
+    def counted_from(self) -> str:
+        """Words for an axis of training whose 0 is not the beginning of the run; else none."""
+        phases = any(len(run["config"].get("phases") or ()) > 1 for run in self.manifest["runs"])
+        return " of the last phase" if phases else ""
 
     @property
     def at(self) -> str:

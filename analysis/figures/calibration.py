@@ -16,7 +16,6 @@ from analysis.figures import style
 from analysis.grid import Algorithm
 from analysis.labels import sampler_label, shortened
 from analysis.results import SPLITS, Results, rows_where
-from analysis.units import UNIT_LABELS
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
@@ -57,7 +56,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         _block(rows, mine, results.categories.names, styles, name)
     for column, category in enumerate(results.categories):
         axes[0, column].set_title(category.words)
-        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+        axes[-1, column].set_xlabel(results.length_label)
     style.training_axis(axes.flat, frame[results.at].max())
     style.footnote(
         figure,

@@ -15,7 +15,6 @@ from analysis.mastery import times_of
 from analysis.matrices import evaluation_points
 from analysis.results import SPLITS, Results
 from analysis.survival import Times
-from analysis.units import UNIT_LABELS
 
 WIDEST, NARROWEST = 3.2, 1.4
 
@@ -39,7 +38,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nshare of runs")
     for column, category in enumerate(feasible):
         axes[0, column].set_title(results.categories.named(category).words)
-        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+        axes[-1, column].set_xlabel(results.length_label)
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
     style.footnote(

@@ -43,7 +43,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         ends, shares = window_shares(results, algorithm, goal_space)
         _panel(ax, ends, shares, category_colors(results.categories))
         ax.set_title(_title(style.seeds_label(results, goal_space, algorithm)))
-        ax.set_xlabel("training episodes")
+        ax.set_xlabel(f"training episodes{results.counted_from}")
         ax.xaxis.set_tick_params(labelbottom=True)  # the last row may have empty places
         last = max(last, int(ends[-1]))
     style.training_axis(shown, last)

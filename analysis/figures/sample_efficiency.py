@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.results import SPLITS, Results, rows_where
-from analysis.units import UNIT_LABELS
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
@@ -30,7 +29,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _panel(ax, results, goal_space, frame[frame["split"] == split])
         ax.set_title(style.SPLIT_LABELS[split])
-        ax.set_xlabel(UNIT_LABELS[results.unit])
+        ax.set_xlabel(results.length_label)
     axes[0, 0].set_ylabel("IQM of success rate")
     style.training_axis(axes.flat, frame[results.at].max())
     style.fraction_axis(axes.flat)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.results import SPLITS, Results, rows_where
-from analysis.units import UNIT_LABELS
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
@@ -38,7 +37,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
     for column, category in enumerate(feasible):
         axes[0, column].set_title(results.categories.named(category).words)
-        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+        axes[-1, column].set_xlabel(results.length_label)
     style.training_axis(axes.flat, success[results.at].max())
     style.fraction_axis(axes.flat)
     style.footnote(figure, _footnote(results, goal_space, band))

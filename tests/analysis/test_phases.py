@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis import summaries, tables
+from analysis.figures import FIGURES
 from analysis.phases import last_phase
 from analysis.unpacking import unpack
 from magellan.errors import InputError
@@ -146,3 +147,16 @@ def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, writ
     change(frame).to_csv(path, index=False)
     with pytest.raises(InputError, match=message):
         tables.load(written)
+
+
+def test_axes_say_where_training_is_counted_from(written, tmp_path):
+    results = tables.load(written)
+    assert results.length_label == "training episodes of the last phase"
+    statistics = summaries.compute(results)
+    for name in ("success_by_category", "practice", "calibration", "mastery"):
+        figure = FIGURES[name].draw(results, statistics, synthetic.GOAL_SPACE)
+        labels = {ax.get_xlabel() for ax in figure.axes} - {""}
+        assert labels == {"training episodes of the last phase"}, name
+    plain = synthetic.experiment(("random", "magellan"))
+    folders = synthetic.write_runs(tmp_path / "plain", plain, episodes=2_000)
+    assert tables.combine(folders, plain).length_label == "training episodes"

@@ -188,3 +188,17 @@ sys.exit(run())
     environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert done.returncode == 0
+
+
+def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
+    shared = {"competence": {"adapter": "shared"}}
+    for layer in (
+        {"sampler": "random", "observers": ["learned"]},
+        {"phases": [{"until": 40, "sampler": "online"}, {}]},
+    ):
+        with pytest.raises(
+            InputError, match=r"competence\.adapter: 'shared' is not allowed.*frozen"
+        ):
+            resolve_run("smoke", [layer, shared])
+    assert resolve_run("smoke", [{"sampler": "magellan"}, shared]).section("competence")
+    assert resolve_run("smoke", [{"sampler": "random"}, shared])  # no use for it

@@ -1,14 +1,14 @@
 """MAGELLAN's competence head: the language model predicts its own success (Gaven et al. 2025).
 
-A head on the hidden state of the goal prompt, with an adapter of its own, trained by binary
-cross-entropy. When to learn, what to remember and when to take a copy is said by the estimator
-(`magellan.competence.learned_estimator`), which holds no tensor.
+A head on the hidden state of the goal prompt, with an adapter of its own or another (`READERS`),
+trained by binary cross-entropy. When to learn, what to remember and when to take a copy is said by
+the estimator (`magellan.competence.learned_estimator`), which holds no tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,8 +22,33 @@ from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Episodes
 from magellan.agent.scoring import prompt_features
 
-NOW, DELAYED = "competence", "competence_delayed"
-"""Adapters of the current and of the delayed estimator."""
+NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
+"""Adapters of the current and of the delayed estimator, and that of the policy."""
+
+
+class Readers(NamedTuple):
+    """With which adapters the head reads prompts.
+
+    learning: in an update.
+    moves: whether the update moves this adapter too, or the head alone.
+    now, delayed: when it is asked.
+    """
+
+    learning: str
+    moves: bool
+    now: str
+    delayed: str
+
+
+READERS: Mapping[str, Readers] = {
+    "own": Readers(NOW, True, NOW, DELAYED),
+    "shared": Readers(POLICY, True, POLICY, DELAYED),
+    "policy": Readers(POLICY, False, POLICY, DELAYED),
+    "frozen": Readers(NOW, False, NOW, DELAYED),
+    "ignored": Readers(NOW, True, POLICY, POLICY),
+}
+"""By `competence.adapter`. The first four are the paper's architectures A to D (Figure 9); the last
+is defect B1 of the released code: names of adapters are lost where no gradient is wanted."""
 
 
 class HeadSettings(Protocol):
@@ -32,6 +57,10 @@ class HeadSettings(Protocol):
     @property
     def learning_rate(self) -> float:
         """Adam step size of head and adapter."""
+
+    @property
+    def adapter(self) -> str:
+        """A name of `READERS`."""
 
     @property
     def hidden(self) -> int:
@@ -53,13 +82,13 @@ class CompetenceHead:
 
     def __init__(self, backbone: Backbone, config: HeadSettings, seed: int) -> None:
         self.backbone, self.config = backbone, config
+        self.readers = READERS[config.adapter]
         generator = torch.Generator().manual_seed(seed)
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator).to(backbone.device)
         self.delayed_head = frozen_copy(self.head)
-        backbone.blend_adapter(NOW, DELAYED)
-        self.optimizer = Adam(
-            [*backbone.adapter(NOW).values(), *self.head.parameters()], config.learning_rate
-        )
+        backbone.blend_adapter(self.readers.learning, DELAYED)
+        moved = self._adapter().values() if self.readers.moves else ()
+        self.optimizer = Adam([*moved, *self.head.parameters()], config.learning_rate)
         self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
         self._taken = 0
         self._restored: int | None = None
@@ -67,24 +96,28 @@ class CompetenceHead:
     def update(self, episodes: Episodes) -> dict[str, float]:
         """One step of binary cross-entropy: `competence_loss`."""
         success = self.backbone.tensor(episodes.success)
+        adapter, moves, *_ = self.readers
 
         def loss_of(part: Part) -> tuple[Tensor, Tensor]:
-            logits = value(self.head, prompt_features(self.backbone, NOW, part.states))
+            with torch.set_grad_enabled(moves):
+                features = prompt_features(self.backbone, adapter, part.states)
+            logits = value(self.head, features)
             loss = nn.functional.binary_cross_entropy_with_logits(logits, part.of(success))
             return loss, part.weigh(loss.detach())
 
         states = self.backbone.batch(episodes.tokens, episodes.segments)
         found = descend(self.backbone, self.optimizer, states, loss_of)
-        self.backbone.adapter_changed(NOW)
+        if moves:
+            self.backbone.adapter_changed(adapter)
         return {"competence_loss": float(sum(found))}
 
     def now(self, prompts: PackedBatch) -> np.ndarray:
         """Success of each prompt as the current estimator predicts it, float64 (n,)."""
-        return self._predict(NOW, self.head, prompts)
+        return self._predict(self.readers.now, self.head, prompts)
 
     def delayed(self, prompts: PackedBatch) -> np.ndarray:
         """As the delayed estimator predicts it, float64 (n,)."""
-        return self._predict(DELAYED, self.delayed_head, prompts)
+        return self._predict(self.readers.delayed, self.delayed_head, prompts)
 
     def at(self, number: int, prompts: PackedBatch) -> np.ndarray:
         """As the estimator predicted it when this snapshot was taken, float64 (n,)."""
@@ -106,7 +139,7 @@ class CompetenceHead:
         """Keep the current estimator as it is; gives its number."""
         number, self._taken = self._taken, self._taken + 1
         self.snapshots[number] = {
-            "adapter": _copy(self.backbone.adapter(NOW)),
+            "adapter": _copy(self._adapter()),
             "head": _copy(self.head.state_dict()),
         }
         return number
@@ -121,6 +154,10 @@ class CompetenceHead:
         assert number != self._restored
         del self.snapshots[number]
 
+    def _adapter(self) -> Mapping[str, Tensor]:
+        """Parameters of the adapter that the head learns with."""
+        return self.backbone.adapter(self.readers.learning)
+
     def _load_delayed(self, snapshot: Mapping[str, Mapping[str, Tensor]]) -> None:
         self.backbone.load_adapter(DELAYED, snapshot["adapter"])
         self.delayed_head.load_state_dict(snapshot["head"])
@@ -129,7 +166,7 @@ class CompetenceHead:
         """Head, adapter, optimizer and snapshots."""
         return {
             "head": self.head.state_dict(),
-            "adapter": dict(self.backbone.adapter(NOW)),
+            "adapter": dict(self._adapter()),
             "optimizer": self.optimizer.state(),
             "snapshots": {str(number): each for number, each in self.snapshots.items()},
             "taken": self._taken,
@@ -139,7 +176,7 @@ class CompetenceHead:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
         self.head.load_state_dict(state["head"])
-        self.backbone.load_adapter(NOW, state["adapter"])
+        self.backbone.load_adapter(self.readers.learning, state["adapter"])
         self.optimizer.load(state["optimizer"])
         self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
         self._taken, self._restored = state["taken"], state["restored"]

@@ -122,7 +122,8 @@ class SAC:
             return target
         following = self._following(transitions, continuing)
         scores = self._score("policy", following)
-        judged = self._score("critic_target", following)
+        own = self.config.target_adapter == "own"
+        judged = self._score("critic_target", following) if own else scores
         values = judged.spread(value(self.target, judged.features))
         soft = soft_value(scores, values, self.log_alpha.exp())
         rows = self.backbone.tensor(continuing)

@@ -96,6 +96,11 @@ class AgentConfig(Section):
     target_init: Literal["random", "copy"] = Field(
         "random", description="Target head at the start: drawn anew (released) or a copy."
     )
+    target_adapter: Literal["own", "policy"] = Field(
+        "own",
+        description="Adapter that the target critic reads with: its own, which follows the "
+        "policy's; or the policy's (defect B1 of the released code with the public lamorel).",
+    )
     next_candidates: Literal["next", "current"] = Field(
         "next",
         description="Candidates used in the bootstrap: those of the next state, or those of the "

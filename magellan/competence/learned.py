@@ -5,7 +5,7 @@ The estimator itself is in `magellan.competence.learned_estimator`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,13 @@ class LearnedSettings(Section):
     """The estimator `learned`, MAGELLAN's competence head."""
 
     learning_rate: StepSize = Field(1e-4, description="Adam step size of head and adapter.")
+    adapter: Literal["own", "shared", "policy", "frozen", "ignored"] = Field(
+        "own",
+        description="Adapter that the head reads with: `own` (A in the paper's Figure 9); the "
+        "policy's, which both train (`shared`, B) or the policy alone (`policy`, C); none "
+        "(`frozen`, D). `ignored`: it trains its own, but predicts with the policy's (defect B1 of "
+        "the released code with the public lamorel).",
+    )
     hidden: Width = Field(128, description="Width of the head's hidden layer (tanh).")
     buffer: Count = Field(5_000, description="Most recent episodes kept.")
     batch_size: BatchSize = Field(256, description="Episodes per update, drawn by recency rank.")

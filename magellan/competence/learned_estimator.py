@@ -106,6 +106,7 @@ class LearnedCompetence(CompetenceEstimator):
             said = self.backend.competence(self._whole, numbers)
             for snapshot, of_all in zip(self._snapshots, said, strict=True):
                 snapshot["goals"] = of_all
+            self._ask_delayed()
             self._recall()
         else:
             for snapshot in self._snapshots:
@@ -197,6 +198,7 @@ class LearnedCompetence(CompetenceEstimator):
         if self._whole is not None:
             # What a past refresh said of the whole space is remembered, not computed again.
             self._snapshots[-1]["goals"] = self.backend.competence(self._whole)[0]
+            self._ask_delayed()
             self._recall()
         else:
             self._draw_pool()
@@ -208,8 +210,16 @@ class LearnedCompetence(CompetenceEstimator):
             self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
             self._now, self._delayed = self.predict(self._goals, self._pool)
 
+    def _ask_delayed(self) -> None:
+        """What a snapshot once said holds no more where it reads with the policy's adapter."""
+        if self.config.adapter == "ignored":
+            assert self._whole is not None
+            said = self.backend.competence(self._whole, (DELAYED,))[0]
+            self._snapshots[-1]["delayed"] = said
+
     def _recall(self) -> None:
-        self._now, self._delayed = self._snapshots[-1]["goals"], self._snapshots[0]["goals"]
+        newest, oldest = self._snapshots[-1], self._snapshots[0]
+        self._now, self._delayed = newest["goals"], newest.get("delayed", oldest["goals"])
 
     def state_dict(self) -> dict[str, Any]:
         """Recent episodes, numbers of the snapshots and what they said, pool and streams.

@@ -123,6 +123,23 @@ def _listed(phases: tuple[Phase, ...]) -> tuple[Mapping[str, Any], ...]:
     return tuple(listed)
 
 
+def check_watchers(config: RunConfig) -> None:
+    """Check that an estimator that trains the policy's adapter drives every phase.
+
+    Raises:
+        InputError: it would watch, and so change what it watches.
+    """
+    settings = getattr(config, "competence", None)  # `run_model()` has all sections
+    if settings is None or settings.adapter != "shared":
+        return
+    driving = [SAMPLERS[phase.sampler].estimator for phase in phases_of(config)]
+    if "learned" in {*config.observers, *driving} and set(driving) != {"learned"}:
+        raise InputError(
+            "competence.adapter: 'shared' is not allowed where the estimator learned watches "
+            "another sampler: it would train the policy; allowed: own, policy, frozen, ignored"
+        )
+
+
 def check_phases(config: RunConfig) -> None:
     """Check that the phases of a run follow each other.
 

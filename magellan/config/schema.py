@@ -257,6 +257,13 @@ class RunConfig(Section):
         check_phases(self)
         return self
 
+    @model_validator(mode="after")
+    def _watchers_only_watch(self) -> RunConfig:
+        from magellan.config.phases import check_watchers
+
+        check_watchers(self)
+        return self
+
     def section(self, name: str) -> Any:
         """Settings of a sampler's or estimator's section."""
         return getattr(self, name)

@@ -133,7 +133,14 @@ def _configured(
                 f"constants of {name}, such as {section}.key=value"
             )
         values = merged(values, layer)
-    return validated(run_model(), values)
+    made = validated(run_model(), values)
+    adapter = made.section("competence").adapter
+    if name == "learned" and adapter not in ("own", "frozen"):
+        raise InputError(
+            f"competence.adapter: {shown(adapter)} is not allowed: it reads with the policy's "
+            "adapter, which a replay does not train; allowed: own, frozen"
+        )
+    return made
 
 
 def _check_output(output: Path) -> None:

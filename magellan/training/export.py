@@ -40,7 +40,7 @@ def agent_files(config: RunConfig, state: Mapping[str, Any], origin: Origin) -> 
     from magellan.agent.saving import adapter_files, head_file, is_encoder_decoder
 
     encoder_decoder = is_encoder_decoder(check_backbone(config.backbone.model))
-    adapters, heads = _parts(state["backend"])
+    adapters, heads = _parts(state["backend"], config.section("competence").adapter)
     prompt, actions = _beginning(goals_of(config, phases_of(config)[int(state["phase"]) - 1]))
     about = About(
         config=config,
@@ -67,14 +67,20 @@ def is_complete(config: RunConfig, state: Mapping[str, Any]) -> bool:
     return bool(state["phase"] == len(phases) and state["next_evaluation"] > phases[-1].ends)
 
 
-def _parts(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Adapters, and heads, from a backend's state: arrays by name."""
+def _parts(state: Mapping[str, Any], reads: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Adapters, and heads, from a backend's state: arrays by name.
+
+    reads: `competence.adapter`; the files hold what the estimator predicts with.
+    """
     sac, learned = state["sac"], state.get("competence")
     adapters = {name: sac["adapters"][name] for name in ADAPTERS[:2]}
     heads = {"critic": sac["critic"], "target": sac["target"]}
     if learned is not None:
         delayed = learned["snapshots"][str(learned["restored"])]
-        adapters |= {"competence": learned["adapter"], "competence_delayed": delayed["adapter"]}
+        now, then = learned["adapter"], delayed["adapter"]
+        if reads == "ignored":
+            now = then = adapters["policy"]
+        adapters |= {"competence": now, "competence_delayed": then}
         heads |= {"competence": learned["head"], "competence_delayed": delayed["head"]}
     return adapters, heads
 

@@ -133,8 +133,9 @@ def test_soft_value_by_hand():
     torch.testing.assert_close(soft_value(scores, values, alpha), expected)
 
 
-def test_bootstrap_target_by_hand(monkeypatch):
-    agent = make_agent()
+@pytest.mark.parametrize("adapter", ["own", "policy"])
+def test_bootstrap_target_by_hand(adapter, monkeypatch):
+    agent = make_agent(target_adapter=adapter)
     agent.log_alpha.data.fill_(math.log(2.0))
     calls = []
 
@@ -151,7 +152,7 @@ def test_bootstrap_target_by_hand(monkeypatch):
     target = agent._bootstrap_target(make_batch(agent), None)
     # Row 0: 0.5 + 0.5 (mean of 10 and 30 + 2 log 2); row 1 has ended, so its return stands alone.
     torch.testing.assert_close(target, torch.tensor([0.5 + 0.5 * (20 + 2 * math.log(2)), 1.0]))
-    assert calls == [("policy", 1), ("critic_target", 1)]
+    assert calls == [("policy", 1), ("critic_target", 1)][: 2 if adapter == "own" else 1]
 
 
 def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):

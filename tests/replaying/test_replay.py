@@ -274,6 +274,11 @@ LEARNED = ("--estimator", "learned")
         (None, (*LEARNED, "--set", "agent.gamma=0.5"), ("--set", "'agent'", "competence.key")),
         (None, (*LEARNED, "--set", "competence.speed=3"), ("competence.speed",)),
         (None, (*LEARNED, "--set", "competence.delay=0"), ("competence.delay",)),
+        (
+            None,
+            (*LEARNED, "--set", "competence.adapter=policy"),
+            ("competence.adapter: 'policy'", "allowed: own, frozen"),
+        ),
         (without("outcomes.csv"), LEARNED, ("outcomes.csv", "missing", "record_outcomes")),
         (without("evaluation.csv"), LEARNED, ("evaluation.csv", "missing")),
         (without("manifest.json"), LEARNED, ("not the folder of a complete run",)),

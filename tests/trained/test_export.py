@@ -18,7 +18,7 @@ from magellan.backends import CURRENT, DELAYED
 from magellan.config import check_backbone
 from magellan.errors import StorageError
 from magellan.training import export
-from magellan.training.export import agent_files, write_agent
+from magellan.training.export import _parts, agent_files, write_agent
 from magellan.training.versions import Origin
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 from tests.trained.agents import config_of, make, state_of, write_gpt2, write_t5
@@ -213,3 +213,27 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="full"):
         write_agent(tmp_path / "agent", files)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("reads", "now", "delayed"),
+    [("own", "learnt", "kept"), ("policy", "learnt", "kept"), ("ignored", "acting", "acting")],
+)
+def test_files_hold_the_adapters_that_predict(reads, now, delayed):
+    state = {
+        "sac": {
+            "adapters": {"policy": "acting", "critic_target": "judging"},
+            "critic": "q",
+            "target": "q then",
+        },
+        "competence": {
+            "adapter": "learnt",
+            "head": "p",
+            "restored": 3,
+            "snapshots": {"3": {"adapter": "kept", "head": "p then"}},
+        },
+    }
+    adapters, heads = _parts(state, reads)
+    assert (adapters["policy"], adapters["critic_target"]) == ("acting", "judging")
+    assert (adapters["competence"], adapters["competence_delayed"]) == (now, delayed)
+    assert (heads["competence"], heads["competence_delayed"]) == ("p", "p then")

@@ -62,6 +62,85 @@ def test_exactly_head_and_competence_adapter_move():
     assert moved(before, snapshot(learned)) == {"competence", "head"}
 
 
+def train_policy(learned):
+    """What an update of the agent does to the policy's adapter."""
+    backbone = learned.backend.backbone
+    for parameter in backbone.adapter("policy").values():
+        parameter.data += 0.01 * torch.randn(parameter.shape, generator=torch.manual_seed(3))
+    backbone.adapter_changed("policy")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "moves"),
+    [
+        ("shared", {"policy", "head"}),
+        ("policy", {"head"}),
+        ("frozen", {"head"}),
+        ("ignored", {"competence", "head"}),
+    ],
+)
+def test_what_moves_with_another_adapter(adapter, moves):
+    learned = make(refresh=100, delay=100, adapter=adapter)
+    before = snapshot(learned)
+    for _ in range(2):
+        learned.update(outcomes(learned))
+    assert moved(before, snapshot(learned)) == moves
+
+
+@pytest.mark.parametrize(
+    ("adapter", "now_moves", "delayed_moves"),
+    [
+        ("own", False, False),
+        ("frozen", False, False),
+        ("shared", True, False),
+        ("policy", True, False),
+        ("ignored", True, True),
+    ],
+)
+def test_whose_predictions_follow_the_policy(adapter, now_moves, delayed_moves):
+    learned = make(refresh=2, delay=4, adapter=adapter)
+    for _ in range(3):
+        learned.update(outcomes(learned))
+    before = learned.predict(learned._goals, range(32))
+    train_policy(learned)
+    after = learned.predict(learned._goals, range(32))
+    found = [bool(np.abs(a - b).max() > 1e-4) for a, b in zip(before, after, strict=True)]
+    assert found == [now_moves, delayed_moves]
+
+
+@pytest.mark.parametrize("adapter", ["shared", "policy", "frozen", "ignored"])
+def test_candidates_know_what_the_estimators_say_at_a_refresh(adapter):
+    learned = make(refresh=2, delay=4, adapter=adapter)
+    for _ in range(7):
+        train_policy(learned)
+        learned.update(outcomes(learned))
+    train_policy(learned)
+    learned.update(outcomes(learned))  # the eighth refreshes
+    for known, said in zip(
+        competence(learned), learned.predict(learned._goals, range(32)), strict=True
+    ):
+        np.testing.assert_allclose(known, said, atol=1e-6)
+    assert np.ptp(competence(learned)[0] - competence(learned)[1]) > 1e-4
+
+
+@pytest.mark.parametrize("adapter", ["shared", "policy", "frozen", "ignored"])
+def test_state_round_trip_with_another_adapter(adapter):
+    settings = {"refresh": 2, "delay": 4, "adapter": adapter}
+    learned, copy = make(**settings), make(**settings)
+    for _ in range(5):
+        train_policy(learned)
+        learned.update(outcomes(learned))
+    policy = learned.backend.backbone.adapter("policy")
+    copy.backend.backbone.load_adapter("policy", policy)  # as the agent's state does
+    load(copy, state(learned))
+    for each in (learned, copy):
+        for _ in range(3):
+            each.update(outcomes(each))
+    assert moved(snapshot(learned), snapshot(copy)) == set()
+    for a, b in zip(competence(learned), competence(copy), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
     learned = make(refresh=2, delay=4)  # int(4 / 2 + 1) = 3 snapshots
     history = [snapshot(learned)]

@@ -30,7 +30,7 @@ def _combine(arguments: argparse.Namespace) -> None:
     experiment = parse_json(arguments.experiment, "--experiment:")
     validated(GridManifest, experiment, "--experiment: ")
     try:
-        load_experiment(experiment)
+        load_experiment(experiment, models=False)
     except InputError as error:
         raise InputError(f"--experiment: {error}") from None
     results = tables.combine(arguments.runs, experiment, arguments.allow_incomplete)

@@ -72,7 +72,7 @@ def combine(
     folders = list(run_folders)
     if not folders:
         raise InputError("combine: no run folder was given")
-    declared = load_experiment(experiment)
+    declared = load_experiment(experiment, models=False)
     plan = grid(declared)
     settled = settled_experiment(declared)
     found = _matched(folders, plan, settled)

@@ -109,6 +109,12 @@ def is_to_be_made(model: str) -> bool:
     return model in MADE and not _is_file(backbone_folder(model) / WEIGHTS)
 
 
+def is_of_the_hub(model: str) -> bool:
+    """Whether this reads like a model of the hub, `owner/name`, that is not in its cache."""
+    named = "/" in model and HUB_NAME.fullmatch(model) is not None
+    return named and not _is_folder(backbone_folder(model))
+
+
 def backbone_folder(model: str) -> Path:
     """Folder of a backbone: an embedded one, a made one, a path, or a model of the hub's cache.
 

@@ -126,14 +126,29 @@ def check_layers(experiment: ExperimentConfig) -> None:
             changes nothing.
     """
     _check_layer(experiment, [experiment.overrides], "overrides")
-    check_planned_backbone(_resolved(experiment, [experiment.overrides]).backbone.model)
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
         where = f"variants.{name}"
         _check_layer(experiment, [experiment.overrides, layer], where)
-        check_planned_backbone(_resolved(experiment, [experiment.overrides, layer]).backbone.model)
     _check_differences(experiment)
     _check_unit(experiment)
+
+
+def check_models(experiment: ExperimentConfig) -> None:
+    """Check that the language models of an experiment are there, or are made by the workflow.
+
+    Raises:
+        InputError: one is missing or is none.
+    """
+    for model in models_of(experiment):
+        check_planned_backbone(model)
+
+
+def models_of(experiment: ExperimentConfig) -> list[str]:
+    """Values of `backbone.model` in an experiment, each once: with and without its variants."""
+    layers = ({}, *experiment.variants.values())
+    runs = (_resolved(experiment, [experiment.overrides, layer]) for layer in layers)
+    return list(dict.fromkeys(run.backbone.model for run in runs))
 
 
 def _check_unit(experiment: ExperimentConfig) -> None:

@@ -63,16 +63,23 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return nested
 
 
-def load_experiment(values: Mapping[str, Any]) -> ExperimentConfig:
+def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
     """Validate an experiment's configuration; loads the files under `modules`.
+
+    models: whether its language models must be there.
 
     Raises:
         InputError: one line naming the key, the value and what is allowed.
     """
     if not isinstance(values, Mapping):
         raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
+    from magellan.config.grid import check_models
+
     load_modules(values.get("modules", ()))
-    return validated(ExperimentConfig, dict(values))
+    experiment = validated(ExperimentConfig, dict(values))
+    if models:
+        check_models(experiment)
+    return experiment
 
 
 def check_named(values: Mapping[str, Any], place: str) -> None:

@@ -1,7 +1,9 @@
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -47,11 +49,14 @@ class Project:
     def __truediv__(self, path: str) -> Path:
         return self.folder / path
 
-    def snakemake(self, *arguments: str, timeout: float = 900) -> subprocess.CompletedProcess:
+    def snakemake(
+        self, *arguments: str, timeout: float = 900, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess:
         """Run it as a user would, with stdout and stderr together in `stdout`."""
         return subprocess.run(
             [sys.executable, "-m", "snakemake", *arguments],
             cwd=self.folder,
+            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

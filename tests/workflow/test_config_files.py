@@ -5,7 +5,7 @@ import jsonschema
 import pytest
 import yaml
 
-from magellan.config import experiment_schema, load_experiment
+from magellan.config import experiment_schema, load_experiment, resolve_run
 from tests.workflow.conftest import ROOT
 
 FILES = sorted((ROOT / "config").glob("*.yaml"))
@@ -49,11 +49,30 @@ def test_the_default_compares_four_samplers_with_two_seeds():
     assert len(experiment.seeds) >= 2
 
 
-def test_the_paper_grid_has_its_goal_spaces_and_constants():
+def test_the_paper_grid_has_its_goal_space_and_constants():
     values = yaml.safe_load((ROOT / "config/paper.yaml").read_text())
-    assert values["goal_spaces"] == ["25k", "50k", "100k"]
+    assert (values["goal_spaces"], values["preset"]) == (["25k"], "paper")
     assert values["seeds"] == list(range(8))
-    assert values["preset"] == "paper"
+    run = resolve_run("paper", [values["overrides"]])
+    assert (run.budget.episodes, run.backbone.model) == (500_000, "google/flan-t5-base")
+    assert (run.agent.temperature, run.agent.target_entropy) == ("target_entropy", -0.125)
+    assert (run.section("competence").delay, run.section("competence").refresh) == (3_200, 32)
+
+
+def test_the_released_code_has_every_switch():
+    """DEVIATIONS.md names the switches of defects; the file sets each of them in some variant."""
+    values = yaml.safe_load((ROOT / "config/paper_as_released.yaml").read_text())
+    layers = [[values["overrides"], layer] for layer in values["variants"].values()]
+    public, switching = (resolve_run("paper", each) for each in layers)
+    assert public.section("competence").adapter == "ignored"
+    assert (public.agent.target_adapter, public.agent.critic_trains_adapter) == ("policy", True)
+    assert switching.section("competence").adapter == "own"
+    assert (switching.agent.target_adapter, switching.agent.critic_trains_adapter) == ("own", False)
+    for run in (public, switching):
+        assert (run.agent.next_candidates, run.agent.temperature) == ("current", "released")
+        assert (run.agent.target_init, run.agent.score) == ("random", "logit_sum")
+        assert run.section("expert_buckets").drop_standing_starts
+        assert run.section("competence").delay // run.section("competence").refresh == 3
 
 
 def test_the_workflow_catalog_finds_what_it_asks_of_a_standardized_workflow():

@@ -143,6 +143,25 @@ def test_bad_configuration_is_one_clear_line_before_any_job(shared_project, case
     assert not (shared_project / "results").exists()
 
 
+@pytest.mark.parametrize("profile", ["default", "slurm"])
+def test_the_papers_experiment_is_listed_without_its_model(profile, shared_project):
+    chosen = ("--profile", "slurm") if profile == "slurm" else ()
+    hub = {"HF_HUB_CACHE": str(shared_project / "no-cache")}
+    paper = ("--configfile", "config/paper.yaml")
+    listed = shared_project.snakemake("-n", *chosen, *paper, environment=hub)
+    assert listed.returncode == 0, listed.stdout
+    assert re.search(r"^train +32$", listed.stdout, re.M)
+    assert "warning: no run can start yet: backbone.model: 'google/flan-t5-base'" in listed.stdout
+    if profile == "default":
+        refused = shared_project.snakemake(*paper, environment=hub)
+        assert refused.returncode != 0
+        errors = [line for line in refused.stdout.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1, refused.stdout
+        assert "`hf download google/flan-t5-base`" in errors[0]
+        assert "Traceback" not in refused.stdout
+        assert not (shared_project / "results/paper/runs").exists()
+
+
 def test_malformed_yaml_is_named_with_its_line(project):
     (project / "config/config.yaml").write_text(
         "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"

@@ -19,17 +19,25 @@ from analysis.sources import sources, sources_of_file
 from analysis.summaries import STATISTICS
 from magellan.config import (
     BEGINNING,
+    check_models,
     check_named,
     flat_keys,
     given_keys,
     grid,
     load_experiment,
+    models_of,
     read_yaml,
     resolve_run,
     shared_beginnings,
 )
 from magellan.errors import InputError
-from magellan.model_files import MADE_IN, WEIGHTS, made_folder, number_of_parameters
+from magellan.model_files import (
+    MADE_IN,
+    WEIGHTS,
+    is_of_the_hub,
+    made_folder,
+    number_of_parameters,
+)
 from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
@@ -82,16 +90,36 @@ def checked_experiment(values):
     """The typed experiment; stops at the first key that is wrong."""
     files = workflow.overwrite_configfiles
     try:
-        experiment = load_experiment(values)
+        experiment = load_experiment(values, models=False)
         if files:
             check_named(values, f"config file: {' '.join(map(str, files))}")
     except InputError as error:
         stop(error)
+    check_its_models(experiment, may_come=True)
     if experiment_folder(experiment) in (REFERENCE, BACKBONE):
         stop(
             f"experiment: {experiment.experiment!r} is not allowed: that folder is for other things"
         )
     return experiment
+
+
+def check_its_models(experiment, may_come):
+    """Stop if a language model is missing.
+
+    With `may_come` one of the hub gets a warning: a dry run lists what would run without it.
+    """
+    try:
+        check_models(experiment)
+    except InputError as error:
+        if not (may_come and any(map(is_of_the_hub, models_of(experiment)))):
+            stop(error)
+        print(f"warning: no run can start yet: {error}", file=sys.stderr)
+
+
+def check_models_of_runs():
+    """Stop before the first run if a language model is still missing."""
+    if any(job.rule.name == "train" for job in workflow.dag.needrun_jobs()):
+        check_its_models(EXPERIMENT, may_come=False)
 
 
 def experiment_folder(experiment):
@@ -395,12 +423,17 @@ def memory_mb():
     their adapters, and what a batch of transitions leaves behind for its gradients.
     """
     return max(
-        2000 + round(number_of_parameters(model) / 1e6 * per_parameter(mode, batch))
+        2000 + round(parameters(model) / 1e6 * per_parameter(mode, batch))
         for model, mode, batch in {
             (run.config.backbone.model, run.config.backbone.lora_mode, run.config.agent.batch_size)
             for run in GRID
         }
     )
+
+
+def parameters(model):
+    """Numbers in a model's weights; 0 for one that is yet to come."""
+    return 0 if is_of_the_hub(model) else number_of_parameters(model)
 
 
 def per_parameter(lora_mode, batch_size):

@@ -53,3 +53,4 @@ def check_no_jobs_left_behind():
 onstart:
     if workflow.is_main_process:
         check_no_jobs_left_behind()
+        check_models_of_runs()

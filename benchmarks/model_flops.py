@@ -9,6 +9,7 @@ recomputation and heads do not count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from peft.tuners.lora import LoraLayer
@@ -122,7 +123,7 @@ def _stack(module: nn.Module) -> Stack:
                 cross += _weights(layer)
             else:
                 linear += _weights(layer)
-    config = module.config
+    config: Any = module.config
     heads = config.num_attention_heads
     per_head = getattr(config, "d_kv", None) or getattr(config, "head_dim", None)
     layers = next(len(each) for each in module.children() if isinstance(each, nn.ModuleList))

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def measured_room(work: Callable[[int], object], device: torch.device, words: st
     if free is None:
         return None
     try:
-        one, some = (peak_bytes(lambda n=n: work(n), device) for n in (1, TRIED))
+        one, some = (peak_bytes(partial(work, n), device) for n in (1, TRIED))
     except Exception as error:  # the library's own kinds
         if not is_out_of_memory(error):
             raise

@@ -261,7 +261,7 @@ def _add_world(command: ArgumentParser) -> None:
 def _add_backend(command: ArgumentParser, otherwise: str) -> None:
     defaults = BackendConfig()
     for name, values in (
-        ("device", "cpu, cuda, or auto: cuda where there is a GPU"),
+        ("device", "cpu, cuda, cuda:1 and so on, or auto: cuda where there is a GPU"),
         ("dtype", "numbers of the frozen model, float32 or bfloat16"),
     ):
         default = getattr(defaults, name)

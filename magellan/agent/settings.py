@@ -84,7 +84,7 @@ class BackendConfig(Section):
     gradient_checkpointing: bool = Field(
         False,
         description="Keep each layer's input only and compute the rest again for the gradients: "
-        "less memory, a third slower, the same numbers. With `lora_mode: per_token`.",
+        "less memory, more time, the same numbers. With `lora_mode: per_token`.",
     )
     length_bucket: int = Field(
         0,

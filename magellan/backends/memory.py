@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,9 @@ TRIED = 4
 ENVIRONMENTS, STEPS = 16, 12
 MB = 1e6
 CGROUPS = Path("/sys/fs/cgroup")
+SECOND_VERSION = "memory.max", "memory.current", "inactive_file"
+FIRST_VERSION = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+"""Files of a control group with its limit and its use, and its cache of files in memory.stat."""
 
 
 def check_room(backbone: BackboneConfig, backend: BackendConfig, device: torch.device) -> None:
@@ -75,20 +78,31 @@ def _left_to_group(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) 
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    names = [line.split(":", 2)[2] for line in lines if line.startswith("0::")]
-    folders = [root / name.strip("/") for name in names]
-    groups = [group for folder in folders for group in (folder, *folder.parents)]
-    left = [_left_in(group) for group in groups if group.is_relative_to(root)]
+    left = [
+        _left_in(group, files)
+        for folder, files in _groups(lines, root)
+        for group in (folder, *folder.parents)
+        if group.is_relative_to(root)
+    ]
     return min((each for each in left if each is not None), default=None)
 
 
-def _left_in(group: Path) -> int | None:
+def _groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Folder of each group of memory, and what its files are called there."""
+    for line in lines:
+        number, controllers, name = line.split(":", 2)
+        if number == "0" and not controllers:
+            yield root / name.strip("/"), SECOND_VERSION
+        elif "memory" in controllers.split(","):
+            yield root / "memory" / name.strip("/"), FIRST_VERSION
+
+
+def _left_in(group: Path, files: tuple[str, str, str]) -> int | None:
     """Limit minus use, without the cache of files, which gives way; None without a limit."""
     try:
-        limit = int((group / "memory.max").read_text(encoding="ascii"))
-        used = int((group / "memory.current").read_text(encoding="ascii"))
+        limit, used = (int((group / name).read_text(encoding="ascii")) for name in files[:2])
         stat = (group / "memory.stat").read_text(encoding="ascii").split()
-        cache = int(stat[stat.index("inactive_file") + 1])
+        cache = int(stat[stat.index(files[2]) + 1])
     except (OSError, ValueError, IndexError):
         return None
     return max(limit - used + cache, 0)

@@ -122,11 +122,11 @@ def test_the_bootstrap_is_in_parts_as_well(monkeypatch):
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
-def group(folder, limit: str, used: int, cache: int) -> None:
+def group(folder, limit: str, used: int, cache: int, files=memory.SECOND_VERSION) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.max").write_text(limit + "\n")
-    (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\nslab 7\n")
+    (folder / files[0]).write_text(limit + "\n")
+    (folder / files[1]).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{files[2]} {cache}\nslab 7\n")
 
 
 def test_the_narrowest_group_counts(tmp_path):
@@ -140,6 +140,13 @@ def test_the_narrowest_group_counts(tmp_path):
     group(root / "slurm", "500", 300, 0)
     assert memory._left_to_group(own, root) == 200
     assert memory._left_to_group(tmp_path / "absent", root) is None
+
+
+def test_groups_of_the_first_version_count_as_well(tmp_path):
+    own = tmp_path / "cgroup"
+    own.write_text("4:cpu,memory:/job\n0::/\n")
+    group(tmp_path / "sys/memory/job", "900", 700, 50, memory.FIRST_VERSION)
+    assert memory._left_to_group(own, tmp_path / "sys") == 250
 
 
 def test_this_machine_says_how_much_is_free():

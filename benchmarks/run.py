@@ -67,13 +67,13 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
     for name in names:
         if name not in GROUPS:
             raise InputError(f"--only: {name!r} is unknown; allowed: {', '.join(GROUPS)}")
-    _prepare_folder(output)
+    prepare_folder(output)
     started, clock, worked = datetime.now(UTC), time.monotonic(), _cpu_seconds()
     core = MatmulRate()
     rows, skipped = _measure(names, QUICK if quick else FULL, core)
     markdown = to_markdown(rows, skipped, core.best)
     manifest = {
-        **_machine(),
+        **machine(),
         "matmul_gflop_per_second": core.best,
         "quick": quick,
         "groups": names,
@@ -112,7 +112,7 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _prepare_folder(output: Path) -> None:
+def prepare_folder(output: Path) -> None:
     """Make the folder and be sure that it can be written."""
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _prepare_folder(output: Path) -> None:
         raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Where and with what the figures were measured."""
     from magellan.training.versions import code_version, library_versions
 

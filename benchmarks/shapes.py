@@ -1,9 +1,9 @@
-"""The two models that are timed: the committed backbone, and one like the released code's."""
+"""Models that are timed: the committed backbone, and random ones of the shape of others."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,11 @@ from transformers.utils import logging as transformers_logging
 from magellan.worlds.little_zoo.vocabulary import OBJECTS
 
 SHAPES = ("zoo-mini", "t5")
+FLAN = "flan-t5-base-shape"
+T5_SIZES = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
+FLAN_SIZES = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "num_layers": 12}
+FLAN_WORDS = 32_128
+"""Its vocabulary; 247.6 million parameters in all."""
 SPECIAL = ("<pad>", "<unk>", "<eos>")
 SAMPLE = """Goal: Grow baby seed
 You see: nothing,
@@ -29,12 +34,16 @@ Action: Go to Grasp Release all"""
 
 @contextmanager
 def model_folder(shape: str) -> Iterator[str]:
-    """What `backbone.model` is for a shape; `t5` lives in a folder that is removed afterwards."""
-    if shape == "zoo-mini":
+    """What `backbone.model` is for a shape; random ones live in a folder that is removed
+    afterwards. What is no shape is a model by itself."""
+    if shape not in ("t5", FLAN):
         yield shape
         return
     with tempfile.TemporaryDirectory() as folder, _only_errors():
-        write_t5(Path(folder))
+        if shape == FLAN:
+            write_t5(Path(folder), FLAN_SIZES, FLAN_WORDS)
+        else:
+            write_t5(Path(folder))
         yield folder
 
 
@@ -50,17 +59,21 @@ def _only_errors() -> Iterator[None]:
         transformers_logging.set_verbosity(before)
 
 
-def write_t5(folder: Path) -> None:
-    """Write a random T5 of 206,080 parameters and its word-level tokenizer of 66 words."""
+def write_t5(
+    folder: Path, sizes: Mapping[str, int] = T5_SIZES, vocabulary: int | None = None
+) -> None:
+    """Write a random T5 and a word-level tokenizer of 66 words.
+
+    Args:
+        folder: for the files.
+        sizes: of its layers; those it has by itself make 206,080 parameters.
+        vocabulary: rows of its embeddings; None: as many as the tokenizer has words.
+    """
     tokenizer = word_tokenizer()
     config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=64,
-        d_kv=16,
-        d_ff=128,
-        num_heads=4,
-        num_layers=2,
-        num_decoder_layers=2,
+        vocab_size=vocabulary or len(tokenizer),
+        **sizes,
+        num_decoder_layers=sizes["num_layers"],
         feed_forward_proj="gated-gelu",
         tie_word_embeddings=False,  # to transformers: the decoder's output is not scaled
         decoder_start_token_id=0,

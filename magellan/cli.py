@@ -261,7 +261,7 @@ def _add_world(command: ArgumentParser) -> None:
 def _add_backend(command: ArgumentParser, otherwise: str) -> None:
     defaults = BackendConfig()
     for name, values in (
-        ("device", "cpu, cuda, or auto: cuda where there is a GPU"),
+        ("device", "cpu, cuda, cuda:1 and so on, or auto: cuda where there is a GPU"),
         ("dtype", "numbers of the frozen model, float32 or bfloat16"),
     ):
         default = getattr(defaults, name)
@@ -315,6 +315,24 @@ def _add_bench(commands: Commands) -> None:
     )
     bench.add_argument(
         "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
+    )
+    bench.add_argument(
+        "--model",
+        help="time this model instead, on one device, in at most 8 minutes: a name, a folder, or "
+        "flan-t5-base-shape, which is random (default: the groups; zoo-mini with --device)",
+    )
+    for name, values in (
+        ("device", "cpu, cuda, cuda:1 and so on, or auto (default: the groups; cpu with --model)"),
+        ("dtype", "float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"),
+    ):
+        bench.add_argument(f"--{name}", help=f"for one model: {values}")
+    bench.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help="for one model: another key, such as backend.deterministic=false; may be repeated "
+        "(default: none)",
     )
     bench.set_defaults(command=_bench)
 
@@ -425,7 +443,12 @@ def _backbone(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    _prepare_libraries(threads=1)
+    of_one = (options.device, options.model, options.dtype, *options.set)
+    if options.only and any(each is not None for each in of_one):
+        raise InputError("--only: not allowed with one model; allowed: groups, or --model")
+    settings = [parse_assignment(text) for text in options.set]
+    given = resolve_run("paper", settings).threads if settings else 1
+    _prepare_libraries(given)
     try:
         from benchmarks.run import run
     except ModuleNotFoundError as error:
@@ -434,6 +457,12 @@ def _bench(options: argparse.Namespace) -> None:
         raise InputError(
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
+    if any(each is not None for each in of_one):
+        from benchmarks.device_run import Wanted, run_device
+
+        wanted = Wanted(options.device, options.dtype, options.model, settings, options.quick)
+        print(run_device(options.output, wanted), end="")
+        return
     print(run(options.output, options.only, options.quick), end="")
 
 

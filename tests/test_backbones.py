@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from magellan.agent.backbone import load_model
+from magellan.agent.loading import load_model
 from magellan.errors import InputError
 from magellan.model_files import (
     BACKBONES,

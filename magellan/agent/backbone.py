@@ -10,7 +10,6 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,29 +18,20 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel
 
-from magellan.agent import texts
 from magellan.agent.devices import CPU, find_device
+from magellan.agent.layers import compiled, recomputed, repeated_layers
+from magellan.agent.loading import check_four_bits, load_model, unusable, width_of
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
-from magellan.agent.settings import BackboneConfig, BackendConfig
-from magellan.errors import InputError, is_out_of_memory, shown
-from magellan.model_files import check_backbone, number_of_weights
-from magellan.worlds import DEFAULT_WORLD, WORLDS, World
+from magellan.agent.settings import AUTO, BackboneConfig, BackendConfig, check_together
+from magellan.errors import InputError
+from magellan.worlds import World
 
-# How much larger than its weights a model may be before it is not even built.
-SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
+GPU_BUCKET = 16
+"""Tokens: padded batches on a GPU are as long as a multiple of it."""
 
 
 class Backbone:
@@ -58,7 +48,8 @@ class Backbone:
         passes: what computes the passes, in words.
         device: where its weights are, and what it takes and gives.
         dtype: of the frozen weights; adapters and what it gives have float32.
-        micro_batch: states per pass with gradients where `transformers` reads; 0: all.
+        micro_batch: states per pass of an update where `transformers` reads; 0: all.
+        sizes_itself: whether `micro_batch` is to be chosen from the free memory.
 
     Raises:
         InputError: the model is missing or cannot be loaded, or not be read as configured.
@@ -72,12 +63,17 @@ class Backbone:
         backend: BackendConfig | None = None,
     ) -> None:
         backend = backend or BackendConfig()
+        check_together(config, backend)
+        check_four_bits(config.quantization)
         self.config = config
         self.device = find_device(backend.device)
         self.dtype: torch.dtype = getattr(torch, backend.dtype)
-        self.micro_batch = backend.micro_batch
-        model, self.tokenizer = load_model(config.model, world)
-        self.width: int = _width(config.model, model)
+        self.sizes_itself = backend.micro_batch == AUTO
+        self.micro_batch = 0 if backend.micro_batch == AUTO else backend.micro_batch
+        self._bucket = backend.length_bucket or (1 if self.device == CPU else GPU_BUCKET)
+        four_bits = None if config.quantization == "none" else self.dtype
+        model, self.tokenizer = load_model(config.model, world, self.device, four_bits)
+        self.width: int = width_of(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed), _told(config.model):
@@ -102,6 +98,11 @@ class Backbone:
         self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._adapted: dict[str, Adapted] = {}
+        self._change_layers(backend)
+
+    def stacks(self) -> dict[str, nn.Module]:
+        """`decoder`, and `encoder` where there is one, with their adapters."""
+        return {part: _part(self._model, part) for part in self._prefixes}
 
     @property
     def _as_loaded(self) -> bool:
@@ -114,9 +115,28 @@ class Backbone:
             return
         for model in filter(None, (self._peft, self._plain)):
             for name, weight in model.named_parameters():
-                if "lora_" not in name:
+                if "lora_" not in name and weight.is_floating_point():  # not those in 4 bits
                     weight.data = weight.data.to(self.dtype)
-            model.to(self.device)
+            if self.config.quantization == "none":  # else it is there already
+                model.to(self.device)
+
+    def _change_layers(self, backend: BackendConfig) -> None:
+        """What is asked of the layers of `transformers` beyond what they do by themselves."""
+        for stack in self.stacks().values():
+            layers = repeated_layers(stack)
+            if backend.gradient_checkpointing:
+                recomputed(layers)
+            if backend.compile:
+                compiled(layers)
+        if self.dtype == torch.bfloat16:
+            for layer in self._layers.values():
+                # What autocast narrows anyway is not widened, and kept, before.
+                layer.cast_input_dtype_enabled = False
+
+    def _narrowed(self) -> torch.autocast:
+        """Products in bfloat16, those with the float32 adapters too; sums of norms in float32."""
+        half = self.dtype == torch.bfloat16
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half)
 
     def _reader(self) -> tuple[Reader | None, str]:
         """What reads states, None for the library's modules, and its name for logs."""
@@ -144,7 +164,7 @@ class Backbone:
 
     def batch(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
         """A batch of packed states, (batch, length) each, that this backbone reads."""
-        return PackedBatch(tokens, segments, self.device)
+        return PackedBatch(tokens, segments, self.device, self._bucket)
 
     def _lora(self, model: nn.Module) -> LoraConfig:
         targets: str | list[str] = "all-linear"
@@ -286,13 +306,19 @@ class Backbone:
                 self.tensor(np.array([head])),
                 self.tensor(np.array([[self.start_token, *tail]])),
             )
-            said = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
+            with self._narrowed():
+                said = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
             return said.logits[0, :-1]
-        said = self._model(input_ids=self.tensor(np.array([head + tail])))
+        with self._narrowed():
+            said = self._model(input_ids=self.tensor(np.array([head + tail])))
         return said.logits[0, len(head) - 1 : -1]
 
     def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         """Last hidden states of the encoder or the decoder with an adapter applied."""
+        with self._narrowed():
+            return self._read_by(part, adapter, **inputs)
+
+    def _read_by(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         if self._plain is None:
             self._activate(adapter)
             return _part(self._model, part)(**inputs, **self._no_cache(part)).last_hidden_state
@@ -350,137 +376,6 @@ class Backbone:
         for parameters in self._parameters.values():
             for parameter in parameters.values():
                 parameter.requires_grad_(True)
-
-
-def load_model(
-    name: str, world: World | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
-
-    Nothing is downloaded, unpickled, or run from the folder.
-
-    world: whose texts it is to read; None: the default one.
-
-    Raises:
-        InputError: missing, or not a language model that `transformers` knows; weights that do not
-            fill the model, are not finite, or have no row for a token of the tokenizer; a tokenizer
-            that cannot tell texts of the world apart.
-    """
-    folder = check_backbone(name)
-    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        with _without_reports():
-            config = AutoConfig.from_pretrained(folder, **local)
-            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            _check_size(name, folder, config, family)
-            model, loading = family.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                # For sequences of some 40 tokens it is the fastest choice on a CPU.
-                attn_implementation="eager",
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # told below, in one line
-                output_loading_info=True,
-                **local,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    except Exception as error:  # what a broken folder raises is the library's choice
-        if isinstance(error, InputError) or is_out_of_memory(error):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
-    _check_loaded(name, model, tokenizer, loading)
-    _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
-    model.requires_grad_(False)
-    return model.eval(), tokenizer
-
-
-@contextmanager
-def _without_reports() -> Iterator[None]:
-    """Neither progress bars nor the table of keys that do not fit."""
-    transformers_logging.disable_progress_bar()
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-
-
-def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) -> None:
-    """A model far larger than its weights would be filled with random numbers before it is told."""
-    with torch.device("meta"):  # shapes without memory
-        wanted = sum(weight.numel() for weight in family.from_config(config).parameters())
-    stored = number_of_weights(folder)
-    if wanted > SIZE_FACTOR * stored + SIZE_MARGIN:
-        raise unusable(
-            name, f"has weights of {stored:,} numbers, its config.json asks for {wanted:,}"
-        )
-
-
-def _check_tokenizer(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, world: World
-) -> None:
-    """The world's texts can be told apart, and the model reads the longest of them."""
-    try:
-        problem = texts.problem(tokenizer, world)
-        ids = texts.longest(tokenizer, world)
-        places = getattr(model.config, "max_position_embeddings", None)
-        if problem is None and isinstance(places, int) and places < len(ids):
-            problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
-        if problem is None and ids and not _reads(model, ids):
-            problem = "gives NaN or infinity for a prompt"
-    except Exception as error:  # what a broken tokenizer raises is the library's choice
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        problem = f"cannot read the world's texts ({reason[:200]})"
-    if problem:
-        raise unusable(name, problem)
-
-
-@torch.no_grad()
-def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
-    """Whether all logits of a text are finite."""
-    tokens = torch.tensor([ids])
-    more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
-    return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
-
-
-def _check_loaded(
-    name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    loading: Mapping[str, Any],
-) -> None:
-    """`transformers` fills gaps in the weights with random numbers; here they are errors."""
-    for key, stored, wanted in sorted(loading["mismatched_keys"]):
-        raise unusable(
-            name, f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(wanted)}"
-        )
-    for key in sorted(loading["missing_keys"]):
-        raise unusable(name, f"has no weights for {key}")
-    for key, weight in model.state_dict().items():
-        if not torch.isfinite(weight).all():
-            raise unusable(name, f"has NaN or infinity in its weights for {key}")
-    rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
-
-
-def unusable(name: str, problem: str) -> InputError:
-    """What to raise for a model that cannot be used."""
-    return InputError(
-        f"backbone.model: {shown(name)} {problem}; allowed: a language model with weights and "
-        "tokenizer in Hugging Face format"
-    )
-
-
-def _width(name: str, model: PreTrainedModel) -> int:
-    width = getattr(model.config, "hidden_size", None)
-    if not isinstance(width, int):
-        raise unusable(name, "has no hidden_size in config.json")
-    return width
 
 
 @contextmanager

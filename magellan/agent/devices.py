@@ -10,28 +10,36 @@ CPU = torch.device("cpu")
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name: `cpu`, `cuda`, or `auto`, which is `cuda` where there is one.
+    """The device of this name: `cpu`, `cuda`, `cuda:N`, or `auto`, `cuda` where there is one.
 
     Raises:
-        InputError: `cuda` is asked for and absent.
+        InputError: a GPU is asked for and absent.
     """
-    there = name != "cpu" and torch.cuda.is_available()
-    if name == "cuda" and not there:
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return CPU
+    reason = _lack(name)
+    if reason:
         raise InputError(
-            f"backend.device: 'cuda' is not allowed: {_reason()}; allowed: cpu, or auto, which "
+            f"backend.device: {name!r} is not allowed: {reason}; allowed: cpu, or auto, which "
             "takes cuda where there is one"
         )
-    return torch.device("cuda") if there else CPU
+    return torch.device("cuda" if name == "auto" else name)
 
 
 def described(device: torch.device) -> str:
     """The device in words, such as `cpu` or `cuda (NVIDIA H200)`."""
     if device.type != "cuda":
         return device.type
-    return f"{device.type} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
-def _reason() -> str:
+def _lack(name: str) -> str:
+    """Why there is no such GPU; empty where there is."""
     if not torch.backends.cuda.is_built():
         return "PyTorch was built without it here"
-    return "PyTorch finds no such GPU here"
+    if not torch.cuda.is_available():
+        return "PyTorch finds no such GPU here"
+    there, wanted = torch.cuda.device_count(), torch.device(name).index if name != "auto" else None
+    if wanted is not None and wanted >= there:
+        return f"PyTorch finds {there} GPU{'s' * (there != 1)} here, the first is cuda:0"
+    return ""

@@ -43,19 +43,29 @@ class PackedBatch:
         tokens: int (batch, length or more); common padding is cut.
         segments: int (batch, length or more).
         device: where its tensors are; trees of pieces are always on the CPU.
+        bucket: its length is a multiple of it, with padding at the end, so that shapes repeat.
     """
 
     def __init__(
-        self, tokens: np.ndarray, segments: np.ndarray, device: torch.device = CPU
+        self,
+        tokens: np.ndarray,
+        segments: np.ndarray,
+        device: torch.device = CPU,
+        bucket: int = 1,
     ) -> None:
-        self.device = device
-        used = int((segments != PADDING).sum(axis=1).max())
-        self.token_array, self.segment_array = tokens[:, :used], segments[:, :used]
+        self.device, self.bucket = device, bucket
+        used = self.rounded(int((segments != PADDING).sum(axis=1).max()))
+        self.token_array = _as_long(tokens, used, 0)
+        self.segment_array = _as_long(segments, used, PADDING)
         self.candidates = int(self.segment_array.max())
         self._pieces: dict[tuple[bool, bool, int | None], list[Piece]] = {}
 
     def __len__(self) -> int:
         return len(self.token_array)
+
+    def rounded(self, length: int) -> int:
+        """A length up to the next multiple of `bucket`."""
+        return -(-length // self.bucket) * self.bucket
 
     @cached_property
     def tokens(self) -> Tensor:
@@ -93,7 +103,7 @@ class PackedBatch:
         return self._like(chosen, parts)
 
     def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
-        return PackedBatch(tokens, segments, self.device)
+        return PackedBatch(tokens, segments, self.device, self.bucket)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
@@ -135,6 +145,14 @@ class PackedBatch:
         if ragged:
             return np.lexsort(keys)
         return np.lexsort((*keys, (self.segment_array != PADDING).sum(axis=1)))
+
+
+def _as_long(values: np.ndarray, length: int, filling: int) -> np.ndarray:
+    """Rows cut to a length, or filled up to it."""
+    missing = length - values.shape[1]
+    if missing <= 0:
+        return values[:, :length]
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=filling)
 
 
 def _piece(

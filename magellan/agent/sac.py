@@ -107,6 +107,15 @@ class SAC:
             "temperature": self.temperature,
         }
 
+    def probe(self, states: PackedBatch) -> None:
+        """A pass with gradients over all candidates, as an update has them, that moves nothing."""
+        scores = self._score("policy", states)
+        target = torch.zeros(len(scores.features), device=self.backbone.device)
+        loss = self._actor_loss(scores) + self._critic_loss(scores.features, target)
+        loss.backward()
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad()
+
     def _score(self, adapter: str, states: PackedBatch) -> Scores:
         return score_candidates(self.backbone, adapter, states, self.config.score)
 
@@ -121,14 +130,20 @@ class SAC:
         if len(continuing) == 0:
             return target
         following = self._following(transitions, continuing)
+        soft = target.new_empty(len(following))
+        for part in parts_of(self.backbone, following):
+            soft[part.rows if part.rows is not None else slice(None)] = self._judged(part.states)
+        rows = self.backbone.tensor(continuing)
+        discount = self.backbone.tensor(transitions.discounts[continuing])
+        return target.index_add(0, rows, discount * soft)
+
+    def _judged(self, following: PackedBatch) -> Tensor:
+        """What the target critic expects of the policy from these states on, (n,)."""
         scores = self._score("policy", following)
         own = self.config.target_adapter == "own"
         judged = self._score("critic_target", following) if own else scores
         values = judged.spread(value(self.target, judged.features))
-        soft = soft_value(scores, values, self.log_alpha.exp())
-        rows = self.backbone.tensor(continuing)
-        discount = self.backbone.tensor(transitions.discounts[continuing])
-        return target.index_add(0, rows, discount * soft)
+        return soft_value(scores, values, self.log_alpha.exp())
 
     def _following(self, transitions: Batch, rows: np.ndarray) -> PackedBatch:
         tokens, segments = transitions.next_tokens[rows], transitions.next_segments[rows]

@@ -225,7 +225,8 @@ def _encoder_decoder_states(
     """The same from one encoding of each prompt and one decoding of all its candidates."""
     encoded, mask = _encode(backbone, adapter, states)
     rows, width = len(states), states.candidates
-    tokens = states.tokens.new_zeros(rows, width, int(branches.place.max()) + 1)
+    longest = states.rounded(int(branches.place.max()) + 2) - 1  # the start token comes on top
+    tokens = states.tokens.new_zeros(rows, width, longest)
     tokens[branches.row, branches.candidate, branches.place] = states.tokens[
         branches.row, branches.column
     ]
@@ -242,7 +243,7 @@ def _encoder_decoder_states(
 def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tensor, Tensor]:
     """Encoder states of the prompts alone, and their mask."""
     mask = states.segments == PROMPT
-    longest = int(mask.sum(dim=1).max())
+    longest = states.rounded(int(mask.sum(dim=1).max()))
     mask = mask[:, :longest]
     return backbone.encode(adapter, states.tokens[:, :longest] * mask, mask), mask
 

@@ -5,10 +5,12 @@ No torch here: the configuration imports this.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from magellan.errors import InputError
 from magellan.settings import BatchSize, Count, Fraction, Section, StepSize, Width
 
 
@@ -39,26 +41,97 @@ class BackboneConfig(Section):
         "`torch` is PyTorch; `auto` is `compiled` where there is a C++ compiler and threads is 1. "
         "Same result up to rounding.",
     )
+    quantization: Literal["none", "nf4"] = Field(
+        "none",
+        description="`nf4` keeps the frozen linear layers in 4 bits (released code), by the "
+        "library bitsandbytes, with `lora_mode: per_token`; adapters and heads have float32.",
+    )
+
+    @model_validator(mode="after")
+    def _four_bits_stay(self) -> BackboneConfig:
+        if self.quantization != "none" and self.lora_mode == "merged":
+            raise InputError(
+                f"backbone.quantization: {self.quantization!r} is not for backbone.lora_mode "
+                "'merged', which adds to the weights; allowed: none, or lora_mode per_token"
+            )
+        return self
+
+
+DEVICE = re.compile(r"cpu|auto|cuda(:\d{1,3})?", re.ASCII)
+AUTO: Literal["auto"] = "auto"
+MOST_STATES = 10**6
 
 
 class BackendConfig(Section):
     """Where and in which numbers the model is computed: how a job runs, not what the run is."""
 
-    device: Literal["cpu", "cuda", "auto"] = Field(
-        "cpu", description="`cpu`; `cuda`, a GPU; `auto`, a GPU where there is one."
+    device: str = Field(
+        "cpu",
+        description="`cpu`; `cuda`, a GPU; `cuda:1`, the second of several; `auto`, a GPU where "
+        "there is one.",
+        json_schema_extra={"pattern": f"^({DEVICE.pattern})$"},
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="Number format of the frozen model; heads, adapters and optimizers always "
         "have float32.",
     )
-    micro_batch: int = Field(
+    micro_batch: int | Literal["auto"] = Field(
+        0,
+        description="States per pass of an update, where `transformers` reads; their gradients "
+        "are added up. 0 is the whole batch, `auto` as many as the free memory takes.",
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="Keep each layer's input only and compute the rest again for the gradients: "
+        "less memory, more time, the same numbers. With `lora_mode: per_token`.",
+    )
+    length_bucket: int = Field(
         0,
         ge=0,
-        le=10**6,
-        description="States per pass with gradients, where `transformers` reads; their gradients "
-        "are added up. 0 is the whole batch.",
+        le=4096,
+        description="Padded batches are as long as a multiple of so many tokens, so that shapes "
+        "repeat; 0 is 1 on a CPU and 16 on a GPU.",
     )
+    compile: bool = Field(
+        False,
+        description="PyTorch compiles the layers where `transformers` reads, with "
+        "`lora_mode: per_token`.",
+    )
+    deterministic: bool = Field(
+        True,
+        description="On a GPU: only operations that give the same numbers every time. A CPU "
+        "always does.",
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, name: str) -> str:
+        if not DEVICE.fullmatch(name):
+            raise ValueError("Input should be 'cpu', 'cuda', 'cuda:N' or 'auto'")
+        return name
+
+    @field_validator("micro_batch", mode="before")
+    @classmethod
+    def _whole_or_auto(cls, value: Any) -> Any:
+        whole = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if value == AUTO or (isinstance(whole, int) and 0 <= whole <= MOST_STATES):
+            return whole
+        raise ValueError(f"Input should be a valid integer from 0 to {MOST_STATES}, or 'auto'")
+
+
+def check_together(backbone: BackboneConfig, backend: BackendConfig) -> None:
+    """What a job asks of the layers of `transformers` needs adapters beside the weights.
+
+    Raises:
+        InputError: they are merged into copies of the weights.
+    """
+    for key in ("gradient_checkpointing", "compile"):
+        if getattr(backend, key) and backbone.lora_mode == "merged":
+            raise InputError(
+                f"backend.{key}: True is not for backbone.lora_mode 'merged'; allowed: false, or "
+                "lora_mode per_token"
+            )
 
 
 class AgentConfig(Section):

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from magellan.agent.backbone import ADAPTERS, Backbone, unusable
+from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.agent.codec import Codec, stack
+from magellan.agent.loading import unusable
 from magellan.agent.scoring import total_scores
 from magellan.errors import is_out_of_memory
 from magellan.worlds import World

@@ -31,18 +31,29 @@ def make_backend(
 
     made = Backbone(backbone, seed, world, settings)
     check_scores(made, world or WORLDS[DEFAULT_WORLD])
-    return LocalBackend(made)
+    return LocalBackend(made, world)
 
 
-def check_backend(settings: BackendConfig) -> None:
-    """Look for the device before any work.
+def check_backend(settings: BackendConfig, backbone: BackboneConfig | None = None) -> None:
+    """Look for the device, and for what the model needs there, before any work.
+
+    Args:
+        settings: device, number format, micro-batches.
+        backbone: which model; None: only the device is looked for.
 
     Raises:
-        InputError: it is absent.
+        InputError: the device, or a library, is absent.
+        OutOfMemoryError: the weights alone are larger than the free memory.
     """
     from magellan.agent.devices import find_device
 
-    find_device(settings.device)
+    device = find_device(settings.device)
+    if backbone is not None:
+        from magellan.agent.loading import check_four_bits
+        from magellan.backends.memory import check_room
+
+        check_four_bits(backbone.quantization)
+        check_room(backbone, settings, device)
 
 
 __all__ = ["CURRENT", "DELAYED", "Backend", "Which", "check_backend", "make_backend"]

@@ -26,12 +26,15 @@ class Backend(ABC):
         passes: what computes the model's passes, in words.
         device: where, in words.
         dtype: number format of the model's weights; heads, adapters and optimizers have float32.
+        memory: how much of a batch is computed at once, and why, in words; empty where nothing
+            was measured.
     """
 
     codec: Codec
     passes: str
     device: str
     dtype: str
+    memory: str = ""
 
     @abstractmethod
     def start(self, name: str, settings: Any, seed: int) -> None:

@@ -9,20 +9,28 @@ import numpy as np
 import torch
 
 from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Codec, Packed, PackedState
+from magellan.agent.codec import Codec, Packed, PackedState, stack
 from magellan.agent.competence_head import CompetenceHead
 from magellan.agent.devices import described
 from magellan.agent.packing import PackedBatch
 from magellan.agent.sac import SAC
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
+from magellan.backends.memory import longest_state, measured_room
 from magellan.backends.updates import UPDATES, Learner
+from magellan.errors import InputError
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 
 class LocalBackend(Backend):
-    """A backbone, and what its updates move."""
+    """A backbone, and what its updates move.
 
-    def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
+    Args:
+        backbone: the language model with its adapters.
+        world: in whose states the memory of an update is measured, where that is wanted.
+    """
+
+    def __init__(self, backbone: Backbone, world: World | None = None) -> None:
+        self.backbone, self._world = backbone, world or WORLDS[DEFAULT_WORLD]
         self.codec = Codec(backbone.tokenizer)
         self.passes = backbone.passes
         self.device = described(backbone.device)
@@ -33,6 +41,26 @@ class LocalBackend(Backend):
 
     def start(self, name: str, settings: Any, seed: int) -> None:
         self.learners[name] = UPDATES[name](self.backbone, settings, seed)
+        if name == "sac" and self.backbone.sizes_itself and self.backbone.reader is None:
+            self._choose_micro_batch(settings.batch_size)
+
+    def _choose_micro_batch(self, batch: int) -> None:
+        """As many states per pass as the free memory takes, told in `memory`."""
+        state = longest_state(self.codec, self._world)
+
+        def work(states: int) -> None:
+            self.agent.probe(self.backbone.batch(*stack([state] * states)))
+
+        room = measured_room(work, self.backbone.device, self.device)
+        if room is None:
+            raise InputError(
+                "backend.micro_batch: 'auto' is not allowed: this system does not say how much "
+                "memory is free; allowed: a number of states"
+            )
+        room.check()
+        fitting = room.fitting(batch)
+        self.backbone.micro_batch = 0 if fitting == batch else fitting
+        self.memory = room.words(batch)
 
     @property
     def agent(self) -> SAC:

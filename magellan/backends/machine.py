@@ -12,8 +12,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 _KEEP = 1 << 30
 
 
-def settle(threads: int) -> None:
+def settle(threads: int, deterministic: bool = True) -> None:
     """Prepare this process for a run: `threads` threads, the same numbers every time, no waste.
+
+    Without `deterministic` a GPU may add in any order; a CPU keeps its order either way.
 
     Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
     that was never written; this code is tested without. glibc gives large blocks back to the system
@@ -23,7 +25,7 @@ def settle(threads: int) -> None:
     torch.set_num_threads(threads)
     # What cuBLAS, which reads it once, wants for the same numbers every time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if sys.platform == "linux":
         try:

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from magellan.agent.settings import BackendConfig
 from magellan.competence import ESTIMATORS
 from magellan.config.phases import drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
@@ -33,7 +34,7 @@ OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_secon
 OPERATIONAL = frozenset(
     {
         *("preset", "threads", "modules", "backbone.passes"),
-        *("backend.device", "backend.dtype", "backend.micro_batch"),
+        *(f"backend.{key}" for key in BackendConfig.model_fields),
         *(f"budget.{key}" for key in OPERATIONAL_KEYS),
     }
 )

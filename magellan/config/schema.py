@@ -13,7 +13,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
-from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
+from magellan.agent.settings import (
+    AgentConfig,
+    BackboneConfig,
+    BackendConfig,
+    check_together,
+)
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
 from magellan.errors import InputError, shown
@@ -248,6 +253,11 @@ class RunConfig(Section):
                 f"agent.batch_size = {agent.batch_size} would never be full; allowed: "
                 f"{agent.batch_size} or more"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_computed(self) -> RunConfig:
+        check_together(self.backbone, self.backend)
         return self
 
     @model_validator(mode="after")

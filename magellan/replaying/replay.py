@@ -94,7 +94,7 @@ def replay(
         raise InputError(
             f"backbone.model: {folder} has other files than when {run.folder} was trained"
         )
-    settle(config.threads)
+    settle(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, sampled=False)
     heard = Heard.read(run, parts.goals)
     sets = evaluated_goals(config, phases_of(config)[0], parts.goals)

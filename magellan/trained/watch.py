@@ -104,7 +104,7 @@ def watch(
         out: where the episode is written, as plain text.
         pause: a line is read from it before each step, `q` or its end stops; None: nothing is.
     """
-    settle(agent.config.threads)
+    settle(agent.config.threads, agent.config.backend.deterministic)
     rng = np.random.default_rng(seed)
     env = goals.world.environment(1)
     env.reset(seed=int(rng.integers(2**31)), options={"goals": [goals.goal(position)]})

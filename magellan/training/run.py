@@ -73,8 +73,8 @@ def train(
     check_sink(log)
     if start is not None:
         check_start(config)
-    check_backend(config.backend)
     model = check_backbone(config.backbone.model)
+    check_backend(config.backend, config.backbone)
     check_folder(output)
     lock = FolderLock(output)
     try:
@@ -129,7 +129,7 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
 
 
 def _trainer(config: RunConfig) -> Trainer:
-    settle(config.threads)
+    settle(config.threads, config.backend.deterministic)
     return Trainer(config)
 
 
@@ -230,6 +230,8 @@ class Job:
         backend = self._trainer.backend
         where = f"device {backend.device}, {backend.dtype}"
         note(f"{where}, threads {config.threads}, passes {origin.passes}")
+        if backend.memory:
+            note(backend.memory)
         note(f"configuration {identity(config)}: {config.model_dump_json()}")
         if found is None and self._started is not None:
             start = self._started
@@ -393,6 +395,7 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "threads": config.threads,
         "device": trainer.backend.device,
         "dtype": trainer.backend.dtype,
+        **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
         "host": host_description(),
         "updates": trainer.updates,
         "steps": trainer.steps,

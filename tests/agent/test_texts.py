@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from magellan.agent import texts
-from magellan.agent.backbone import load_model
+from magellan.agent.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
 from magellan.worlds.little_zoo.parts import prompt_parts

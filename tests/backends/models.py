@@ -34,11 +34,14 @@ every_way = pytest.mark.parametrize(
 )
 
 
-def make(way: str = "plain", model: str = "zoo-mini", agent=None, **backend) -> LocalBackend:
+def make(
+    way: str = "plain", model: str = "zoo-mini", agent=None, four_bits=False, **backend
+) -> LocalBackend:
     """Both updates started; all adapters differ and matter, the same for every way of reading."""
     settings = WAYS[way]
+    more = {"quantization": "nf4"} if four_bits else {}
     backbone = BackboneConfig(
-        model=model, lora_targets="all_linear", lora_rank=4, **settings.get("backbone", {})
+        model=model, lora_targets="all_linear", lora_rank=4, **settings.get("backbone", {}), **more
     )
     how = BackendConfig(**{**settings.get("backend", {}), **backend})
     made = make_backend(backbone, how, seed=1)
@@ -104,10 +107,12 @@ def moments(state, update: str) -> dict[str, np.ndarray]:
     }
 
 
-def largest_gap(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """Largest difference, in shares of the largest entry of its array."""
+def largest_gap(
+    found: dict[str, np.ndarray], expected: dict[str, np.ndarray], least: float = 1e-8
+) -> float:
+    """Largest difference, in shares of the largest entry of its array, or of `least`."""
     assert found.keys() == expected.keys()
     return max(
-        float(np.abs(found[name] - values).max() / max(np.abs(values).max(), 1e-8))
+        float(np.abs(found[name] - values).max() / max(np.abs(values).max(), least))
         for name, values in expected.items()
     )

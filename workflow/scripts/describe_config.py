@@ -99,6 +99,10 @@ def _resolve(rule: dict, schema: dict) -> dict:
 
 def allowed(rule: dict, schema: dict) -> str:
     """What a schema rule allows, in words."""
+    if "anyOf" in rule:
+        return " or ".join(allowed(each, schema) for each in rule["anyOf"])
+    if "const" in rule:
+        return f"`{rule['const']}`"
     if "enum" in rule:
         return ", ".join(f"`{value}`" for value in rule["enum"])
     if rule.get("type") == "array":

@@ -1,0 +1,198 @@
+"""Loads a frozen language model and its tokenizer, and refuses what cannot be used."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from magellan.agent import texts
+from magellan.agent.devices import CPU
+from magellan.errors import InputError, is_out_of_memory, shown
+from magellan.model_files import check_backbone, number_of_weights
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
+
+# How much larger than its weights a model may be before it is not even built.
+SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
+FOUR_BITS = "bitsandbytes"
+
+
+def load_model(
+    name: str,
+    world: World | None = None,
+    device: torch.device = CPU,
+    four_bits: torch.dtype | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
+
+    Nothing is downloaded, unpickled, or run from the folder. Weights are float32 on the CPU.
+
+    Args:
+        name: value of `backbone.model`.
+        world: whose texts it is to read; None: the default one.
+        device: where it will compute, which decides how attention is computed.
+        four_bits: format of products with linear layers that are kept in 4 bits, on the device
+            already; None: none are.
+
+    Raises:
+        InputError: missing, or not a language model that `transformers` knows; weights that do not
+            fill the model, are not finite, or have no row for a token of the tokenizer; a tokenizer
+            that cannot tell texts of the world apart.
+    """
+    folder = check_backbone(name)
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with _without_reports():
+            config = AutoConfig.from_pretrained(folder, **local)
+            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+            _check_size(name, folder, config, family)
+            model, loading = family.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation=attention_on(device),
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # told below, in one line
+                output_loading_info=True,
+                **({} if four_bits is None else _in_four_bits(device, four_bits)),
+                **local,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    except Exception as error:  # what a broken folder raises is the library's choice
+        if isinstance(error, InputError) or is_out_of_memory(error):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
+    _check_loaded(name, model, tokenizer, loading)
+    _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
+    model.requires_grad_(False)
+    return model.eval(), tokenizer
+
+
+def attention_on(device: torch.device) -> str | None:
+    """How attention is computed; None: PyTorch's fused kernels where the family can use them."""
+    # For sequences of some 40 tokens the plain products are the fastest choice on a CPU.
+    return "eager" if device.type == "cpu" else None
+
+
+def check_four_bits(quantization: str) -> None:
+    """Look for the library that keeps weights in 4 bits, without loading it.
+
+    Raises:
+        InputError: it is asked for and absent.
+    """
+    if quantization != "none" and importlib.util.find_spec(FOUR_BITS) is None:
+        raise InputError(
+            f"backbone.quantization: {quantization!r} needs the package {FOUR_BITS}, which is not "
+            f"installed (pip install {FOUR_BITS}); allowed without it: none"
+        )
+
+
+def _in_four_bits(device: torch.device, products: torch.dtype) -> dict[str, Any]:
+    """The released code's 4-bit format: NormalFloat, scales of blocks not quantised again."""
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=products
+    )
+    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Neither progress bars nor the table of keys that do not fit."""
+    transformers_logging.disable_progress_bar()
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) -> None:
+    """A model far larger than its weights would be filled with random numbers before it is told."""
+    with torch.device("meta"):  # shapes without memory
+        wanted = sum(weight.numel() for weight in family.from_config(config).parameters())
+    stored = number_of_weights(folder)
+    if wanted > SIZE_FACTOR * stored + SIZE_MARGIN:
+        raise unusable(
+            name, f"has weights of {stored:,} numbers, its config.json asks for {wanted:,}"
+        )
+
+
+def _check_tokenizer(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, world: World
+) -> None:
+    """The world's texts can be told apart, and the model reads the longest of them."""
+    try:
+        problem = texts.problem(tokenizer, world)
+        ids = texts.longest(tokenizer, world)
+        places = getattr(model.config, "max_position_embeddings", None)
+        if problem is None and isinstance(places, int) and places < len(ids):
+            problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
+        if problem is None and ids and not _reads(model, ids):
+            problem = "gives NaN or infinity for a prompt"
+    except Exception as error:  # what a broken tokenizer raises is the library's choice
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        problem = f"cannot read the world's texts ({reason[:200]})"
+    if problem:
+        raise unusable(name, problem)
+
+
+@torch.no_grad()
+def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
+    """Whether all logits of a text are finite."""
+    tokens = torch.tensor([ids], device=model.device)
+    more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
+
+
+def _check_loaded(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    loading: Mapping[str, Any],
+) -> None:
+    """`transformers` fills gaps in the weights with random numbers; here they are errors."""
+    for key, stored, wanted in sorted(loading["mismatched_keys"]):
+        raise unusable(
+            name, f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(wanted)}"
+        )
+    for key in sorted(loading["missing_keys"]):
+        raise unusable(name, f"has no weights for {key}")
+    for key, weight in model.state_dict().items():
+        if not torch.isfinite(weight).all():
+            raise unusable(name, f"has NaN or infinity in its weights for {key}")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
+
+
+def unusable(name: str, problem: str) -> InputError:
+    """What to raise for a model that cannot be used."""
+    return InputError(
+        f"backbone.model: {shown(name)} {problem}; allowed: a language model with weights and "
+        "tokenizer in Hugging Face format"
+    )
+
+
+def width_of(name: str, model: PreTrainedModel) -> int:
+    width = getattr(model.config, "hidden_size", None)
+    if not isinstance(width, int):
+        raise unusable(name, "has no hidden_size in config.json")
+    return width

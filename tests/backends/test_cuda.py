@@ -1,0 +1,167 @@
+"""What only a GPU can show; the rest of its tests stand beside those of the other ways.
+
+Skipped where there is none: the numbers of the plain path on a CPU are the reference.
+"""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.shapes import model_folder
+from magellan.backends.local import LocalBackend
+from magellan.config import resolve_run
+from magellan.training.run import train
+from tests.backends.models import (
+    episodes,
+    largest_gap,
+    make,
+    moments,
+    needs_cuda,
+    prompts,
+    some_states,
+    transitions,
+)
+
+pytestmark = needs_cuda
+MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
+WAYS = pytest.mark.parametrize("way", ["cuda", "cuda merged"])
+TABLES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv")
+SPACE = "40-8-4-2-2"
+
+
+def run(folder, **backend):
+    """Tables of a small run on a GPU, as bytes."""
+    layer = {
+        "sampler": "magellan",
+        "goal_space": SPACE,
+        "seed": 3,
+        "budget": {"episodes": 40},
+        "backbone": {"lora_mode": "per_token"},
+        "backend": {"device": "cuda", **backend},
+    }
+    train(resolve_run("smoke", [layer]), folder, resume=False, progress="none")
+    return {name: (folder / name).read_bytes() for name in TABLES}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
+    assert run(tmp_path / "one", dtype=dtype) == run(tmp_path / "two", dtype=dtype)
+
+
+def test_without_determinism_a_run_ends_as_well(tmp_path):
+    tables = run(tmp_path / "free", deterministic=False)
+    assert list(csv.DictReader(tables["evaluation.csv"].decode().splitlines()))
+
+
+@MODELS
+@WAYS
+def test_one_update_is_that_of_a_cpu(model, way):
+    with model_folder(model) as folder:
+        here, there = (make(each, folder, agent={"joint_update": False}) for each in ("plain", way))
+        losses = [each.update("sac", transitions(each)) for each in (here, there)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
+        losses = [each.update("competence", episodes(each)) for each in (here, there)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
+        for update in ("sac", "competence"):
+            gradients = (moments(each.state_dict(), update) for each in (there, here))
+            assert largest_gap(*gradients, least=1e-3) < 1e-3
+        for name, values in adapters(here).items():
+            np.testing.assert_allclose(adapters(there)[name], values, atol=1e-4, err_msg=name)
+
+
+def adapters(backend: LocalBackend) -> dict[str, np.ndarray]:
+    return {
+        f"{adapter}.{name}": values.detach().cpu().numpy()
+        for adapter in ("policy", "competence")
+        for name, values in backend.backbone.adapter(adapter).items()
+    }
+
+
+@MODELS
+def test_scores_in_bfloat16_are_those_of_a_cpu_within_its_error(model):
+    with model_folder(model) as folder:
+        here, there = make("plain", folder), make("cuda", folder, dtype="bfloat16")
+        states, held = some_states(here), prompts(here)
+        gaps = np.abs(there.probabilities(states) - here.probabilities(states))
+        assert 0 < gaps.max() < 0.05
+        assert np.abs(there.competence(held) - here.competence(held)).max() < 0.05
+
+
+@MODELS
+@pytest.mark.parametrize("order", [("cuda", "plain"), ("plain", "cuda")], ids=["down", "up"])
+def test_states_move_between_devices(model, order):
+    """Trained on one device, put on the other: what it says there differs by rounding."""
+    with model_folder(model) as folder:
+        first, second = (make(each, folder) for each in order)
+        first.update("sac", transitions(first))
+        first.update("competence", episodes(first))
+        first.restore(first.snapshot())
+        second.load_state_dict(first.state_dict())
+        states, held = some_states(first), prompts(first)
+        for ask in (
+            lambda each: each.probabilities(states),
+            lambda each: each.values(states),
+            lambda each: each.competence(held, ("current", "delayed")),
+        ):
+            np.testing.assert_allclose(ask(second), ask(first), atol=1e-4)
+        losses = [each.update("sac", transitions(each)) for each in (first, second)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")], ids=["down", "up"])
+def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
+    from magellan.training.checkpoint import Checkpoints
+    from magellan.training.loop import Trainer
+
+    def config(device: str):
+        layer = {"sampler": "magellan", "goal_space": SPACE, "backend": {"device": device}}
+        return resolve_run("smoke", [{**layer, "backbone": {"lora_mode": "per_token"}}])
+
+    begun = Trainer(config(order[0]))
+    for _ in range(8):
+        begun.advance()
+    begun_at = begun.updates
+    (tmp_path / "checkpoints").mkdir()
+    Checkpoints(tmp_path, config(order[0]), "digest").save({"trainer": begun.state_dict()})
+    found = Checkpoints(tmp_path, config(order[1]), "digest").load()
+    moved = Trainer(config(order[1]))
+    moved.load_state_dict(found.state["trainer"])
+    assert moved.updates == begun_at > 0
+    while not moved.done:
+        moved.advance()
+    assert moved.updates > begun_at
+
+
+@MODELS
+def test_recomputed_layers_give_the_same_numbers(model):
+    with model_folder(model) as folder:
+        plain, twice = (
+            make("cuda", folder, gradient_checkpointing=each, dtype="bfloat16")
+            for each in (False, True)
+        )
+        losses = [each.update("sac", transitions(each)) for each in (plain, twice)]
+        assert losses[0] == losses[1]
+        first, second = (moments(each.state_dict(), "sac") for each in (plain, twice))
+        for name, values in first.items():
+            np.testing.assert_array_equal(second[name], values, err_msg=name)
+
+
+def test_attention_on_a_gpu_is_fused_and_lengths_repeat():
+    backend = make("cuda")
+    assert backend.backbone._model.config._attn_implementation == "sdpa"
+    assert backend.backbone.batch(*_packed(backend)).tokens.shape[1] % 16 == 0
+
+
+def _packed(backend):
+    batch = transitions(backend)
+    return batch.tokens, batch.segments
+
+
+def test_a_gpu_that_is_one_too_many_is_one_line():
+    from magellan.agent.devices import find_device
+
+    there = torch.cuda.device_count()
+    with pytest.raises(ValueError, match=rf"'cuda:{there}' is not allowed: PyTorch finds {there} "):
+        find_device(f"cuda:{there}")

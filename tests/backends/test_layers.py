@@ -1,0 +1,209 @@
+"""What can be asked of the layers of `transformers`: the numbers are those of the plain path."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.shapes import model_folder
+from magellan.agent import layers, loading
+from magellan.agent.backbone import Backbone
+from magellan.agent.packing import PackedBatch
+from magellan.agent.settings import BackboneConfig, BackendConfig
+from magellan.backends import make_backend
+from magellan.backends.machine import settle
+from magellan.backends.memory import StoragePeak
+from magellan.errors import InputError
+from tests.backends.models import (
+    episodes,
+    largest_gap,
+    make,
+    moments,
+    prompts,
+    some_states,
+    transitions,
+)
+
+MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
+SEPARATE = {"joint_update": False}
+
+
+def updated(folder: str, **backend):
+    """Losses and moments of one update of each kind."""
+    made = make("plain", folder, agent=SEPARATE, **backend)
+    losses = made.update("sac", transitions(made)), made.update("competence", episodes(made))
+    state = made.state_dict()
+    return made, losses, {**moments(state, "sac"), "competence": moments(state, "competence")}
+
+
+def flat(found):
+    return {**{k: v for k, v in found.items() if k != "competence"}, **found["competence"]}
+
+
+@MODELS
+def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
+    with model_folder(model) as folder:
+        plain, losses, wanted = updated(folder)
+        twice, again, found = updated(folder, gradient_checkpointing=True)
+        assert again == losses
+        for name, values in flat(wanted).items():
+            np.testing.assert_array_equal(flat(found)[name], values, err_msg=name)
+        peaks = []
+        for backend in (plain, twice):
+            batch = backend.backbone.batch(*_packed(backend))
+            with StoragePeak() as counted:
+                backend.agent.probe(batch)
+            peaks.append(counted.peak)
+        assert peaks[1] < 0.8 * peaks[0]
+
+
+def _packed(backend):
+    batch = transitions(backend)
+    return batch.tokens, batch.segments
+
+
+@MODELS
+def test_the_fused_kernels_give_the_same_numbers(model, monkeypatch):
+    """As on a GPU: `transformers` computes attention by scaled_dot_product_attention."""
+    with model_folder(model) as folder:
+        _, losses, wanted = updated(folder)
+        monkeypatch.setattr(loading, "attention_on", lambda device: None)
+        fused, found, gradients = updated(folder)
+        assert fused.backbone._model.config._attn_implementation == "sdpa"
+    for mine, other in zip(found, losses, strict=True):
+        assert mine == pytest.approx(other, rel=1e-4)
+    assert largest_gap(flat(gradients), flat(wanted), least=1e-3) < 1e-4
+
+
+def test_plain_products_on_a_cpu_fused_kernels_on_a_gpu():
+    assert loading.attention_on(torch.device("cpu")) == "eager"
+    assert loading.attention_on(torch.device("cuda")) is None
+
+
+@MODELS
+@pytest.mark.parametrize("bucket", [16, 50])
+def test_longer_batches_give_the_same_numbers(model, bucket):
+    with model_folder(model) as folder:
+        plain, losses, wanted = updated(folder)
+        padded, found, gradients = updated(folder, length_bucket=bucket)
+        states = some_states(plain)
+        np.testing.assert_allclose(
+            padded.probabilities(states), plain.probabilities(states), atol=1e-5
+        )
+    for mine, other in zip(found, losses, strict=True):
+        assert mine == pytest.approx(other, rel=1e-4)
+    assert largest_gap(flat(gradients), flat(wanted), least=1e-3) < 1e-4
+
+
+@MODELS
+def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
+    with model_folder(model) as folder:
+        backend = make("plain", folder, length_bucket=16, micro_batch=5)
+        seen, read_by = [], Backbone._read_by
+
+        def noted(self, part, adapter, **inputs):
+            seen.append(inputs["input_ids"].shape[1])
+            return read_by(self, part, adapter, **inputs)
+
+        monkeypatch.setattr(Backbone, "_read_by", noted)
+        backend.probabilities(some_states(backend))
+        backend.update("sac", transitions(backend))
+        backend.competence(prompts(backend))
+    assert len(seen) > 5
+    # A decoder that reads its start token alone is as short as that.
+    assert {length % 16 for length in seen if length > 1} == {0}
+
+
+def test_batches_are_as_long_as_their_bucket_says():
+    tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0]])
+    segments = np.array([[0, 0, 1, -1], [0, 1, -1, -1]], np.int8)
+    plain, wide = PackedBatch(tokens, segments), PackedBatch(tokens, segments, bucket=8)
+    assert plain.tokens.shape == (2, 3)
+    assert wide.tokens.shape == wide.segments.shape == (2, 8)
+    assert (wide.segments[:, 3:] == -1).all()
+    assert wide.prompts().tokens.shape == (2, 8)
+    assert wide.with_one_candidate(np.zeros(2, int)).bucket == 8
+
+
+def test_compiled_layers_give_the_same_numbers(monkeypatch):
+    """Everything but the making of machine code, which needs a C++ compiler and minutes."""
+    monkeypatch.setattr(layers, "COMPILER", "aot_eager")
+    plain, made = make("plain"), make("plain", compile=True)
+    compiled = layers.repeated_layers(made.backbone.stacks()["decoder"])
+    assert all(each._compiled_call_impl is not None for each in compiled)
+    states = some_states(plain)
+    np.testing.assert_allclose(made.probabilities(states), plain.probabilities(states), atol=1e-5)
+    found, wanted = (each.update("competence", episodes(each)) for each in (made, plain))
+    assert found == pytest.approx(wanted, rel=1e-4)
+    gradients = (moments(each.state_dict(), "competence") for each in (made, plain))
+    assert largest_gap(*gradients) < 1e-4
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("key", ["gradient_checkpointing", "compile"])
+def test_merged_weights_take_neither(key):
+    with pytest.raises(InputError, match=f"^backend.{key}: True is not for backbone.lora_mode 'm"):
+        make_backend(BackboneConfig(), BackendConfig(**{key: True}))
+
+
+def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
+    backend = make("plain", dtype="bfloat16")
+    seen = set()
+    for layer in backend.backbone._layers.values():
+        layer.lora_A["policy"].register_forward_hook(
+            lambda module, given, out: seen.add((given[0].dtype, module.weight.dtype, out.dtype))
+        )
+    backend.probabilities(some_states(backend))
+    assert seen == {(torch.bfloat16, torch.float32, torch.bfloat16)}
+    backend.update("sac", transitions(backend))
+    adapter = backend.backbone.adapter("policy").values()
+    assert {parameter.grad.dtype for parameter in adapter if parameter.grad is not None} == {
+        torch.float32
+    }
+
+
+def test_a_run_says_which_operations_it_takes():
+    try:
+        settle(1, deterministic=False)
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        settle(1)
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+def test_four_bits_without_their_library_are_one_line(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"^backbone.quantization: 'nf4' needs the package bits"):
+        make_backend(BackboneConfig(quantization="nf4", lora_mode="per_token"), BackendConfig())
+
+
+def test_four_bits_are_not_merged():
+    with pytest.raises(ValueError, match=r"backbone.quantization: 'nf4' is not for backbone"):
+        BackboneConfig(quantization="nf4")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed"
+)
+@MODELS
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_four_bits_are_close_to_all_of_them(model, dtype):
+    """Weights of 64 normal numbers in 16 steps: policies move, and stay near."""
+    with model_folder(model) as folder:
+        full = make("plain", folder)
+        four = make("plain", folder, four_bits=True, dtype=dtype)
+        states, held = some_states(full), prompts(full)
+        gaps = np.abs(four.probabilities(states) - full.probabilities(states))
+        assert 0 < gaps.max() < 0.5
+        assert np.abs(four.competence(held) - full.competence(held)).max() < 0.5
+        losses = four.update("sac", transitions(four))
+        assert np.isfinite(list(losses.values())).all()
+        kinds = {
+            "lora" if "lora_" in name else weight.dtype
+            for name, weight in four.backbone._peft.named_parameters()
+        }
+        assert torch.uint8 in kinds
+        adapters = four.backbone.adapter("policy").values()
+        assert {parameter.dtype for parameter in adapters} == {torch.float32}
+        assert all(parameter.grad is not None for parameter in adapters)

@@ -1,0 +1,201 @@
+"""The benchmark of one model on one device: its rows, its files, its arithmetic."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import device, device_run, peaks
+from benchmarks.device import DeviceBenchmark, Missing, Part, device_configuration, hours_of
+from benchmarks.shapes import FLAN, model_folder
+from benchmarks.timed import Deadline
+from magellan.agent.devices import CPU
+from magellan.cli import main
+from tests.backends.models import needs_cuda
+
+SMALL = {
+    "agent": {"batch_size": 8, "num_envs": 4, "steps_per_update": 8, "critic_hidden": [8]},
+    "competence": {"batch_size": 8, "hidden": 8},
+}
+ROWS = [
+    ("acting", ""),
+    ("SAC update", ""),
+    ("competence update", ""),
+    ("refresh", "25k"),
+    ("refresh", "100k"),
+    ("whole loop", "25k"),
+    ("SAC update, deterministic: false", ""),
+]
+
+
+def row(name: str, size: str, seconds: float, value: float | None = None) -> Part:
+    unit = "s" if value is None else "steps/s"
+    return Part(name, size, value or seconds, unit, seconds, 3, None, None, None, "")
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    monkeypatch.setattr(device, "SECONDS", 3.0)
+    monkeypatch.setattr(device_run, "SECONDS", 3.0)
+    monkeypatch.setattr(device, "GOALS", {"25k": 16, "100k": 16})
+    monkeypatch.setattr(peaks, "SECONDS", 0.0)
+
+
+def settings() -> list[str]:
+    flat = [(f"{name}.{key}", v) for name, keys in SMALL.items() for key, v in keys.items()]
+    return [word for key, value in flat for word in ("--set", f"{key}={value}")]
+
+
+def test_it_ends_in_its_time_and_writes_its_files(tmp_path, capsys):
+    output = tmp_path / "bench"
+    assert main(["bench", "--model", "zoo-mini", "--output", str(output), *settings()]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (output / "device.md").read_text()
+    found = json.loads((output / "device.json").read_text())
+    assert [(each["row"], each["size"]) for each in found["rows"]] == ROWS
+    assert found["device"] == "cpu"
+    assert (found["dtype"], found["deterministic"], found["micro_batch"]) == ("float32", True, 0)
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["peak"]["source"].startswith("measured: 1024 x 1024 product in float32")
+    timed = [each for each in found["rows"] if each["measured"]]
+    assert len(timed) == 6
+    assert all(each["seconds"] > 0 for each in timed)
+    assert all(each["utilisation"] > 0 for each in timed if each["gflop"])
+    assert "measured on" in timed[4]["note"], "100k goals in a fraction of three seconds"
+    assert f"of {99_968:,} goals" in timed[4]["note"]
+    assert found["rows"][-1]["note"].startswith("not measured: a CPU")
+    assert found["hours"]["hours"] > 0
+    assert f"**{device_run.number(found['hours']['hours'])} h**" in printed
+    with (output / "device.csv").open(newline="") as file:
+        assert [(each["row"], each["size"]) for each in csv.DictReader(file)] == ROWS
+
+
+def test_hours_follow_from_rounds_and_evaluations():
+    """39,063 rounds of 0.72 s, and 101 evaluations of 512 episodes of 5 steps at 100 steps/s."""
+    config = device_configuration("zoo-mini", 10, "cpu", None)
+    parts = [row("acting", "", 0.64, 100.0), row("whole loop", "25k", 0.72, 64 / 0.72)]
+    found = hours_of(parts, config)
+    assert found.hours == pytest.approx((39_063 * 0.72 + 101 * 512 * 5 / 100) / 3600)
+    assert "39,063 updates x 0.72 s" in found.arithmetic
+    assert hours_of(parts[:1], config) is None
+    text = device_run.to_markdown(facts(), [Missing("whole loop", "25k", "not measured")], None)
+    assert "500,000 episodes: **not measured" in text
+
+
+def facts() -> dict:
+    return {
+        "model": "m",
+        "parameters": 1,
+        "random_weights": False,
+        "device": "cpu",
+        "cpu": "x",
+        "dtype": "float32",
+        "backbone": {"lora_mode": "merged"},
+        "micro_batch": 0,
+        "passes": "torch",
+        "deterministic": True,
+        "versions": {"torch": "2"},
+        "threads": 1,
+        "process_memory_mb": 1,
+        "peak": {"tflops": 1.0, "source": "s", "product": 1.0},
+    }
+
+
+def test_formats_follow_from_size_and_device():
+    small, large = (device_configuration("zoo-mini", n, "cpu", None) for n in (10, 10**8))
+    assert (small.backbone.lora_mode, large.backbone.lora_mode) == ("merged", "per_token")
+    assert small.backend.dtype == "float32"
+    assert device_configuration("zoo-mini", 10, "cuda", None).backend.dtype == "bfloat16"
+    given = device_configuration("zoo-mini", 10, "cuda", "float32", [{"threads": 2}])
+    assert (given.backend.dtype, given.threads) == ("float32", 2)
+
+
+def test_the_loop_follows_from_its_parts_where_there_is_no_time():
+    bench = DeviceBenchmark(
+        device_configuration("zoo-mini", 10, "cpu", None, [SMALL]), Deadline(0.0)
+    )
+    parts = {"acting": row("acting", "", 2.0, 4.0), "25k": row("refresh", "25k", 64.0)}
+    assert bench._loop(parts).note == "not measured: SAC is not"
+    parts |= {name: row(name, "", 3.0) for name in ("SAC", "competence")}
+    bench._shares["loop"] = 1
+    found = bench._loop(parts)
+    assert found.seconds == pytest.approx(2 + 3 + 3 + 64 / 32)
+    assert found.note.startswith("not measured: acting, both updates")
+    assert found.repetitions == 0
+
+
+def test_what_does_not_fit_is_not_measured():
+    bench = DeviceBenchmark(
+        device_configuration("zoo-mini", 10, "cpu", None, [SMALL]), Deadline(1.0)
+    )
+
+    def fails(seconds: float) -> Part:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    found = bench._measured("SAC", "SAC update", "", fails)
+    assert found == Missing("SAC update", "", "not measured: out of memory on cpu")
+
+
+def test_the_peak_is_that_of_the_data_sheet_where_it_is_known(monkeypatch):
+    monkeypatch.setattr(peaks, "product_rate", lambda *_: 700.0)
+    cuda = torch.device("cuda")
+    found = peaks.peak_of("NVIDIA H100 80GB HBM3", cuda, torch.bfloat16)
+    assert (found.tflops, found.product) == (989.4, 700.0)
+    assert "H100, dense bfloat16" in found.source
+    assert peaks.peak_of("NVIDIA H100 PCIe", cuda, torch.float32).tflops == 51.2
+    assert peaks.peak_of("NVIDIA L4", cuda, torch.bfloat16).tflops == 121.0
+    unknown = peaks.peak_of("Some GPU", cuda, torch.bfloat16)
+    assert (unknown.tflops, unknown.source[:8]) == (700.0, "measured")
+    assert peaks.peak_of("cpu", CPU, torch.float32).tflops == 700.0
+
+
+def test_random_weights_of_the_papers_shape(monkeypatch):
+    """Its layers, with fewer of them: the whole has a gigabyte."""
+    shrunk = {"num_layers": 1, "d_ff": 64}
+    monkeypatch.setattr("benchmarks.shapes.FLAN_SIZES", {**device_shapes(), **shrunk})
+    monkeypatch.setattr("benchmarks.shapes.FLAN_WORDS", 128)
+    with model_folder(FLAN) as folder:
+        bench = DeviceBenchmark(
+            device_configuration(folder, 10**8, "cpu", None, [SMALL]), Deadline(1.0)
+        )
+        part = bench._acting(0.1)
+    assert bench.backend.backbone.width == 768
+    assert bench.flops.encoder.width == 12 * 64
+    assert part.utilisation > 0
+
+
+def device_shapes() -> dict:
+    from benchmarks.shapes import FLAN_SIZES
+
+    return FLAN_SIZES
+
+
+REFUSED = {
+    "no such device": (["--device", "gpu"], "backend.device: 'gpu'"),
+    "no such format": (["--device", "cpu", "--dtype", "int8"], "backend.dtype: 'int8'"),
+    "no such model": (["--model", "nowhere"], "backbone.model: 'nowhere' is missing"),
+    "groups beside a model": (["--model", "zoo-mini", "--only", "t5"], "--only: not allowed"),
+    "unknown key": (["--device", "cpu", "--set", "backend.speed=1"], "backend.speed: unknown key"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_before_any_work(case, tmp_path, capsys):
+    arguments, words = REFUSED[case]
+    assert main(["bench", *arguments, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {words}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@needs_cuda
+def test_on_a_gpu_memory_and_the_cost_of_determinism_are_measured():
+    config = device_configuration("zoo-mini", 10**8, "cuda", None, [SMALL])
+    parts = list(DeviceBenchmark(config, Deadline(20.0)).parts())
+    assert all(isinstance(part, Part) and part.memory_mb > 0 for part in parts)
+    assert parts[-1].row == "SAC update, deterministic: false"
+    assert torch.are_deterministic_algorithms_enabled()
+    assert replace(parts[-1], row="") != parts[-1]

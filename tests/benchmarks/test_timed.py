@@ -1,0 +1,71 @@
+"""What is measured in the time that there is, and what is said of the rest."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.timed import MOST_REPETITIONS, Deadline, Timed, timed
+
+
+@pytest.fixture
+def clock():
+    return SimpleNamespace(now=0.0, sizes=[])
+
+
+def slow(clock, seconds_each: float, start: float = 0.0):
+    """An operation that takes so long for each unit of its size, and makes the clock go on."""
+
+    def make(size: int):
+        def run() -> None:
+            clock.sizes.append(size)
+            clock.now += start + seconds_each * size
+
+        return run
+
+    return make
+
+
+def measured(clock, make, total: int, seconds: float) -> Timed:
+    deadline = Deadline(1000.0, clock=lambda: clock.now)
+    return timed(make, total, 4, seconds, deadline)
+
+
+def test_a_fast_one_is_measured_whole_and_often(clock):
+    found = measured(clock, slow(clock, 0.001), 256, seconds=60)
+    assert found == Timed(pytest.approx(0.256), MOST_REPETITIONS, 256, 256)
+    assert found.said("goals") == ""
+    assert clock.sizes.count(256) == MOST_REPETITIONS + 1
+
+
+def test_a_slow_one_is_measured_in_part_and_says_so(clock):
+    found = measured(clock, slow(clock, 1.0), 256, seconds=60)
+    assert 8 <= found.measured < 60
+    assert found.total == 256
+    assert found.seconds == pytest.approx(256.0)
+    assert f"measured on {found.measured} of 256 goals" in found.said("goals")
+    assert clock.now < 70
+
+
+def test_one_that_is_too_slow_is_measured_once(clock):
+    found = measured(clock, slow(clock, 100.0), 256, seconds=60)
+    assert clock.sizes == [4]
+    assert (found.repetitions, found.first) == (1, True)
+    assert found.said("goals") == "measured on 4 of 256 goals; first call, nothing was warm"
+
+
+def test_growth_goes_by_steps_as_small_ones_say_little(clock):
+    """A start of a second hides that each unit takes none: sizes still grow 16-fold at most."""
+    measured(clock, slow(clock, 0.0, start=1.0), 100_000, seconds=1000)
+    sizes = list(dict.fromkeys(clock.sizes))
+    assert all(larger <= 16 * smaller for smaller, larger in itertools.pairwise(sizes))
+    assert sizes[-1] == 100_000
+
+
+def test_time_that_is_left():
+    now = SimpleNamespace(at=0.0)
+    deadline = Deadline(10.0, clock=lambda: now.at)
+    now.at = 4.0
+    assert deadline.left == 6.0
+    now.at = 40.0
+    assert deadline.left == 0.0

@@ -1,0 +1,152 @@
+"""Runs on several GPUs, which are made up here: each its own, none shared, freed at any end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import ROOT
+
+SCRIPT = ROOT / "workflow/scripts/take_gpu.py"
+TWO = "echo '0, GPU-aaaa'; echo '1, GPU-bbbb'"
+# One short line is written at once: lines of several processes do not mix.
+BUSY = "echo start $CUDA_VISIBLE_DEVICES >> log; sleep 0.4; echo end $CUDA_VISIBLE_DEVICES >> log"
+TRAINER = """
+import os, pathlib, sys, time
+if "train" in sys.argv:
+    log = pathlib.Path("devices.log")
+    for word in ("start", "end"):
+        with log.open("a") as file:
+            file.write(f"{word} {os.environ.get('CUDA_VISIBLE_DEVICES')}\\n")
+        time.sleep(5 if word == "start" else 0)
+    raise SystemExit(1)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A folder with an `nvidia-smi` that says what it is told to; gives what starts a command."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MAGELLAN_GPU_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("MAGELLAN_GPU_PAUSE", "0.05")
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+    def listing(text: str) -> None:
+        (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n")
+        (tools / "nvidia-smi").chmod(0o755)
+
+    listing(TWO)
+    return listing
+
+
+def start(folder: Path, number: int, *command: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, str(number), *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(folder: Path, number: int, *command: str) -> tuple[int, str, str]:
+    process = start(folder, number, *command)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def most_at_once(lines: list[str]) -> dict[str, int]:
+    """Most runs that had a device at one time, by device; and of all together."""
+    now: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for line in lines:
+        word, device = line.split(" ", 1)
+        for name in (device, "all"):
+            now[name] = now.get(name, 0) + (1 if word == "start" else -1)
+            most[name] = max(most.get(name, 0), now[name])
+    assert set(now.values()) == {0}
+    return most
+
+
+def test_every_run_has_a_gpu_of_its_own(machine, tmp_path):
+    runs = [start(tmp_path, 1, "sh", "-c", BUSY) for _ in range(5)]
+    errors = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0] * 5
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 10
+    assert most_at_once(lines) == {"0": 1, "1": 1, "all": 2}
+    assert any("waiting for a free GPU (2 here)" in error for error in errors)
+
+
+def test_only_gpus_that_may_be_seen_are_taken(machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "1\n")
+    # Another driver that sees both leaves alone what the first one has.
+    first = start(tmp_path, 1, "sleep", "60")
+    wait_for(tmp_path / "locks" / "GPU-bbbb.lock")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    try:
+        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "0\n"
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    assert said(tmp_path, 2, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "0,1\n")
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{path} did not come")
+
+
+def test_jobs_of_slurm_do_not_wait_for_each_other(machine, tmp_path, monkeypatch):
+    """Each is given devices of its own, and both may be called 0."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("SLURM_JOB_ID", "41")
+    first = start(tmp_path, 1, "sleep", "60")
+    wait_for(tmp_path / "locks" / "job41-0.lock")
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    try:
+        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "0\n"
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_more_than_there_are_is_one_line(machine, tmp_path):
+    status, out, error = said(tmp_path, 3, "true")
+    assert (status, out) == (1, "")
+    assert error == "error: gpu: 3 is not allowed: there are 2 here\n"
+
+
+@pytest.mark.parametrize("listing", ["exit 9", "echo 'no devices were found'"])
+def test_where_no_gpu_is_found_the_command_runs(machine, tmp_path, listing):
+    machine(listing)
+    status, out, error = said(tmp_path, 1, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}; exit 7")
+    assert (status, out, error) == (7, "none\n", "")
+
+
+def test_a_run_without_a_gpu_looks_for_none(machine, tmp_path):
+    machine(f"touch {tmp_path}/asked; {TWO}")
+    assert said(tmp_path, 0, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}")[:2] == (0, "none\n")
+    assert not (tmp_path / "asked").exists()
+
+
+def test_runs_of_an_experiment_have_different_gpus(machine, project):
+    """The trainer is made up: it notes its device, and fails."""
+    (project / "magellan/__main__.py").write_text(TRAINER)
+    cuda = "overrides={backend: {device: cuda}}"
+    wanted = ("--config", "samplers=[random]", "seeds=[0,1,2]", cuda)
+    done = project.snakemake("--cores", "3", "--until", "train", *wanted)
+    lines = (project / "devices.log").read_text().splitlines()
+    assert len(lines) == 6, done.stdout
+    assert most_at_once(lines) == {"0": 1, "1": 1, "all": 2}

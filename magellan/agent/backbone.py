@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from magellan.agent import texts
+from magellan.agent import older, texts
 from magellan.agent.devices import CPU, find_device
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
@@ -42,6 +42,11 @@ from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 # How much larger than its weights a model may be before it is not even built.
 SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
+FORMAT = "dtype" if older.NEW else "torch_dtype"
+"""What `transformers` calls the number format of the weights."""
+
+Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+"""A frozen language model and its tokenizer."""
 
 
 class Backbone:
@@ -52,6 +57,8 @@ class Backbone:
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
         world: whose texts it is to read; None: the default one.
         backend: device, number format, micro-batches; None: the defaults.
+        loaded: model and tokenizer, where something else has loaded them (`checked_model`); None:
+            they are loaded from the model's folder.
 
     Attributes:
         reader: the written-out pass; None where `transformers` reads.
@@ -70,20 +77,23 @@ class Backbone:
         seed: int = 0,
         world: World | None = None,
         backend: BackendConfig | None = None,
+        loaded: Loaded | None = None,
     ) -> None:
         backend = backend or BackendConfig()
         self.config = config
         self.device = find_device(backend.device)
         self.dtype: torch.dtype = getattr(torch, backend.dtype)
         self.micro_batch = backend.micro_batch
-        model, self.tokenizer = load_model(config.model, world)
+        model, self.tokenizer = loaded or load_model(config.model, world)
         self.width: int = _width(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed), _told(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
+            # Older versions of peft would take the first adapter's own layers for the model's.
+            layers = self._peft.peft_config[ADAPTERS[0]].target_modules
             for name in ADAPTERS[1:]:
-                self._peft.add_adapter(name, self._lora(model))
+                self._peft.add_adapter(name, self._lora(model, layers))
         self._model: PreTrainedModel = self._peft.base_model.model
         self._place()
         self._layers = {
@@ -146,9 +156,11 @@ class Backbone:
         """A batch of packed states, (batch, length) each, that this backbone reads."""
         return PackedBatch(tokens, segments, self.device)
 
-    def _lora(self, model: nn.Module) -> LoraConfig:
+    def _lora(self, model: nn.Module, layers: Collection[str] = ()) -> LoraConfig:
         targets: str | list[str] = "all-linear"
-        if self.config.lora_targets == "attention_qv":
+        if layers:
+            targets = sorted(layers)
+        elif self.config.lora_targets == "attention_qv":
             targets = _attention_names(model)
         return LoraConfig(
             r=self.config.lora_rank,
@@ -352,9 +364,7 @@ class Backbone:
                 parameter.requires_grad_(True)
 
 
-def load_model(
-    name: str, world: World | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_model(name: str, world: World | None = None) -> Loaded:
     """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
 
     Nothing is downloaded, unpickled, or run from the folder.
@@ -367,29 +377,57 @@ def load_model(
             that cannot tell texts of the world apart.
     """
     folder = check_backbone(name)
-    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with _without_reports():
-            config = AutoConfig.from_pretrained(folder, **local)
-            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            _check_size(name, folder, config, family)
-            model, loading = family.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                # For sequences of some 40 tokens it is the fastest choice on a CPU.
-                attn_implementation="eager",
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # told below, in one line
-                output_loading_info=True,
-                **local,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+        with _without_reports(), older.readable(folder) as readable:
+            model, loading, tokenizer = _load(name, readable)
     except Exception as error:  # what a broken folder raises is the library's choice
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
-    _check_loaded(name, model, tokenizer, loading)
+    _check_keys(name, loading)
+    return checked_model(name, model, tokenizer, world)
+
+
+def _load(
+    name: str, folder: Path
+) -> tuple[PreTrainedModel, Mapping[str, Any], PreTrainedTokenizerBase]:
+    """Model, what `transformers` says of its loading, and tokenizer."""
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(folder, **local)
+    family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    _check_size(name, folder, config, family)
+    model, loading = family.from_pretrained(
+        folder,
+        **{FORMAT: torch.float32},
+        # For sequences of some 40 tokens it is the fastest choice on a CPU.
+        attn_implementation="eager",
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,  # told below, in one line
+        output_loading_info=True,
+        **local,
+    )
+    return model, loading, AutoTokenizer.from_pretrained(folder, **local)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """Tokenizer of a model, where the model itself is somewhere else."""
+    with older.readable(check_backbone(name)) as folder:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def checked_model(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    world: World | None = None,
+) -> Loaded:
+    """The same model, frozen, after a look at its weights and at what its tokenizer makes of texts.
+
+    Raises:
+        InputError: as `load_model` says, but for weights that do not fill the model.
+    """
+    _check_loaded(name, model, tokenizer)
     _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
     model.requires_grad_(False)
     return model.eval(), tokenizer
@@ -442,17 +480,12 @@ def _check_tokenizer(
 @torch.no_grad()
 def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
     """Whether all logits of a text are finite."""
-    tokens = torch.tensor([ids])
+    tokens = torch.tensor([ids], device=model.device)
     more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
     return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
 
 
-def _check_loaded(
-    name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    loading: Mapping[str, Any],
-) -> None:
+def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
     """`transformers` fills gaps in the weights with random numbers; here they are errors."""
     for key, stored, wanted in sorted(loading["mismatched_keys"]):
         raise unusable(
@@ -460,6 +493,9 @@ def _check_loaded(
         )
     for key in sorted(loading["missing_keys"]):
         raise unusable(name, f"has no weights for {key}")
+
+
+def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     for key, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
             raise unusable(name, f"has NaN or infinity in its weights for {key}")

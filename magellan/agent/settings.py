@@ -44,6 +44,11 @@ class BackboneConfig(Section):
 class BackendConfig(Section):
     """Where and in which numbers the model is computed: how a job runs, not what the run is."""
 
+    kind: Literal["local", "lamorel"] = Field(
+        "local",
+        description="`local`: the model is in the job's own process; `lamorel`: it is behind "
+        "lamorel's servers, which lamorel's launcher starts beside the job (docs/lamorel.md).",
+    )
     device: Literal["cpu", "cuda", "auto"] = Field(
         "cpu", description="`cpu`; `cuda`, a GPU; `auto`, a GPU where there is one."
     )

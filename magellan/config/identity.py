@@ -29,11 +29,14 @@ not written down, so without that two different runs would have one identity."""
 
 NAMED = ("sampler", "goal_space", "seed")
 # Keys that say how a job is run and what it leaves, and change no number in its tables.
-OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds", "export")
+OPERATIONAL_KEYS = (
+    *("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds"),
+    *("export", "keep_every"),
+)
 OPERATIONAL = frozenset(
     {
         *("preset", "threads", "modules", "backbone.passes"),
-        *("backend.device", "backend.dtype", "backend.micro_batch"),
+        *("backend.kind", "backend.device", "backend.dtype", "backend.micro_batch"),
         *(f"budget.{key}" for key in OPERATIONAL_KEYS),
     }
 )

@@ -50,6 +50,7 @@ def test_a_run_goes_on_from_one(whole, tmp_path):
 
 def test_going_back_counts_more_than_what_was_newer(whole, tmp_path):
     output = tmp_path / "run"
+    output.mkdir()
     newest = Checkpoints(whole, config()).load()
     Checkpoints(output, config()).save(newest.state)
     assert go_on(config(), output, output)

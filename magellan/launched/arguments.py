@@ -75,6 +75,7 @@ class Launch:
         config: of the run.
         output: its folder.
         loading: folder with the checkpoint to go on from; None: the run begins.
+        servers: processes that hold the model.
         model_type: `causal` or `seq2seq`, as which lamorel loads the model.
         lamorel_args: lamorel's own section.
     """
@@ -82,6 +83,7 @@ class Launch:
     config: RunConfig
     output: Path
     loading: Path | None
+    servers: int
     model_type: str
     lamorel_args: Mapping[str, Any]
 
@@ -110,6 +112,7 @@ def read(values: Mapping[str, Any]) -> Launch:
         config,
         Path(str(script["output_dir"])),
         None if loading is None else Path(str(loading)),
+        int(_at(lamorel, "distributed_setup_args.n_llm_processes")),
         _one_of(lamorel, "llm_args.model_type", KINDS),
         lamorel,
     )

@@ -47,6 +47,7 @@ def _run(values: Mapping[str, Any]) -> None:
     folder = check_backbone(config.backbone.model)
     _prepare(config.threads)
     _check_model(folder, launch.model_type)
+    _check_gpus(config.backend.device, launch.servers)
     resume = _is_trainer() and go_on(config, launch.output, launch.loading)
     from magellan.backends.lamorel.connection import connect
     from magellan.backends.lamorel.serving import Served
@@ -86,6 +87,19 @@ def _check_model(folder: Path, model_type: str) -> None:
         raise InputError(
             f"{LAMOREL}.llm_args.model_type: {model_type!r} is not allowed for the model in "
             f"{folder}; allowed: {found}"
+        )
+
+
+def _check_gpus(device: str, servers: int) -> None:
+    """lamorel gives each server a GPU of its own, and fails where there is none left."""
+    import torch
+
+    from magellan.agent.devices import find_device
+
+    if find_device(device).type == "cuda" and servers > torch.cuda.device_count():
+        raise InputError(
+            f"{LAMOREL}.distributed_setup_args.n_llm_processes: {servers} is not allowed with "
+            f"{torch.cuda.device_count()} GPUs; allowed: a GPU for each"
         )
 
 

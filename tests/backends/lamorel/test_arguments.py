@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+import torch
 import yaml
 
 from magellan.config import identity, resolve_run
@@ -146,6 +147,25 @@ def test_lamorel_would_load_another_kind_of_model(monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "lamorel_args.llm_args.model_type: 'seq2seq' is not allowed" in said
     assert said.rstrip().endswith("allowed: causal")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (0, "error: backend.device: 'cuda' is not allowed: "),
+        (
+            1,
+            "error: lamorel_args.distributed_setup_args.n_llm_processes: 2 is not allowed with 1 G",
+        ),
+    ],
+)
+def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
+    assert run(changed(values, "lamorel_args.distributed_setup_args.n_llm_processes", 2)) == 2
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_the_page_has_every_name():

@@ -57,7 +57,7 @@ def test_it_goes_on_from_a_number_of_episodes(whole, tmp_path):
 def test_it_goes_on_after_a_signal_and_after_a_kill(whole, tmp_path):
     """SIGTERM to the launcher, which hands it on; SIGKILL to the process that trains."""
     folder = tmp_path / "run"
-    more = (*TINY, "rl_script_args.config.budget.checkpoint_seconds=0")
+    more = (*TINY, "+rl_script_args.config.budget.checkpoint_seconds=0")
     for kill, number in ((False, signal.SIGTERM), (True, signal.SIGKILL)):
         process = start(tmp_path, NAME, folder, *more)
         pid = trainer_of(folder, process)

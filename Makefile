@@ -6,6 +6,7 @@
 # make lint       formatting, names, types, workflow (a minute, most of it types)
 # make docs       the pages of docs/ as a site, in site/index.html
 # make backbone   rebuild the embedded language models, in results/backbone
+# make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md)
 # make clean      remove caches (never results)
 #
 # PYTHON=python3.12 make ...   takes another interpreter, 3.11 or newer, for .venv
@@ -14,9 +15,10 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.installed
 DOCS := .venv-docs
+LAMOREL := .venv-lamorel
 
 .DEFAULT_GOAL := report
-.PHONY: report test test-slurm figures bench lint docs backbone clean
+.PHONY: report test test-slurm figures bench lint docs backbone lamorel-env clean
 
 report: $(READY)
 	$(VENV)/bin/snakemake
@@ -53,9 +55,18 @@ $(DOCS)/.installed: docs/requirements.txt
 backbone: $(READY)
 	$(VENV)/bin/snakemake backbone
 
+lamorel-env: $(LAMOREL)/.installed
+
+# The lines under `pip:` are what pip reads from a file.
+$(LAMOREL)/.installed: envs/lamorel.yml
+	@test -x $(LAMOREL)/bin/pip || $(PYTHON) -m venv $(LAMOREL)
+	sed -n 's/^      - //p' $< > $(LAMOREL)/requirements.txt
+	$(LAMOREL)/bin/python -m pip install --disable-pip-version-check --requirement $(LAMOREL)/requirements.txt
+	@touch $@
+
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache site
-	find . \( -path ./$(VENV) -o -path ./$(DOCS) -o -path ./.git -o -path ./results \) -prune -o \
+	find . \( -path ./$(VENV) -o -path ./$(DOCS) -o -path ./$(LAMOREL) -o -path ./.git -o -path ./results \) -prune -o \
 	  -name __pycache__ -prune -exec rm -rf {} +
 
 # Made anew when the pins change; an existing .venv is kept and only brought up to date.

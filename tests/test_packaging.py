@@ -95,8 +95,31 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    assert needed <= {*direct_dependencies(), *optional("tensorboard")}
+    assert needed - lamorels() <= {*direct_dependencies(), *optional("tensorboard")}
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
+
+
+def lamorels() -> set[str]:
+    """Modules that only files about lamorel import, for which it has an environment of its own."""
+    with_pip = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]
+    installed = set(names(with_pip))
+    assert {"lamorel", "hydra-core"} <= installed
+    about = (
+        *("magellan/backends/lamorel/", "magellan/launched/", "tests/backends/lamorel/"),
+        "benchmarks/behind_lamorel.py",
+    )
+    others = [
+        path for path in python_sources() if not str(path.relative_to(ROOT)).startswith(about)
+    ]
+    only = {"hydra", "lamorel", "omegaconf"}
+    assert not only & third_party(others)
+    return only
+
+
+def test_lamorels_environment_names_a_commit_and_versions() -> None:
+    lines = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]
+    assert re.fullmatch(r"lamorel @ git\+https://\S+@[0-9a-f]{40}#subdirectory=lamorel", lines[0])
+    assert pins(lines[1:])["transformers"].startswith("4.")
 
 
 def third_party(paths: list[Path]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from magellan.agent.devices import CPU, find_device
 from magellan.agent.layers import compiled, recomputed, repeated_layers
-from magellan.agent.loading import check_four_bits, load_model, unusable, width_of
+from magellan.agent.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import Adapted, Change, CompiledLlama, Reader, written_out_pass
 from magellan.agent.settings import AUTO, BackboneConfig, BackendConfig, check_together
@@ -42,6 +42,8 @@ class Backbone:
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
         world: whose texts it is to read; None: the default one.
         backend: device, number format, micro-batches; None: the defaults.
+        loaded: model and tokenizer, where something else has loaded them (`checked_model`); None:
+            they are loaded from the model's folder.
 
     Attributes:
         reader: the written-out pass; None where `transformers` reads.
@@ -61,6 +63,7 @@ class Backbone:
         seed: int = 0,
         world: World | None = None,
         backend: BackendConfig | None = None,
+        loaded: Loaded | None = None,
     ) -> None:
         backend = backend or BackendConfig()
         check_together(config, backend)
@@ -72,14 +75,16 @@ class Backbone:
         self.micro_batch = 0 if backend.micro_batch == AUTO else backend.micro_batch
         self._bucket = backend.length_bucket or (1 if self.device == CPU else GPU_BUCKET)
         four_bits = None if config.quantization == "none" else self.dtype
-        model, self.tokenizer = load_model(config.model, world, self.device, four_bits)
+        model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed), _told(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
+            # Older versions of peft would take the first adapter's own layers for the model's.
+            layers = self._peft.peft_config[ADAPTERS[0]].target_modules
             for name in ADAPTERS[1:]:
-                self._peft.add_adapter(name, self._lora(model))
+                self._peft.add_adapter(name, self._lora(model, layers))
         self._model: PreTrainedModel = self._peft.base_model.model
         self._place()
         self._layers = {
@@ -166,9 +171,11 @@ class Backbone:
         """A batch of packed states, (batch, length) each, that this backbone reads."""
         return PackedBatch(tokens, segments, self.device, self._bucket)
 
-    def _lora(self, model: nn.Module) -> LoraConfig:
+    def _lora(self, model: nn.Module, layers: Collection[str] = ()) -> LoraConfig:
         targets: str | list[str] = "all-linear"
-        if self.config.lora_targets == "attention_qv":
+        if layers:
+            targets = sorted(layers)
+        elif self.config.lora_targets == "attention_qv":
             targets = _attention_names(model)
         return LoraConfig(
             r=self.config.lora_rank,

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from magellan.agent import texts
+from magellan.agent import older, texts
 from magellan.agent.devices import CPU
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.model_files import check_backbone, number_of_weights
@@ -30,6 +30,11 @@ from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 # How much larger than its weights a model may be before it is not even built.
 SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
 FOUR_BITS = "bitsandbytes"
+FORMAT = "dtype" if older.NEW else "torch_dtype"
+"""What `transformers` calls the number format of the weights."""
+
+Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+"""A frozen language model and its tokenizer."""
 
 
 def load_model(
@@ -37,7 +42,7 @@ def load_model(
     world: World | None = None,
     device: torch.device = CPU,
     four_bits: torch.dtype | None = None,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> Loaded:
     """Load a frozen language model, decoder-only or encoder-decoder, and its tokenizer.
 
     Nothing is downloaded, unpickled, or run from the folder. Weights are float32 on the CPU.
@@ -55,29 +60,57 @@ def load_model(
             that cannot tell texts of the world apart.
     """
     folder = check_backbone(name)
-    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with _without_reports():
-            config = AutoConfig.from_pretrained(folder, **local)
-            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            _check_size(name, folder, config, family)
-            model, loading = family.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation=attention_on(device),
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # told below, in one line
-                output_loading_info=True,
-                **({} if four_bits is None else _in_four_bits(device, four_bits)),
-                **local,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+        with _without_reports(), older.readable(folder) as readable:
+            model, loading, tokenizer = _load(name, readable, device, four_bits)
     except Exception as error:  # what a broken folder raises is the library's choice
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
-    _check_loaded(name, model, tokenizer, loading)
+    _check_keys(name, loading)
+    return checked_model(name, model, tokenizer, world)
+
+
+def _load(
+    name: str, folder: Path, device: torch.device, four_bits: torch.dtype | None
+) -> tuple[PreTrainedModel, Mapping[str, Any], PreTrainedTokenizerBase]:
+    """Model, what `transformers` says of its loading, and tokenizer."""
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(folder, **local)
+    family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    _check_size(name, folder, config, family)
+    model, loading = family.from_pretrained(
+        folder,
+        **{FORMAT: torch.float32},
+        attn_implementation=attention_on(device),
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,  # told below, in one line
+        output_loading_info=True,
+        **({} if four_bits is None else _in_four_bits(device, four_bits)),
+        **local,
+    )
+    return model, loading, AutoTokenizer.from_pretrained(folder, **local)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """Tokenizer of a model, where the model itself is somewhere else."""
+    with older.readable(check_backbone(name)) as folder:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def checked_model(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    world: World | None = None,
+) -> Loaded:
+    """The same model, frozen, after a look at its weights and at what its tokenizer makes of texts.
+
+    Raises:
+        InputError: as `load_model` says, but for weights that do not fill the model.
+    """
+    _check_loaded(name, model, tokenizer)
     _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
     model.requires_grad_(False)
     return model.eval(), tokenizer
@@ -162,12 +195,7 @@ def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
     return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
 
 
-def _check_loaded(
-    name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    loading: Mapping[str, Any],
-) -> None:
+def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
     """`transformers` fills gaps in the weights with random numbers; here they are errors."""
     for key, stored, wanted in sorted(loading["mismatched_keys"]):
         raise unusable(
@@ -175,6 +203,9 @@ def _check_loaded(
         )
     for key in sorted(loading["missing_keys"]):
         raise unusable(name, f"has no weights for {key}")
+
+
+def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     for key, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
             raise unusable(name, f"has NaN or infinity in its weights for {key}")

@@ -65,6 +65,11 @@ MOST_STATES = 10**6
 class BackendConfig(Section):
     """Where and in which numbers the model is computed: how a job runs, not what the run is."""
 
+    kind: Literal["local", "lamorel"] = Field(
+        "local",
+        description="`local`: the model is in the job's own process; `lamorel`: it is behind "
+        "lamorel's servers, which lamorel's launcher starts beside the job (docs/lamorel.md).",
+    )
     device: str = Field(
         "cpu",
         description="`cpu`; `cuda`, a GPU; `cuda:1`, the second of several; `auto`, a GPU where "

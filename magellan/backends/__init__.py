@@ -1,6 +1,7 @@
 """The seam between the trainer and the model: what is said across it is arrays and numbers.
 
-`base` says what a backend does, `local` does it in this process, `updates` names what it learns by.
+`base` says what a backend does, `local` does it in this process, `lamorel` behind lamorel's
+servers; `updates` names what it learns by.
 Importing this package imports no torch; making a backend does.
 """
 
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
+from magellan.errors import InputError
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 
 def make_backend(
     backbone: BackboneConfig, settings: BackendConfig, seed: int = 0, world: World | None = None
 ) -> Backend:
-    """The model in this process, on the device that the settings name.
+    """The model in this process, on the device that the settings name, whatever their `kind`.
 
     Args:
         backbone: which model, and the shape of its adapters.
@@ -42,11 +44,17 @@ def check_backend(settings: BackendConfig, backbone: BackboneConfig | None = Non
         backbone: which model; None: only the device is looked for.
 
     Raises:
-        InputError: the device, or a library, is absent.
+        InputError: the device, or a library, is absent, or the model is to be behind servers that
+            nobody has started.
         OutOfMemoryError: the weights alone are larger than the free memory.
     """
     from magellan.agent.devices import find_device
 
+    if settings.kind == "lamorel":
+        raise InputError(
+            "backend.kind: 'lamorel' is not allowed here: the servers are started by "
+            "`python -m lamorel_launcher.launch` (docs/lamorel.md); allowed: local"
+        )
     device = find_device(settings.device)
     if backbone is not None:
         from magellan.agent.loading import check_four_bits

@@ -30,7 +30,10 @@ not written down, so without that two different runs would have one identity."""
 
 NAMED = ("sampler", "goal_space", "seed")
 # Keys that say how a job is run and what it leaves, and change no number in its tables.
-OPERATIONAL_KEYS = ("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds", "export")
+OPERATIONAL_KEYS = (
+    *("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds"),
+    *("export", "keep_every"),
+)
 OPERATIONAL = frozenset(
     {
         *("preset", "threads", "modules", "backbone.passes"),

@@ -119,6 +119,14 @@ class BudgetConfig(Section):
         description="Largest share of the run time spent saving: after a slow save the next one "
         "waits longer; 1 is no limit.",
     )
+    keep_every: int = Field(
+        0,
+        ge=0,
+        le=10**9,
+        description="Also keep a checkpoint for good each time so many episodes have passed (steps "
+        "or updates where these end the run), in a folder that is called by their number; 0 keeps "
+        "none.",
+    )
     stop_margin_seconds: float = Field(
         60.0,
         ge=0.0,

@@ -63,14 +63,20 @@ class Checkpoints:
         config: resolved configuration of the run.
         backbone: `model_digest` of the configured backbone; reckoned where it is not given.
         own: false where another run starts from them: nothing in the folder is changed.
+        argument: that names the folder, for errors; None: `--resume`, or `--start` of another run.
     """
 
     def __init__(
-        self, folder: Path, config: RunConfig, backbone: str | None = None, own: bool = True
+        self,
+        folder: Path,
+        config: RunConfig,
+        backbone: str | None = None,
+        own: bool = True,
+        argument: str | None = None,
     ) -> None:
         self.folder = folder / FOLDER
         self._own = own
-        self._argument = "--resume" if own else "--start"
+        self._argument = argument or ("--resume" if own else "--start")
         self._anew = f"move {self.folder} away to start over"
         self._other = "use another --output, or move the checkpoints away to start over"
         if not own:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from magellan.errors import InputError
-from magellan.training import attempts, checkpoint, export, lock, log
+from magellan.training import attempts, checkpoint, export, keeping, lock, log
 from magellan.training.record import COLUMNS, PARTIAL
 
 MANIFEST = "manifest.json"
@@ -64,6 +64,9 @@ def _names(folder: Path) -> Iterator[tuple[Path, str]]:
         yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
         yield from _agent(folder / name)
+    for kept in keeping.folders(folder):
+        yield kept, "a folder"
+        yield kept / checkpoint.FOLDER, "a folder"
 
 
 def _agent(folder: Path) -> Iterator[tuple[Path, str]]:

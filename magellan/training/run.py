@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from magellan.backends import check_backend
+from magellan.backends import Backend, check_backend
 from magellan.backends.machine import settle
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
 from magellan.errors import (
@@ -28,6 +28,7 @@ from magellan.training.attempts import Attempts, host_description, peak_memory_m
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
 from magellan.training.folder import MANIFEST, check_folder
+from magellan.training.keeping import Keeper
 from magellan.training.lock import FolderLock, held
 from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
@@ -50,6 +51,7 @@ def train(
     stop_after: float | None = None,
     log: str = "none",
     start: Path | None = None,
+    backend: Backend | None = None,
 ) -> dict[str, Any]:
     """Train one run to its end and write its tables; gives the manifest.
 
@@ -63,6 +65,8 @@ def train(
         log: where curves go while it trains, one of `sinks.SINKS`.
         start: folder of the run that is the beginning of this one, which goes on where that one
             ended; unless it has a checkpoint of its own.
+        backend: the language model at its start; closed at the end. None: the one of the
+            configuration is made.
 
     Raises:
         InputError: the folder cannot be written, holds another run, or the configuration is wrong.
@@ -74,7 +78,8 @@ def train(
     if start is not None:
         check_start(config)
     model = check_backbone(config.backbone.model)
-    check_backend(config.backend, config.backbone)
+    if backend is None:
+        check_backend(config.backend, config.backbone)
     check_folder(output)
     lock = FolderLock(output)
     try:
@@ -87,7 +92,7 @@ def train(
         if start is not None and found is None:
             begun = find_start(start, config, origin.backbone["sha256"])
             started = begun.described()
-        trainer = _trainer(config)
+        trainer = _trainer(config, backend)
         if found is not None:
             _restore(trainer, checkpoints, found)
         elif begun is not None:
@@ -128,9 +133,9 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
         )
 
 
-def _trainer(config: RunConfig) -> Trainer:
+def _trainer(config: RunConfig, backend: Backend | None) -> Trainer:
     settle(config.threads, config.backend.deterministic)
-    return Trainer(config)
+    return Trainer(config, backend)
 
 
 def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
@@ -195,6 +200,7 @@ class Job:
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._logged_save: float | None = None
         self._logged_rows = len(trainer.record.tables["evaluation"])
+        self._keeper = Keeper(output, trainer.config, origin.backbone["sha256"], trainer.spent)
 
     def run(self, found: Found | None, progress: str) -> dict[str, Any]:
         """Advance to the end, write tables and manifest; notes in the folder how it ended."""
@@ -265,7 +271,7 @@ class Job:
             self._log_evaluations()
             if self._curves is not None:
                 self._curves.show(self._trainer.record.tables, self._trainer.updates)
-            if self._save_is_due():
+            if self._save_is_due() or self._keeper.is_due(self._trainer.spent):
                 self._save()
         self._save()
         progress.close()
@@ -284,12 +290,19 @@ class Job:
         spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
         kept = {"trainer": state, **spent, "started_from": self._started}
         path = self._checkpoints.save(kept)
+        self._keep(kept)
         self._saved_at = time.monotonic()
         self._last_save = self._saved_at - begun
         self._saving += self._last_save
         self._stopper.took("save", self._last_save)
         self._log_save(path)
         return f"{path.parent.name}/{path.name}"
+
+    def _keep(self, state: Mapping[str, Any]) -> None:
+        """Leave the state for good, where it is time to."""
+        if self._keeper.is_due(self._trainer.spent):
+            path = self._keeper.keep(self._trainer.spent, state)
+            self._log.write(f"kept {path.relative_to(self._output)}, {self._where()}")
 
     def _log_save(self, path: Path) -> None:
         """The first, the last and now and then one between."""

@@ -1,0 +1,175 @@
+"""A backend whose model is behind lamorel's servers, as the trainer's process sees it.
+
+What is asked travels as arrays. What only reads goes through lamorel's module functions, and is
+shared out among the servers; what changes something goes through its updater, to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from magellan.agent.codec import Codec, Packed, PackedState
+from magellan.backends.base import CURRENT, Backend, Which
+from magellan.errors import InputError, JobError
+
+READING = "magellan"
+"""Name of the module function."""
+
+
+class ServerError(RuntimeError):
+    """Something that went wrong in a server; what it was stands in the message."""
+
+
+class ServersDiffer(JobError):
+    """Servers that hold the same weights no longer say the same."""
+
+
+class Caller(Protocol):
+    """What is used of `lamorel.Caller`."""
+
+    def custom_module_fns(
+        self, module_function_keys: list[str], contexts: list[str], **arguments: Any
+    ) -> list[Any]:
+        """Answers of a module function, one for each context."""
+
+    def update(
+        self, contexts: list[str], candidates: list[list[str]], **arguments: Any
+    ) -> list[Any]:
+        """Answers of the updater, one from each server."""
+
+    def close(self) -> None:
+        """End the servers."""
+
+
+class Failure:
+    """What a server answers instead of raising, which would leave the caller waiting."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.kind, self.text = type(error).__name__, str(error)
+
+    def raised(self) -> Exception:
+        """The error, as the trainer's process raises it."""
+        if self.kind == InputError.__name__:
+            return InputError(self.text)
+        if self.kind == KeyError.__name__:
+            return KeyError(self.text)
+        return ServerError(f"{self.kind} in a server of lamorel: {self.text}")
+
+
+class LamorelBackend(Backend):
+    """The trainer's end of the line.
+
+    Args:
+        caller: of lamorel, in its RL process.
+        tokenizer: of the model that the servers hold.
+        servers: how many there are.
+    """
+
+    def __init__(self, caller: Caller, tokenizer: Callable[..., Any], servers: int) -> None:
+        self.codec = Codec(tokenizer)
+        self._caller: Caller | None = caller
+        # One context for each server: lamorel deals contexts out, evenly and in order.
+        self._contexts = [str(number) for number in range(servers)]
+        try:
+            told = self._tell("describe")[0]
+        except InputError:
+            self.close()
+            raise
+        self.passes, self.device, self.dtype = told["passes"], told["device"], told["dtype"]
+
+    @property
+    def _line(self) -> Caller:
+        assert self._caller is not None, "the servers have ended"
+        return self._caller
+
+    def _read(self, call: str, *arguments: Any) -> list[np.ndarray]:
+        """What each server reads for its share."""
+        answers = self._line.custom_module_fns(
+            [READING], self._contexts, call=call, arguments=arguments
+        )
+        return _checked([answer[READING] for answer in answers])
+
+    def _tell(self, call: str, *arguments: Any) -> list[Any]:
+        """Have every server do the same; gives what each answers."""
+        candidates: list[list[str]] = [[] for _ in self._contexts]
+        return _checked(
+            self._line.update(self._contexts, candidates, call=call, arguments=arguments)
+        )
+
+    def start(self, name: str, settings: Any, seed: int) -> None:
+        self._tell("start", name, settings, seed)
+
+    def probabilities(self, states: list[PackedState]) -> np.ndarray:
+        return _stacked(self._read("probabilities", states))
+
+    def values(self, states: list[PackedState]) -> np.ndarray:
+        return _stacked(self._read("values", states))
+
+    def hold(self, prompts: Packed) -> int:
+        return int(self._tell("hold", prompts)[0])
+
+    def release(self, held: int) -> None:
+        self._tell("release", held)
+
+    def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
+        return np.concatenate(self._read("competence", prompts, tuple(which)), axis=1)
+
+    def update(self, name: str, data: Any) -> dict[str, float]:
+        first, *others = self._tell("update", name, data)
+        if any(other != first for other in others):
+            raise ServersDiffer(
+                f"lamorel's servers differ after the update {name!r}: {[first, *others]}; "
+                "--resume goes on from the last checkpoint"
+            )
+        found: dict[str, float] = first
+        return found
+
+    def snapshot(self) -> int:
+        return int(self._tell("snapshot")[0])
+
+    def restore(self, snapshot: int) -> None:
+        self._tell("restore", snapshot)
+
+    def discard(self, snapshot: int) -> None:
+        self._tell("discard", snapshot)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies, from the first server: all hold the same."""
+        found: dict[str, Any] = self._tell("state_dict")[0]
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._tell("load_state_dict", _plain(state))
+
+    def close(self) -> None:
+        """End the servers; once they have ended there is nothing left to do."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.close()
+
+
+def _checked(answers: list[Any]) -> list[Any]:
+    """The answers, unless one of them is that something went wrong."""
+    for answer in answers:
+        if isinstance(answer, Failure):
+            raise answer.raised()
+    return answers
+
+
+def _stacked(shares: list[np.ndarray]) -> np.ndarray:
+    """Rows of all servers, (batch, candidates), with 0 past the last candidate."""
+    shares = [share for share in shares if len(share)]
+    width = max(share.shape[1] for share in shares)
+    return np.concatenate(
+        [np.pad(share, ((0, 0), (0, width - share.shape[1]))) for share in shares]
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A tree without the classes that only this process knows."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""A run that lamorel's launcher starts, configured in the words of the paper's repository."""

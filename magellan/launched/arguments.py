@@ -1,0 +1,224 @@
+"""From a configuration in the style of the paper's repository to one of ours.
+
+`lamorel_args` is lamorel's own section. `rl_script_args` has the names below. A key that stands in
+neither is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from magellan.config import RunConfig, resolve_run
+from magellan.errors import InputError, shown
+
+LAMOREL, SCRIPT = "lamorel_args", "rl_script_args"
+MISSING = "???"
+"""What Hydra has for a value that the command line must give."""
+
+NAMES: Mapping[str, str] = {
+    "goal_sampler": "sampler",
+    "seed": "seed",
+    "number_envs": "agent.num_envs",
+    "update_freq": "agent.steps_per_update",
+    "buffer_size": "agent.replay_capacity",
+    "batch_size": "agent.batch_size",
+    "gradient_batch_size": "backend.micro_batch",
+    "lr": "agent.learning_rate",
+    "gamma": "agent.gamma",
+    "n_step": "agent.n_step",
+    "polyak": "agent.polyak",
+    "alpha_lr": "agent.temperature_learning_rate",
+    "actor_warmup": "agent.actor_warmup_updates",
+    "lora_r": "backbone.lora_rank",
+    "lora_alpha": "backbone.lora_alpha",
+    "epsilon_start": "samplers.epsilon_start",
+    "epsilon_end": "samplers.epsilon_end",
+    "epsilon_decay": "samplers.epsilon_decay",
+    "sr_lr": "competence.learning_rate",
+    "sr_batch_size": "competence.batch_size",
+    "sr_buffer_size": "competence.buffer",
+    "recompute_freq": "competence.refresh",
+    "delay": "competence.delay",
+    "lp_threshold": "magellan.lp_threshold",
+    "nb_episodes": "budget.episodes",
+    "test_freq": "budget.evaluate_every",
+    "nb_test_goals": "budget.evaluation_goals",
+    "save_freq": "budget.keep_every",
+}
+"""Name in `rl_script_args` -> our key."""
+
+FIXED: Mapping[tuple[str, str], Any] = {
+    (SCRIPT, "use_lora"): True,
+    (SCRIPT, "train_llm"): True,
+    (SCRIPT, "sr_adapters"): "sr_adapters",
+    (SCRIPT, "use_value"): False,
+    (SCRIPT, "adaptation_test"): False,
+    (LAMOREL, "distributed_setup_args.n_rl_processes"): 1,
+    (LAMOREL, "llm_args.pretrained"): True,
+    (LAMOREL, "llm_args.load_in_4bit"): False,
+    (LAMOREL, "llm_args.parallelism.model_parallelism_size"): 1,
+}
+"""Keys that have one value here: what the paper did, or what this suite has."""
+
+OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
+KINDS = ("causal", "seq2seq")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a process of the launcher is to do.
+
+    Attributes:
+        config: of the run.
+        output: its folder.
+        loading: folder with the checkpoint to go on from; None: the run begins.
+        servers: processes that hold the model.
+        model_type: `causal` or `seq2seq`, as which lamorel loads the model.
+        lamorel_args: lamorel's own section.
+    """
+
+    config: RunConfig
+    output: Path
+    loading: Path | None
+    servers: int
+    model_type: str
+    lamorel_args: Mapping[str, Any]
+
+
+def read(values: Mapping[str, Any]) -> Launch:
+    """A launch from Hydra's configuration as plain values.
+
+    Raises:
+        InputError: one line with the key, its value and what is allowed.
+    """
+    lamorel, script = _section(values, LAMOREL), _given(_section(values, SCRIPT))
+    known = {*NAMES, *OWN, *(key for section, key in FIXED if section == SCRIPT)}
+    for key in script:
+        if key not in known:
+            raise InputError(
+                f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(known))}; any other key "
+                f"of a run under {SCRIPT}.config"
+            )
+    _check_fixed(lamorel, script)
+    if "output_dir" not in script:
+        raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
+    preset = str(script.get("preset", "paper"))
+    config = resolve_run(preset, [*_layers(script), _model(lamorel)])
+    loading = script.get("loading_path")
+    return Launch(
+        config,
+        Path(str(script["output_dir"])),
+        None if loading is None else Path(str(loading)),
+        int(_at(lamorel, "distributed_setup_args.n_llm_processes")),
+        _one_of(lamorel, "llm_args.model_type", KINDS),
+        lamorel,
+    )
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = values.get(name)
+    if not isinstance(found, Mapping):
+        raise InputError(f"{name}: {shown(found)} is not a mapping of keys to values")
+    return found
+
+
+def _given(script: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in script.items() if value not in (None, MISSING)}
+
+
+def _check_fixed(lamorel: Mapping[str, Any], script: Mapping[str, Any]) -> None:
+    for (section, key), allowed in FIXED.items():
+        value = script.get(key, allowed) if section == SCRIPT else _at(lamorel, key, allowed)
+        if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
+            raise InputError(
+                f"{section}.{key}: {shown(value)} is not allowed; allowed: {_yaml(allowed)} "
+                "(docs/lamorel.md says why)"
+            )
+    servers = _at(lamorel, "distributed_setup_args.n_llm_processes")
+    if type(servers) is not int or servers < 1:
+        raise InputError(
+            f"{LAMOREL}.distributed_setup_args.n_llm_processes: {shown(servers)} is not allowed; "
+            "allowed: 1 or more"
+        )
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:
+    """The value at a dotted path."""
+    found: Any = values
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return otherwise if found is None else found
+
+
+def _one_of(lamorel: Mapping[str, Any], path: str, allowed: tuple[Any, ...]) -> Any:
+    value = _at(lamorel, path)
+    if value not in allowed:
+        listed = ", ".join(map(_yaml, allowed))
+        raise InputError(f"{LAMOREL}.{path}: {shown(value)} is not allowed; allowed: {listed}")
+    return value
+
+
+def _model(lamorel: Mapping[str, Any]) -> dict[str, Any]:
+    """Which model, and where: what lamorel's section says of both."""
+    name = _at(lamorel, "llm_args.model_path")
+    if not isinstance(name, str):
+        raise InputError(
+            f"{LAMOREL}.llm_args.model_path: {shown(name)} is not allowed; allowed: a name or a "
+            "folder, as backbone.model takes them"
+        )
+    on_gpu = _one_of(lamorel, "llm_args.parallelism.use_gpu", (True, False))
+    backend = {"kind": "lamorel", "device": "cuda" if on_gpu else "cpu"}
+    return {"backbone": {"model": name}, "backend": backend}
+
+
+def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Layers of a run's configuration, the last one on top."""
+    layers: list[Mapping[str, Any]] = []
+    for key, value in script.items():
+        if key in NAMES:
+            layers.append(_nested(NAMES[key], value))
+        elif key in _TRANSLATED:
+            layers.append(_TRANSLATED[key](value))
+    more = script.get("config", {})
+    if not isinstance(more, Mapping):
+        raise InputError(f"{SCRIPT}.config: {shown(more)} is not a mapping of keys to values")
+    taken = [key for key in ("backend", "backbone") if {"kind", "model"} & set(more.get(key) or ())]
+    if taken:
+        raise InputError(
+            f"{SCRIPT}.config.{taken[0]}: model and kind are not allowed here: {LAMOREL} says them"
+        )
+    return [*layers, more]
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    nested: Any = value
+    for part in reversed(path.split(".")):
+        nested = {part: nested}
+    return dict(nested)
+
+
+def _goal_space(value: Any) -> dict[str, Any]:
+    """Goals of each category, as a list, or a goal space by its name."""
+    if isinstance(value, list | tuple):
+        return {"goal_space": "-".join(map(str, value))}
+    return {"goal_space": str(value)}
+
+
+def _temperature(value: Any) -> dict[str, Any]:
+    """`auto`: learned with the released rule; a number: held fixed."""
+    if value == "auto":
+        return {"agent": {"temperature": "released"}}
+    return {"agent": {"temperature": "fixed", "temperature_initial": value}}
+
+
+_TRANSLATED: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "goals_distribution": _goal_space,
+    "alpha": _temperature,
+}

@@ -1,0 +1,138 @@
+"""One of the launcher's processes: the run itself, or a server of its model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from magellan.config import RunConfig, check_backbone, phases_of
+from magellan.errors import InputError, JobError, StoppedEarly
+from magellan.launched.arguments import LAMOREL, SCRIPT, read
+from magellan.worlds import WORLDS
+
+LOADING = f"{SCRIPT}.loading_path"
+
+
+def run(values: Mapping[str, Any]) -> int:
+    """Train, or serve until the run has ended; gives the exit status.
+
+    A run that was asked to stop has saved its state, and ends with 0: the launcher would bury any
+    other status under a page of traceback.
+
+    values: Hydra's configuration as plain values.
+    """
+    try:
+        _run(values)
+    except StoppedEarly as error:
+        print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+    except (InputError, JobError) as error:
+        if _is_trainer():
+            print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+        return error.exit_status
+    return 0
+
+
+def _is_trainer() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _run(values: Mapping[str, Any]) -> None:
+    launch = read(values)
+    config = launch.config
+    _check_processes()
+    folder = check_backbone(config.backbone.model)
+    _prepare(config.threads)
+    _check_model(folder, launch.model_type)
+    _check_gpus(config.backend.device, launch.servers)
+    resume = _is_trainer() and go_on(config, launch.output, launch.loading)
+    from magellan.backends.lamorel.connection import connect
+    from magellan.backends.lamorel.serving import Served
+    from magellan.training.randomness import initial_seeds
+    from magellan.training.run import train
+
+    adapters = initial_seeds(phases_of(config)[0].seed)[0]
+    world = WORLDS[config.world]
+    served = Served(config.backbone, config.backend, adapters, world, config.threads)
+    with contextlib.closing(connect(launch.lamorel_args, served)) as backend:
+        train(config, launch.output, resume, "lines", backend=backend)
+
+
+def _check_processes() -> None:
+    """Only lamorel's launcher starts what this needs."""
+    if "RANK" not in os.environ:
+        raise InputError(
+            "magellan/main.py: started by itself; allowed: python -m lamorel_launcher.launch "
+            f"--config-path ... --config-name ... {SCRIPT}.path=magellan/main.py (docs/lamorel.md)"
+        )
+
+
+def _prepare(threads: int) -> None:
+    """Set what libraries read once, when they are imported."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _check_model(folder: Path, model_type: str) -> None:
+    """lamorel loads a model as what its configuration says; another one ends in a traceback."""
+    from magellan.agent.saving import is_encoder_decoder
+
+    found = "seq2seq" if is_encoder_decoder(folder) else "causal"
+    if model_type != found:
+        raise InputError(
+            f"{LAMOREL}.llm_args.model_type: {model_type!r} is not allowed for the model in "
+            f"{folder}; allowed: {found}"
+        )
+
+
+def _check_gpus(device: str, servers: int) -> None:
+    """lamorel gives each server a GPU of its own, and fails where there is none left."""
+    import torch
+
+    from magellan.agent.devices import find_device
+
+    if find_device(device).type == "cuda" and servers > torch.cuda.device_count():
+        raise InputError(
+            f"{LAMOREL}.distributed_setup_args.n_llm_processes: {servers} is not allowed with "
+            f"{torch.cuda.device_count()} GPUs; allowed: a GPU for each"
+        )
+
+
+def go_on(config: RunConfig, output: Path, loading: Path | None) -> bool:
+    """Whether the run goes on from a checkpoint, which then is the newest one in its folder.
+
+    Args:
+        config: of the run.
+        output: its folder.
+        loading: the run's own folder, to go on from its newest checkpoint; or one with a checkpoint
+            of this run, such as `outputs/magellan/10000`; None: it begins.
+
+    Raises:
+        InputError: there is no checkpoint of this run.
+        LockedError: another process works in the run's folder.
+    """
+    from magellan.training.checkpoint import FOLDER, Checkpoints
+    from magellan.training.folder import check_folder
+    from magellan.training.lock import FolderLock, held
+
+    if loading is None:
+        return False
+    check_folder(loading, LOADING)
+    if not Checkpoints(loading, config, own=False, argument=LOADING).paths():
+        raise InputError(
+            f"{LOADING}: {loading} holds no checkpoint; allowed: the folder of a run, or one such "
+            f"as {output}/10000, with files in {FOLDER}/"
+        )
+    if loading.resolve() == output.resolve():
+        return True
+    check_folder(output, f"{SCRIPT}.output_dir")
+    found = Checkpoints(loading, config, own=False, argument=LOADING).load()
+    assert found is not None
+    with held(FolderLock(output)):
+        Checkpoints(output, config).save(found.state)
+    return True

@@ -1,0 +1,25 @@
+"""What lamorel's launcher runs in each of its processes (docs/lamorel.md).
+
+    python -m lamorel_launcher.launch --config-path $PWD/config/little_zoo \\
+        --config-name local_gpu_config_magellan rl_script_args.path=$PWD/magellan/main.py \\
+        rl_script_args.output_dir=outputs/magellan rl_script_args.seed=0
+"""
+
+import os
+import sys
+from pathlib import Path
+
+
+def run() -> None:
+    """Entry point; ends the process."""
+    # Started as a file, it would find this package's modules where others look for their own.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    # Large tensors on large pages. PyTorch looks at this once, before its first tensor.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    from magellan.launched.entry import main
+
+    main()
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,38 @@
+"""Folders of models for `transformers` 4."""
+
+import json
+
+from magellan.agent.older import readable
+from magellan.model_files import BACKBONES
+
+
+def test_with_the_newer_one_it_is_the_folder_itself():
+    with readable(BACKBONES / "zoo-mini", new=True) as folder:
+        assert folder == BACKBONES / "zoo-mini"
+
+
+def test_with_the_older_one_names_are_those_that_it_knows(tmp_path):
+    values = {
+        "rope_parameters": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0},
+        "dtype": "float32",
+        "vocab_size": 7,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    with readable(tmp_path, new=False) as folder:
+        found = json.loads((folder / "config.json").read_text())
+        tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+        assert (folder / "model.safetensors").read_bytes() == b"weights"
+    assert (found["rope_theta"], found["torch_dtype"], found["vocab_size"]) == (5e5, "float32", 7)
+    assert found["rope_scaling"] == values["rope_parameters"]
+    assert tokenizer == {"tokenizer_class": "PreTrainedTokenizerFast"}
+    assert not folder.exists()
+
+
+def test_usual_rotary_positions_need_no_scaling(tmp_path):
+    (tmp_path / "config.json").write_text('{"rope_parameters": {"rope_type": "default"}}')
+    with readable(tmp_path, new=False) as folder:
+        found = json.loads((folder / "config.json").read_text())
+    assert found["rope_theta"] == 10_000
+    assert "rope_scaling" not in found

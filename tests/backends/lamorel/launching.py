@@ -1,0 +1,57 @@
+"""Start lamorel's launcher as the paper's readers do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import ROOT
+
+PARTS = ("lamorel", "lamorel_launcher")
+MISSING = [name for name in PARTS if importlib.util.find_spec(name) is None]
+needs_lamorel = pytest.mark.skipif(
+    bool(MISSING), reason="lamorel is not installed here: make lamorel-env (docs/lamorel.md)"
+)
+CONFIGS = ROOT / "config" / "little_zoo"
+MAIN = ROOT / "magellan" / "main.py"
+TINY = ("rl_script_args.preset=smoke", "rl_script_args.goals_distribution=[40,8,4,2,2]")
+SECONDS = 1500
+
+
+def start(folder: Path, config: str, output: Path, *overrides: str, script: Path = MAIN):
+    """The launcher as a process of its own, working in `folder`."""
+    command = [sys.executable, "-m", "lamorel_launcher.launch"]
+    command += ["--config-path", str(CONFIGS), "--config-name", config]
+    command += [f"rl_script_args.path={script}", f"rl_script_args.output_dir={output}"]
+    return subprocess.Popen(
+        [*command, *overrides],
+        cwd=folder,
+        env={**os.environ, "LAMOREL_PORT": str(free_port()), "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def launch(folder: Path, config: str, output: Path, *overrides: str, script: Path = MAIN):
+    """Exit status of the launcher, and all that was printed."""
+    process = start(folder, config, output, *overrides, script=script)
+    try:
+        said, _ = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it ends what it has started
+        said, _ = process.communicate()
+        pytest.fail(f"not over after {SECONDS} s: {said}")
+    return process.returncode, said
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

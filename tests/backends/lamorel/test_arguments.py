@@ -1,0 +1,175 @@
+"""Configurations in the style of the paper's repository, and what is refused of them."""
+
+import copy
+
+import pytest
+import torch
+import yaml
+
+from magellan.config import identity, resolve_run
+from magellan.errors import InputError
+from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, read
+from magellan.launched.run import run
+from tests.backends.lamorel.launching import CONFIGS, ROOT
+
+SAMPLERS = ("random", "online", "ek_online", "magellan")
+DEVICES = ("gpu", "cpu")
+DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
+
+
+def composed(device: str, sampler: str = "magellan") -> dict:
+    """What Hydra makes of one of the files: it on top of the one that it names."""
+    own = yaml.safe_load((CONFIGS / f"local_{device}_config_{sampler}.yaml").read_text())
+    assert own["defaults"][:2] == [device, "_self_"]
+    values = yaml.safe_load((CONFIGS / f"{device}.yaml").read_text())
+    values[SCRIPT] |= {**own[SCRIPT], "output_dir": "outputs/x", "path": "magellan/main.py"}
+    return values
+
+
+def changed(values: dict, path: str, value) -> dict:
+    values = copy.deepcopy(values)
+    *parts, last = path.split(".")
+    inner = values
+    for part in parts:
+        inner = inner[part]
+    inner[last] = value
+    return values
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_gpu_files_are_the_paper(sampler):
+    """The preset `paper` with nothing changed: every released constant stands in the file, too."""
+    config = read(composed("gpu", sampler)).config
+    assert identity(config) == identity(resolve_run("paper", [{"sampler": sampler}]))
+    assert (config.backend.kind, config.backend.device) == ("lamorel", "cuda")
+    assert (config.backend.dtype, config.backend.micro_batch) == ("bfloat16", 128)
+    assert (config.goal_space, config.budget.keep_every) == ("25k", 10_000)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_cpu_files_are_the_default_experiment(sampler):
+    launch = read(composed("cpu", sampler))
+    layer = {"sampler": sampler, "goal_space": "1000-400-200-100-50"}
+    assert identity(launch.config) == identity(resolve_run("laptop", [layer]))
+    assert launch.config.backend.device == "cpu"
+    assert launch.loading is None
+
+
+def test_every_name_reaches_its_key():
+    """Another value than the default one arrives where the table says."""
+    values = composed("gpu")
+    for name, path in NAMES.items():
+        found = read(values).config
+        for part in path.split("."):
+            found = getattr(found, part)
+        other = "random" if name == "goal_sampler" else _other(found)
+        moved = read(changed(values, f"{SCRIPT}.{name}", other)).config
+        for part in path.split("."):
+            moved = getattr(moved, part)
+        assert moved == other != found, name
+
+
+def _other(value):
+    return value / 2 if isinstance(value, float) else value + 1
+
+
+def test_what_is_translated():
+    values = composed("cpu")
+    assert read(changed(values, f"{SCRIPT}.goals_distribution", "100k")).config.goal_space == "100k"
+    agent = read(changed(values, f"{SCRIPT}.alpha", 0.3)).config.agent
+    assert (agent.temperature, agent.temperature_initial) == ("fixed", 0.3)
+    agent = read(changed(values, f"{SCRIPT}.alpha", "auto")).config.agent
+    assert agent.temperature == "released"
+    more = {"agent": {"n_step": 7}, "observers": ["per_goal"]}
+    config = read(changed(values, f"{SCRIPT}.config", more)).config
+    assert (config.agent.n_step, config.observers) == (7, ("per_goal",))
+    assert str(read(changed(values, f"{SCRIPT}.loading_path", "a/10000")).loading) == "a/10000"
+
+
+REFUSED = {
+    "unknown": (f"{SCRIPT}.learning_rate", 1e-3, r"rl_script_args.learning_rate: unknown key; all"),
+    "no output": (f"{SCRIPT}.output_dir", "???", r"rl_script_args.output_dir: key is missing; all"),
+    "value": (f"{SCRIPT}.gamma", 2.0, r"agent.gamma: 2.0 is not allowed"),
+    "sampler": (f"{SCRIPT}.goal_sampler", "best", r"sampler: 'best' is unknown; allowed"),
+    "goals": (f"{SCRIPT}.goals_distribution", [1, 2], r"goal_space"),
+    "preset": (f"{SCRIPT}.preset", "small", r"preset: 'small' is unknown; allowed"),
+    "config": (f"{SCRIPT}.config", 3, r"rl_script_args.config: 3 is not a mapping"),
+    "model twice": (
+        f"{SCRIPT}.config",
+        {"backbone": {"model": "x"}},
+        r"rl_script_args.config.back",
+    ),
+    "frozen model": (f"{SCRIPT}.train_llm", False, r"rl_script_args.train_llm: False is not allow"),
+    "4 bits": ("lamorel_args.llm_args.load_in_4bit", True, r"lamorel_args.llm_args.load_in_4bit: "),
+    "two trainers": (
+        "lamorel_args.distributed_setup_args.n_rl_processes",
+        2,
+        r"lamorel_args.distributed_setup_args.n_rl_processes: 2 is not allowed; allowed: 1 ",
+    ),
+    "no server": (
+        "lamorel_args.distributed_setup_args.n_llm_processes",
+        0,
+        r"lamorel_args.distributed_setup_args.n_llm_processes: 0 is not allowed; allowed: 1 or m",
+    ),
+    "type": ("lamorel_args.llm_args.model_type", "t5", r"lamorel_args.llm_args.model_type: 't5' "),
+    "path": ("lamorel_args.llm_args.model_path", None, r"lamorel_args.llm_args.model_path: None "),
+    "section": ("lamorel_args", None, r"lamorel_args: None is not a mapping"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_in_one_line(case):
+    path, value, said = REFUSED[case]
+    with pytest.raises(InputError, match=f"^{said}") as told:
+        read(changed(composed("cpu"), path, value))
+    assert "\n" not in str(told.value)
+
+
+def test_only_the_trainer_says_why(monkeypatch, capsys):
+    values = changed(composed("cpu"), f"{SCRIPT}.gamma", 2.0)
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert run(values) == 2
+        assert capsys.readouterr().err.count("error: agent.gamma") == lines
+
+
+def test_without_the_launcher_it_is_one_line(monkeypatch, capsys):
+    monkeypatch.delenv("RANK", raising=False)
+    assert run(composed("cpu")) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: magellan/main.py: started by itself; allowed: python -m lamorel")
+    assert said.count("\n") == 1
+
+
+def test_lamorel_would_load_another_kind_of_model(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    assert run(changed(composed("cpu"), "lamorel_args.llm_args.model_type", "seq2seq")) == 2
+    said = capsys.readouterr().err
+    assert "lamorel_args.llm_args.model_type: 'seq2seq' is not allowed" in said
+    assert said.rstrip().endswith("allowed: causal")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (0, "error: backend.device: 'cuda' is not allowed: "),
+        (
+            1,
+            "error: lamorel_args.distributed_setup_args.n_llm_processes: 2 is not allowed with 1 G",
+        ),
+    ],
+)
+def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
+    assert run(changed(values, "lamorel_args.distributed_setup_args.n_llm_processes", 2)) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_the_page_has_every_name():
+    names = {*NAMES, *OWN, *(key for section, key in FIXED if section == SCRIPT)}
+    assert not [name for name in names if f"`{name}`" not in DOCS]
+    for name, path in NAMES.items():
+        assert f"| `{name}` | `{path}` |" in DOCS

@@ -1,0 +1,85 @@
+"""The commands of the paper's repository: begin, end, be killed, go on."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from magellan.config import resolve_run
+from magellan.training.run import train
+from tests.backends.lamorel.launching import SECONDS, TINY, launch, needs_lamorel, start
+
+pytestmark = needs_lamorel
+TABLES = ("evaluation", "competence", "practice", "training")
+NAME = "local_cpu_config_magellan"
+KEPT = "rl_script_args.save_freq=50"
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / f"{name}.csv").read_bytes() for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder of a finished run behind lamorel."""
+    folder = tmp_path_factory.mktemp("whole")
+    status, said = launch(folder, NAME, Path("outputs/magellan"), *TINY, KEPT)
+    assert status == 0, said
+    assert [path.name for path in folder.iterdir()] == ["outputs"]
+    return folder / "outputs" / "magellan"
+
+
+def test_the_manifest_says_which_backend_it_was(whole):
+    manifest = json.loads((whole / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["device"] == "cpu, lamorel with 1 server"
+    assert ", lamorel " in manifest["passes"]
+    assert manifest["config"]["backend"]["kind"] == "lamorel"
+
+
+def test_a_local_run_is_the_same_run_with_the_same_tables(whole, tmp_path):
+    layer = {"sampler": "magellan", "goal_space": "40-8-4-2-2"}
+    manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
+    assert manifest["identity"] == json.loads((whole / "manifest.json").read_text())["identity"]
+    assert tables(tmp_path / "run") == tables(whole)
+
+
+def test_it_goes_on_from_a_number_of_episodes(whole, tmp_path):
+    loading = f"rl_script_args.loading_path={whole}/50"
+    status, said = launch(tmp_path, NAME, tmp_path / "run", *TINY, loading)
+    assert status == 0, said
+    assert tables(tmp_path / "run") == tables(whole)
+
+
+def test_it_goes_on_after_a_signal_and_after_a_kill(whole, tmp_path):
+    """SIGTERM to the launcher, which hands it on; SIGKILL to the process that trains."""
+    folder = tmp_path / "run"
+    more = (*TINY, "+rl_script_args.config.budget.checkpoint_seconds=0")
+    for kill, number in ((False, signal.SIGTERM), (True, signal.SIGKILL)):
+        process = start(tmp_path, NAME, folder, *more)
+        pid = trainer_of(folder, process)
+        os.kill(pid if kill else process.pid, number)
+        said, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode != 0, said
+        assert not (folder / "manifest.json").exists(), said
+        assert ("stopped: on SIGTERM: saved" in said) is not kill, said
+        more = (*TINY, f"rl_script_args.loading_path={folder}")
+    status, said = launch(tmp_path, NAME, folder, *more)
+    assert status == 0, said
+    assert tables(folder) == tables(whole)
+    assert json.loads((folder / "manifest.json").read_text())["restarts"] == 2
+
+
+def trainer_of(folder: Path, process) -> int:
+    """Process that trains, once it has saved a checkpoint of its own."""
+    before = {path.name for path in (folder / "checkpoints").glob("*.safetensors")}
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if {path.name for path in (folder / "checkpoints").glob("*.safetensors")} - before:
+            return int(json.loads((folder / "attempts.jsonl").read_text().splitlines()[-1])["pid"])
+        time.sleep(0.1)
+    process.terminate()
+    pytest.fail(f"no checkpoint: {process.communicate()[0]}")

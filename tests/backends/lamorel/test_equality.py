@@ -1,0 +1,56 @@
+"""The same model here and behind lamorel's own servers, in processes that its launcher starts."""
+
+import json
+
+import pytest
+
+from benchmarks.shapes import model_folder
+from tests.backends.lamorel.launching import CONFIGS, launch, needs_lamorel
+
+COMPARING = CONFIGS.parents[1] / "tests" / "backends" / "lamorel" / "comparing.py"
+TYPES = {"zoo-mini": "causal", "t5": "seq2seq"}
+CASES = {
+    "causal": ("zoo-mini", 1),
+    "encoder-decoder": ("t5", 1),
+    "two servers": ("t5", 2),
+}
+
+pytestmark = needs_lamorel
+
+
+@pytest.fixture(scope="module", params=CASES)
+def gaps(request, tmp_path_factory):
+    shape, servers = CASES[request.param]
+    folder = tmp_path_factory.mktemp("gaps")
+    with model_folder(shape) as model:
+        status, said = launch(
+            folder,
+            "local_cpu_config_magellan",
+            folder,
+            f"lamorel_args.llm_args.model_path={model}",
+            f"lamorel_args.llm_args.model_type={TYPES[shape]}",
+            f"lamorel_args.distributed_setup_args.n_llm_processes={servers}",
+            script=COMPARING,
+        )
+    assert status == 0, said
+    found = json.loads((folder / "gaps.json").read_text())
+    assert found["device"].endswith("1 server" if servers == 1 else f"{servers} servers")
+    print(found)
+    return found
+
+
+def test_scores_values_and_competences_are_the_same(gaps):
+    assert max(gaps[name] for name in ("probabilities", "scores", "values", "competence")) < 1e-5
+
+
+def test_adapters_switch(gaps):
+    """All four differ: a server that read with another one would be off by more than this."""
+    assert gaps["current_from_delayed"] > 1e-3
+    assert gaps["competence"] < 1e-5
+    assert gaps["losses"] < 1e-4
+
+
+def test_updates_move_every_parameter_alike(gaps):
+    assert gaps["parameters"] < 1e-4
+    assert gaps["policy_moved"] > 1e-4
+    assert gaps["critic_reached_adapter"] > 0

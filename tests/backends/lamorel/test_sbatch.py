@@ -1,0 +1,58 @@
+"""The job files, with stand-ins for Python and Slurm that write down how they were called."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.backends.lamorel.launching import ROOT
+
+SAMPLERS = ("random", "online", "ek_online", "magellan")
+RECORDING = '#!/bin/bash\necho "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{more}\n'
+
+
+@pytest.fixture
+def project(tmp_path):
+    shutil.copytree(ROOT / "slurm", tmp_path / "slurm")
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def called(project, sampler: str, ends: str = "", **environment) -> list[str]:
+    """Lines that the stand-ins wrote; `ends` is what the run does."""
+    for name, more in (("python", ends), ("scontrol", "")):
+        path = project / "bin" / name
+        path.write_text(RECORDING.format(calls=project / "calls", more=more))
+        path.chmod(0o755)
+    where = {"PATH": f"{project}/bin:{os.environ['PATH']}", "LAMOREL_PYTHON": "python"}
+    command = ["bash", f"slurm/lamorel_{sampler}.sbatch", "rl_script_args.lr=1e-3"]
+    subprocess.run(command, cwd=project, env={**where, **environment}, check=True)
+    return (project / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_each_sampler_has_a_job_for_each_seed(project, sampler):
+    text = (ROOT / "slurm" / f"lamorel_{sampler}.sbatch").read_text()
+    assert "#SBATCH --array=0-7\n" in text
+    [line] = called(project, sampler, SLURM_ARRAY_TASK_ID="3")
+    assert f"--config-name local_gpu_config_{sampler} " in line
+    assert f"rl_script_args.output_dir=outputs/{sampler}/seed3 " in line
+    assert line.endswith("loading_path=null rl_script_args.seed=3 rl_script_args.lr=1e-3")
+    assert (ROOT / "config" / "little_zoo" / f"local_gpu_config_{sampler}.yaml").exists()
+
+
+def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
+    saves = "mkdir -p outputs/random/seed0/checkpoints; touch outputs/random/seed0/checkpoints/"
+    lines = called(project, "random", saves + "1.safetensors", SLURM_JOB_ID="20041")
+    assert lines[0].startswith("python 20041 ")
+    assert lines[1] == "scontrol 20041 requeue 20041"
+    lines = called(project, "random", "touch outputs/random/seed0/manifest.json", SLURM_JOB_ID="7")
+    assert "rl_script_args.loading_path=outputs/random/seed0 " in lines[2]
+    assert len(lines) == 3
+
+
+def test_a_job_that_failed_is_not_put_back(project):
+    with pytest.raises(subprocess.CalledProcessError):
+        called(project, "random", "exit 1", SLURM_JOB_ID="7")
+    assert len((project / "calls").read_text().splitlines()) == 1

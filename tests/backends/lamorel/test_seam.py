@@ -1,0 +1,152 @@
+"""Both ends, the trainer's and the servers', in one process: between them is lamorel's part."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from magellan.agent.settings import BackendConfig
+from magellan.backends import CURRENT, DELAYED, check_backend
+from magellan.backends.lamorel.remote import ServerError, ServersDiffer
+from magellan.errors import InputError, is_out_of_memory
+from tests.backends.lamorel.models import (
+    as_local,
+    behind,
+    largest_difference,
+    local,
+    served,
+    without_pickle_of_tensors,
+)
+from tests.backends.models import episodes, prompts, some_states, transitions
+from tests.workflow.conftest import ROOT
+
+SERVERS = pytest.mark.parametrize("servers", [1, 2, 3])
+
+
+@pytest.fixture
+def expected():
+    return local()
+
+
+@SERVERS
+def test_it_reads_what_a_local_model_reads(servers, expected):
+    backend = as_local(behind(servers), expected)
+    states, packed = some_states(expected), prompts(expected)
+    np.testing.assert_allclose(
+        backend.probabilities(states), expected.probabilities(states), atol=1e-6
+    )
+    np.testing.assert_allclose(backend.values(states), expected.values(states), atol=1e-6)
+    which = (CURRENT, DELAYED, 0)
+    wanted = expected.competence(packed, which)
+    np.testing.assert_allclose(backend.competence(packed, which), wanted, atol=1e-6)
+    np.testing.assert_allclose(backend.competence(backend.hold(packed), which), wanted, atol=1e-6)
+    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+
+
+@SERVERS
+def test_fewer_states_than_servers(servers, expected):
+    backend = as_local(behind(servers), expected)
+    states, packed = some_states(expected)[:1], prompts(expected, 1)
+    assert backend.probabilities(states).shape == (1, 1)
+    assert backend.values(states).shape == (1, 1)
+    np.testing.assert_allclose(backend.competence(packed), expected.competence(packed), atol=1e-6)
+
+
+@SERVERS
+def test_one_update_moves_what_a_local_one_moves(servers, expected):
+    backend = as_local(behind(servers), expected)
+    batch, experience = transitions(expected), episodes(expected)
+    before = backend.state_dict()
+    for name, data in (("sac", batch), ("competence", experience)):
+        assert backend.update(name, data) == pytest.approx(expected.update(name, data), rel=1e-5)
+    after = backend.state_dict()
+    assert largest_difference(after, expected.state_dict()) < 1e-5
+    assert largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]) > 1e-4
+    assert largest_difference(after["competence"]["adapter"], before["competence"]["adapter"]) > 0
+    assert without_pickle_of_tensors(after)
+
+
+def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
+    backend = as_local(behind(2), expected)
+    held = backend.hold(prompts(expected))
+    said = backend.competence(held)[0]
+    number = backend.snapshot()
+    backend.update("competence", episodes(expected))
+    np.testing.assert_allclose(backend.competence(held, (number,))[0], said, atol=1e-6)
+    backend.restore(number)
+    np.testing.assert_allclose(backend.competence(held, (DELAYED,))[0], said, atol=1e-6)
+    backend.discard(0)
+    with pytest.raises(KeyError):
+        backend.competence(held, (0,))
+    backend.release(held)
+    with pytest.raises(KeyError):
+        backend.competence(held)
+
+
+def test_it_says_where_the_model_is():
+    backend = behind(2)
+    assert backend.passes.startswith("transformers, lamorel ")
+    assert backend.device == "cpu, lamorel with 2 servers"
+    assert backend.dtype == "float32"
+
+
+def test_a_model_that_cannot_be_used_is_one_line_and_ends_the_servers(monkeypatch):
+    from magellan.backends.lamorel import serving
+
+    def refuse(*_):
+        raise InputError("backbone.model: 'x' is no good; allowed: another")
+
+    monkeypatch.setattr(serving, "check_scores", refuse)
+    with pytest.raises(InputError, match=r"^backbone.model: 'x' is no good; allowed: another$"):
+        behind()
+
+
+def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
+    backend = as_local(behind(), expected)
+    batch = transitions(expected)
+
+    def no_memory(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    [server] = backend._caller.servings
+    monkeypatch.setattr(server.backend.learners["sac"], "update", no_memory)
+    with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as told:
+        backend.update("sac", batch)
+    assert is_out_of_memory(told.value)
+
+
+def test_servers_that_drift_apart_are_noticed(expected):
+    backend = as_local(behind(2), expected)
+    head = backend._caller.servings[1].backend.agent.critic
+    head.get_parameter("0.weight").data.add_(0.1)
+    with pytest.raises(ServersDiffer, match="servers differ after the update 'sac'"):
+        backend.update("sac", transitions(expected))
+
+
+def test_it_is_ended_once(expected):
+    backend = behind()
+    caller = backend._caller
+    backend.close()
+    backend.close()
+    assert caller.closed == 1
+
+
+def test_merged_adapters_are_read_by_the_same_passes():
+    backend = behind(1, served(mode="merged"))
+    assert backend.passes.startswith(("compiled (", "torch"))
+
+
+def test_without_its_launcher_it_is_one_line():
+    with pytest.raises(InputError, match=r"^backend.kind: 'lamorel' is not allowed here: .*local$"):
+        check_backend(BackendConfig(kind="lamorel"))
+
+
+def test_nothing_of_it_is_imported_with_the_package():
+    code = (
+        "import sys\nimport magellan.cli, magellan.backends, magellan.main\n"
+        "import magellan.launched.arguments, magellan.launched.run, magellan.backends.lamorel\n"
+        "print(sorted({'lamorel', 'hydra', 'omegaconf', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr

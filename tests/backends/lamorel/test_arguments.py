@@ -163,6 +163,7 @@ def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
     assert run(changed(values, "lamorel_args.distributed_setup_args.n_llm_processes", 2)) == 2
     assert capsys.readouterr().err.startswith(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import copy
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
 
 
 class InProcess:
-    """What lamorel does between the processes, in one: everything said goes through pickle."""
+    """What lamorel does between the processes, in one: each end has copies of what is said."""
 
     def __init__(self, servings: list[Serving]) -> None:
         self.servings = servings
@@ -75,7 +75,8 @@ class InProcess:
 
 
 def through(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value))  # noqa: S301  # what was just pickled
+    """A copy, as the other process has it: nothing is shared between the two ends."""
+    return copy.deepcopy(value)
 
 
 def behind(servers: int = 1, what: Served | None = None) -> LamorelBackend:
@@ -99,8 +100,8 @@ def largest_difference(found: Any, expected: Any) -> float:
     return float(np.abs(np.asarray(found) - np.asarray(expected)).max())
 
 
-def without_pickle_of_tensors(value: Any) -> bool:
+def holds_no_tensor(value: Any) -> bool:
     """Whether a tree holds no tensor: only arrays travel."""
     if isinstance(value, dict):
-        return all(map(without_pickle_of_tensors, value.values()))
+        return all(map(holds_no_tensor, value.values()))
     return not isinstance(value, torch.Tensor)

@@ -13,10 +13,10 @@ from magellan.errors import InputError, is_out_of_memory
 from tests.backends.lamorel.models import (
     as_local,
     behind,
+    holds_no_tensor,
     largest_difference,
     local,
     served,
-    without_pickle_of_tensors,
 )
 from tests.backends.models import episodes, prompts, some_states, transitions
 from tests.workflow.conftest import ROOT
@@ -64,7 +64,7 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
     assert largest_difference(after, expected.state_dict()) < 1e-5
     assert largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]) > 1e-4
     assert largest_difference(after["competence"]["adapter"], before["competence"]["adapter"]) > 0
-    assert without_pickle_of_tensors(after)
+    assert holds_no_tensor(after)
 
 
 def test_snapshots_and_prompts_are_kept_and_forgotten(expected):

@@ -65,7 +65,9 @@ os.environ.update(PATH=os.pathsep.join((str(Path(sys.executable).parent), os.get
 
 # In a job of the Slurm executor a run is a step of its own, so that it hears Slurm's signals.
 IN_SLURM_JOB = workflow.remote_exec and "SLURM_JOB_ID" in os.environ
-STEP = "bash workflow/scripts/slurm_step.sh" if IN_SLURM_JOB else ""
+OUTSIDE = "bash workflow/scripts/slurm_step.sh" if IN_SLURM_JOB else ""
+# On the GPUs that it asks for, which no other run of the machine has.
+STEP = f"{OUTSIDE} python workflow/scripts/take_gpu.py {{resources.gpu}}"
 
 
 def growing(amount):

@@ -46,8 +46,9 @@ rule train:
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
         "rm -f {params.hopeless:q}; "
-        "{{ " + STEP + " python workflow/scripts/take_gpu.py {resources.gpu} "
-        "python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
+        "{{ "
+        + STEP
+        + " python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
         "--threads {threads} --progress lines "
         "|| {{ status=$?; case $status in 2|70) echo $status > {params.hopeless:q};; esac; "
         "exit $status; }}; "

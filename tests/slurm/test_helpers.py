@@ -84,6 +84,7 @@ def test_waiting_ends():
         (f"{cluster.MARK} {os.getpid()}\n", True),
         (f"{cluster.MARK} {2**22 + 1}\n", False),
     ],
+    ids=["no file", "of somebody", "of a test that runs", "of a dead test"],
 )
 def test_only_what_a_dead_test_left_is_written_over(tmp_path, monkeypatch, text, in_use):
     path = tmp_path / "slurm.conf"

@@ -84,6 +84,12 @@ class StoppedEarly(JobError):
     label = "stopped"
 
 
+class ServersDiffer(JobError):
+    """Servers that hold the same weights no longer say the same."""
+
+    exit_status = 76
+
+
 _NO_MEMORY = ("allocate memory", "bad_alloc", "out of memory")
 
 

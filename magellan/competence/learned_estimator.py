@@ -124,9 +124,9 @@ class LearnedCompetence(CompetenceEstimator):
                 strict=True,
             )
         )
-        self.updates += 1
-        if self._buffer and self.updates % self.config.update_every == 0:
+        if self._buffer and (self.updates + 1) % self.config.update_every == 0:
             self.last_loss = self._learn()
+        self.updates += 1
         self._refreshed = self.updates % self.config.refresh == 0
         if self._refreshed:
             self._refresh()

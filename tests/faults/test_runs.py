@@ -435,7 +435,7 @@ def test_saving_takes_no_more_than_its_share(tmp_path, monkeypatch):
 
 def test_exit_statuses_are_distinct():
     statuses = [InputError.exit_status, *(kind.exit_status for kind in JobError.__subclasses__())]
-    assert sorted(statuses) == [2, 70, 71, 73, 74, 75]
+    assert sorted(statuses) == [2, 70, 71, 73, 74, 75, 76]
 
 
 def test_every_fault_of_the_campaign_is_done():

@@ -138,7 +138,7 @@ def test_operational_settings_may_change_between_attempts(undisturbed, tmp_path)
 
 
 def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
-    def broken(config):
+    def broken(config, backend):
         raise InputError("backbone.model: weights are missing")
 
     monkeypatch.setattr(run, "Trainer", broken)
@@ -149,7 +149,7 @@ def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
 
 def test_the_model_is_built_once(tmp_path, monkeypatch):
     built = []
-    monkeypatch.setattr(run, "Trainer", lambda config: built.append(1) or Trainer(config))
+    monkeypatch.setattr(run, "Trainer", lambda *given: built.append(1) or Trainer(*given))
     train(config("random"), tmp_path, resume=False, progress="none")
     assert len(built) == 1
 

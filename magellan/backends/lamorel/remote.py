@@ -13,7 +13,7 @@ import numpy as np
 
 from magellan.agent.codec import Codec, Packed, PackedState
 from magellan.backends.base import CURRENT, Backend, Which
-from magellan.errors import InputError, JobError
+from magellan.errors import InputError, ServersDiffer
 
 READING = "magellan"
 """Name of the module function."""
@@ -21,10 +21,6 @@ READING = "magellan"
 
 class ServerError(RuntimeError):
     """Something that went wrong in a server; what it was stands in the message."""
-
-
-class ServersDiffer(JobError):
-    """Servers that hold the same weights no longer say the same."""
 
 
 class Caller(Protocol):

@@ -8,8 +8,8 @@ import pytest
 
 from magellan.agent.settings import BackendConfig
 from magellan.backends import CURRENT, DELAYED, check_backend
-from magellan.backends.lamorel.remote import ServerError, ServersDiffer
-from magellan.errors import InputError, is_out_of_memory
+from magellan.backends.lamorel.remote import ServerError
+from magellan.errors import InputError, ServersDiffer, is_out_of_memory
 from tests.backends.lamorel.models import (
     as_local,
     behind,

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from analysis import comparison, summaries, summary, tables
+from analysis.primary import PRIMARY_SCORE
+from analysis.primary import comparison as compared
 from magellan.config import grid, load_experiment, read_yaml
 from tests.faults import cases as faults
 from tests.inputs import cases
@@ -66,6 +68,24 @@ def test_reference_is_the_first_experiment(results):
     assert declared == {key: experiment.model_dump(mode="json")[key] for key in declared}
     planned = {run.identity for run in grid(experiment)}
     assert {run["identity"] for run in results.manifest["runs"]} == planned
+
+
+def test_what_make_shows_is_that_of_its_tables():
+    results = tables.load(REFERENCE / "default")
+    experiment = load_experiment(read_yaml(ROOT / "config" / "config.yaml"))
+    declared = results.manifest["experiment"]
+    assert declared == {key: experiment.model_dump(mode="json")[key] for key in declared}
+    found = compared(results)
+    found = found[found["score"] == PRIMARY_SCORE]
+    assert len(found) == 6
+    for row in found.itertuples():
+        ends = f"{row.difference:+.3f} | {row.low:+.3f} to {row.high:+.3f}"
+        chances = " | ".join(f"{p:.3f}".lstrip("0") for p in (row.p, row.p_holm))
+        assert f"| `{row.baseline}` | {ends} | {chances} |" in page("default")
+    ahead = found[found["split"] == "train"].set_index("baseline")
+    assert f"by {-ahead.loc['ek_online', 'difference']:.2f} in mean success" in README
+    assert f"ahead of `online` by {ahead.loc['online', 'difference']:.2f} " in README
+    assert f"from `random`: {ahead.loc['random', 'difference']:+.2f} " in README
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -57,7 +57,9 @@ def test_it_goes_on_from_a_number_of_episodes(whole, tmp_path):
 def test_it_goes_on_after_a_signal_and_after_a_kill(whole, tmp_path):
     """SIGTERM to the launcher, which hands it on; SIGKILL to the process that trains."""
     folder = tmp_path / "run"
-    more = (*TINY, "+rl_script_args.config.budget.checkpoint_seconds=0")
+    # Saves after every update, so that it is met in the middle however fast it is.
+    saving = (*TINY, "+rl_script_args.config.budget.checkpoint_seconds=0")
+    more = saving
     for kill, number in ((False, signal.SIGTERM), (True, signal.SIGKILL)):
         process = start(tmp_path, NAME, folder, *more)
         pid = trainer_of(folder, process)
@@ -66,7 +68,7 @@ def test_it_goes_on_after_a_signal_and_after_a_kill(whole, tmp_path):
         assert process.returncode != 0, said
         assert not (folder / "manifest.json").exists(), said
         assert ("stopped: on SIGTERM: saved" in said) is not kill, said
-        more = (*TINY, f"rl_script_args.loading_path={folder}")
+        more = (*saving, f"rl_script_args.loading_path={folder}")
     status, said = launch(tmp_path, NAME, folder, *more)
     assert status == 0, said
     assert tables(folder) == tables(whole)

@@ -112,7 +112,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         pairs = comparison.pairs_of_variants(first, arguments.variants)
     else:
         pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
-    print(comparison.to_markdown(pairs), end="")
+    print(comparison.to_markdown(pairs, arguments.of), end="")
 
 
 def _power(arguments: argparse.Namespace) -> None:
@@ -235,6 +235,12 @@ def _add_compare(commands: Commands) -> None:
         nargs=2,
         metavar=("A", "B"),
         help="two variants of the first folder (default: none)",
+    )
+    compare.add_argument(
+        "--of",
+        choices=("success", "error"),
+        default="success",
+        help="success over training, or the error of the predicted competence (default: success)",
     )
     compare.set_defaults(run=_compare)
 

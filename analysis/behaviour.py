@@ -123,34 +123,41 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     """What the driving estimator said of training goals: a row for each seed and category.
 
     Columns: `competence` and `learning_progress` (means over evaluations), `error` (mean of
-    |competence - success|) and `lag` (in `results.unit`).
+    |competence - success|), `lag` (in `results.unit`) and `lockstep` (correlation over evaluations
+    with the predicted competence of impossible goals; NaN for these, and where one is constant).
     """
     frame = rows_where(
         summaries.predictions(results), goal_space=goal_space, split="train", **algorithm._asdict()
     )
-    driver = _driver(results, algorithm)
+    driver = results.driver_of(algorithm)
     frame = frame[frame["estimator"] == driver].sort_values(results.at)
     rows = []
-    for (seed, category), group in frame.groupby(["seed", "category"], sort=False):
-        observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
-        rows.append(
-            {
-                "seed": seed,
-                "category": category,
-                "competence": predicted.mean(),
-                "learning_progress": group["learning_progress"].mean(),
-                "error": np.abs(predicted - observed).mean(),
-                "lag": lag(group[results.at].to_numpy(), observed, predicted),
-            }
-        )
+    for seed, run in frame.groupby("seed", sort=False):
+        curves = run.pivot_table(index=results.at, columns="category", values="competence")
+        idle = [name for name in curves if name not in results.categories.feasible]
+        for category, group in run.groupby("category", sort=False):
+            observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
+            rows.append(
+                {
+                    "seed": seed,
+                    "category": category,
+                    "competence": predicted.mean(),
+                    "learning_progress": group["learning_progress"].mean(),
+                    "error": np.abs(predicted - observed).mean(),
+                    "lag": lag(group[results.at].to_numpy(), observed, predicted),
+                    "lockstep": float("nan")
+                    if category in idle
+                    else correlation(predicted, curves[idle].mean(axis=1).to_numpy()),
+                }
+            )
     return pd.DataFrame(rows)
 
 
-def _driver(results: Results, algorithm: Algorithm) -> str | None:
-    for run in results.manifest["runs"]:
-        if _algorithm_of(run) == algorithm:
-            return run["driver"]
-    return None
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Pearson's correlation of two curves (points,); NaN where one of them is constant."""
+    if np.ptp(first) == 0.0 or not np.ptp(second) > 0.0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def to_markdown(results: Results) -> str:
@@ -207,6 +214,7 @@ _COLUMNS = (
     ("error", "Error of the prediction, mean over training of |predicted - observed|", ".2f"),
     ("lag", "Lag of the prediction behind observed success", ",.0f"),
     ("learning_progress", "Learning progress, mean over training", ".3f"),
+    ("lockstep", "Correlation with the predicted competence of impossible goals", ".2f"),
 )
 
 
@@ -223,7 +231,7 @@ def _practice(results: Results, goal_space: str, exploited: bool) -> list[list[s
 
 def _beliefs(results: Results, goal_space: str) -> Iterator[tuple[Algorithm, pd.DataFrame]]:
     for algorithm in results.predicting(goal_space):
-        frame = beliefs(results, algorithm, goal_space) if _driver(results, algorithm) else None
+        frame = beliefs(results, algorithm, goal_space) if results.driver_of(algorithm) else None
         if frame is not None and len(frame):
             yield algorithm, frame
 

@@ -2,19 +2,25 @@
 
 Two experiments, or two variants of one. Runs are paired by sampler, goal space and seed. The
 difference of a category is the mean over seeds; its interval is the studentised bootstrap of it.
+The mean of the categories is one number of a run; only its difference has a test, a sign flip of
+the pairs.
+
+What is compared: mean success over training, or the error of the predicted competence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from analysis import summaries
 from analysis.grid import Algorithm, run_name, variant_names
 from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
 from analysis.matrices import evaluated_categories, evaluation_points, score_matrices
-from analysis.results import SPLITS, Results
+from analysis.results import SPLITS, Results, rows_where
+from analysis.significance import sign_flip_test
 from magellan.errors import InputError
 
 BOOTSTRAP = Bootstrap(repetitions=9_999)
@@ -142,46 +148,95 @@ def _spaces_of(results: Results, algorithm: Algorithm) -> list[str]:
     return [name for name in results.goal_spaces if algorithm in results.algorithms_in(name)]
 
 
+# --- what is compared -------------------------------------------------------------------------
+
+Scores = tuple[list[str], Matrix]
+"""Names of the categories, and a number of each run: (seeds in increasing order, categories)."""
+
+
+def success_of(side: Side, goal_space: str, split: str) -> Scores:
+    """Mean success over training: the area under the learning curve divided by its length."""
+    area = score_matrices(side.results, side.algorithm, goal_space, split)["area"]
+    order = np.argsort(side.results.seeds_of(side.algorithm, goal_space))
+    return list(evaluated_categories(side.results, goal_space, split)), area[order]
+
+
+def error_of(side: Side, goal_space: str, split: str) -> Scores:
+    """Mean over evaluations of |predicted competence - observed success|, impossible goals too.
+
+    Of the estimator that chose the goals, or of the only one that watched.
+
+    Raises:
+        InputError: nothing was predicted, or several estimators watched and none chose.
+    """
+    results, algorithm = side.results, side.algorithm
+    where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
+    frame = rows_where(summaries.calibration(results), **where)
+    estimators = list(dict.fromkeys(frame["estimator"]))
+    driver = results.driver_of(algorithm)
+    chosen = [name for name in estimators if name == driver] or estimators
+    if len(chosen) != 1:
+        found = ", ".join(chosen) or "none"
+        raise InputError(
+            f"--of error: sampler {algorithm.sampler!r} needs one estimator; found: {found}"
+        )
+    errors = rows_where(frame, estimator=chosen[0]).pivot_table(
+        index="seed", columns="category", values="mean_absolute_error"
+    )
+    names = [name for name in results.categories.names if name in errors.columns]
+    return names, errors[names].sort_index().to_numpy()
+
+
+class Measure(NamedTuple):
+    """What a number of a run and category is: its title, and how it is read from tables."""
+
+    title: str
+    scores: Callable[[Side, str, str], Scores]
+
+
+MEASURES = {
+    "success": Measure("Mean success over training", success_of),
+    "error": Measure("Error of the predicted competence, mean over training", error_of),
+}
+
+
 # --- tables -----------------------------------------------------------------------------------
 
 
-def to_markdown(pairs: Sequence[Pair]) -> str:
-    """One table per pair: a row per split and category.
+def to_markdown(pairs: Sequence[Pair], of: str = "success") -> str:
+    """One table per pair: a row per split and category, and one for the mean of the categories.
 
-    Mean success over training is the area under the learning curve divided by its length, as in
-    `analysis.statistics.area_under_curve`.
+    Args:
+        pairs: sides to compare.
+        of: what is compared, one of `MEASURES`.
     """
-    return "\n\n".join("\n".join(_lines(pair)) for pair in pairs) + "\n"
+    return "\n\n".join("\n".join(_lines(pair, MEASURES[of])) for pair in pairs) + "\n"
 
 
-def _lines(pair: Pair) -> list[str]:
+def _lines(pair: Pair, measure: Measure) -> list[str]:
     names = pair.first.name, pair.second.name
     lines = [
-        f"**Mean success over training, {pair.title}, goal space {pair.goal_space}: "
+        f"**{measure.title}, {pair.title}, goal space {pair.goal_space}: "
         f"{names[0]} and {names[1]}, paired by seed**",
         "",
         f"| split | category | {names[0]} | {names[1]} | difference | "
-        f"{BOOTSTRAP.confidence:.0%} interval | n |",
-        "|---|---|---|---|---|---|---|",
+        f"{BOOTSTRAP.confidence:.0%} interval | n | p |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for split in SPLITS:
-        ours, theirs = (
-            _by_seed(side, pair.goal_space, split) for side in (pair.first, pair.second)
+        (categories, ours), (_, theirs) = (
+            measure.scores(side, pair.goal_space, split) for side in (pair.first, pair.second)
         )
-        categories = evaluated_categories(pair.first.results, pair.goal_space, split)
         for column, category in enumerate(categories):
             lines.append(_row(split, category, ours[:, column], theirs[:, column]))
+        means = ours.mean(axis=1), theirs.mean(axis=1)
+        p = f"{sign_flip_test(means[1] - means[0], BOOTSTRAP.seed).p:.3f}"
+        lines.append(_row(split, "mean", *means, p=p))
     return lines
 
 
-def _by_seed(side: Side, goal_space: str, split: str) -> Matrix:
-    """Mean success over training, (seeds in increasing order, categories)."""
-    area = score_matrices(side.results, side.algorithm, goal_space, split)["area"]
-    return area[np.argsort(side.results.seeds_of(side.algorithm, goal_space))]
-
-
-def _row(split: str, category: str, first: Matrix, second: Matrix) -> str:
+def _row(split: str, category: str, first: Matrix, second: Matrix, p: str = "") -> str:
     difference, interval = mean_difference(second - first)
     between = "n/a" if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
     means = f"{first.mean():.3f} | {second.mean():.3f} | {difference:+.3f}"
-    return f"| {split} | {category} | {means} | {between} | {len(first)} |"
+    return f"| {split} | {category} | {means} | {between} | {len(first)} | {p} |"

@@ -135,6 +135,13 @@ class Results:
         """Algorithms that have a run in a goal space, in the order of `algorithms`."""
         return tuple(name for name in self.algorithms if name in self._seeds[goal_space])
 
+    def driver_of(self, algorithm: Algorithm) -> str | None:
+        """Name of the estimator that an algorithm chooses its goals by; None where it has none."""
+        for manifest in self.manifest["runs"]:
+            if run_of(manifest).algorithm == algorithm:
+                return manifest["driver"]
+        return None
+
     def seeds_of(self, algorithm: Algorithm, goal_space: str) -> tuple[int, ...]:
         """Seeds of an algorithm's runs in a goal space, in the order of the configuration."""
         there = self._seeds[goal_space][algorithm]

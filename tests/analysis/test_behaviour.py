@@ -102,6 +102,24 @@ def test_beliefs_speak_of_the_driving_estimator(results):
     assert np.allclose(impossible["error"], impossible["competence"].abs())
 
 
+def test_predictions_in_lockstep_with_impossible_goals_show(results):
+    """Two categories with a rising prediction, one of them impossible, and one that falls."""
+    competence = results.tables["competence"].copy()
+    mine = (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
+    rising = competence["episode"] / 10_000
+    competence.loc[mine, "competence"] = 0.1 + rising[mine]
+    falling = mine & (competence["category"] == "grasp")
+    competence.loc[falling, "competence"] = 0.9 - rising[falling]
+    flat = mine & (competence["category"] == "grow_carnivore")
+    competence.loc[flat, "competence"] = 0.3
+    frame = behaviour.beliefs(changed(results, "competence", competence), MAGELLAN, SPACE)
+    found = frame.groupby("category")["lockstep"].mean()
+    assert found["grow_plant"] == pytest.approx(1.0)
+    assert found["grasp"] == pytest.approx(-1.0)
+    assert np.isnan(found["grow_carnivore"])
+    assert np.isnan(found["impossible"])
+
+
 def test_the_command_prints_all_of_it(tmp_path, capsys):
     declared = synthetic.experiment()
     folders = synthetic.write_runs(tmp_path / "runs", declared, episodes=4_000)
@@ -110,5 +128,5 @@ def test_the_command_prints_all_of_it(tmp_path, capsys):
     printed = capsys.readouterr().out
     for title in ("Share of training", "without exploration", "Lag", "Error", "Collapses"):
         assert title in printed
-    assert printed.count("| MAGELLAN |") == 2 + 4 + 1
+    assert printed.count("| MAGELLAN |") == 2 + 5 + 1
     assert "nan" not in printed

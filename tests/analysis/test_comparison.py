@@ -45,10 +45,12 @@ def cells(text: str) -> list[list[str]]:
 
 def test_equal_runs_do_not_differ(first):
     rows = cells(experiments_table(first, first))
-    assert len(rows) == 2 * 4
+    assert [row[1] for row in rows].count("mean") == 2
+    assert len(rows) == 2 * (4 + 1)
     for row in rows:
         assert row[2] == row[3]
-        assert row[4:] == ["+0.000", "+0.000 to +0.000", "3"]
+        p = "1.000" if row[1] == "mean" else ""
+        assert row[4:] == ["+0.000", "+0.000 to +0.000", "3", p]
 
 
 def test_differences_are_paired_by_seed_and_second_minus_first(first):
@@ -60,6 +62,59 @@ def test_differences_are_paired_by_seed_and_second_minus_first(first):
     assert row[4] == "+0.300"
     assert row[5] == "-0.357 to +0.957"  # three seeds: Student t, .3 -+ 4.303 * .265 / sqrt(3)
     assert cells(experiments_table(second, half))[0][4] == "-0.300"
+
+
+def test_the_mean_of_the_categories_is_one_number_of_a_run(first):
+    """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
+    half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
+    rows = cells(experiments_table(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
+    mean = next(row for row in rows if row[1] == "mean")
+    assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "0.250"]
+    four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
+    assert float(mean[2]) == pytest.approx(sum(four) / 4, abs=0.001)
+
+
+def test_errors_of_predictions_are_compared_too(varied, tmp_path, capsys):
+    """The error of the estimator that chose the goals, of all five categories."""
+    results, _ = varied
+    frames = {table: frame.copy() for table, frame in results.tables.items()}
+    competence = frames["competence"]
+    evaluation = frames["evaluation"]
+    evaluation["success"] = 0.5
+    competence["competence"] = 0.5
+    idle = competence["category"] == "impossible"
+    competence.loc[idle, "competence"] = 0.0
+    small = (competence["variant"] == "small") & (competence["estimator"] == "learned")
+    competence.loc[small, "competence"] = 0.6
+    competence.loc[small & idle, "competence"] = 0.2
+    competence.loc[competence["estimator"] != "learned", "competence"] = 0.9
+    tables.write(Results(frames, results.manifest), tmp_path)
+    assert main(["compare", str(tmp_path), "--variants", "whole", "small", "--of", "error"]) == 0
+    printed = capsys.readouterr().out
+    assert "**Error of the predicted competence" in printed
+    rows = {row[1]: row[2:5] for row in cells(printed) if row[0] == "train"}
+    assert rows["impossible"] == ["0.000", "0.200", "+0.200"]
+    assert rows["grasp"] == ["0.000", "0.100", "+0.100"]
+    assert rows["mean"] == ["0.000", "0.120", "+0.120"]
+
+
+def test_errors_need_an_estimator(varied, tmp_path, capsys):
+    results, _ = varied
+    frames = dict(results.tables)
+    frames["competence"] = frames["competence"].iloc[:0]
+    changed = Results(frames, results.manifest)
+    side = comparison.Side("whole", changed, changed.algorithms[-1])
+    with pytest.raises(InputError, match="needs one estimator; found: none"):
+        comparison.error_of(side, synthetic.GOAL_SPACE, "train")
+
+
+def test_the_command_offers_every_measure(varied, tmp_path, capsys):
+    tables.write(varied[0], tmp_path)
+    for name in comparison.MEASURES:
+        call = ["compare", str(tmp_path), "--variants", "whole", "small", "--of", name]
+        assert main(call) == 0
+    assert main([*call[:-1], "luck"]) == 2
+    assert ", ".join(map(repr, comparison.MEASURES)) in capsys.readouterr().err
 
 
 def test_pairing_takes_the_seeds_own_spread_out(first):

@@ -19,6 +19,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from magellan.agent.devices import CPU, find_device
 from magellan.agent.layers import compiled, recomputed, repeated_layers
@@ -171,12 +172,14 @@ class Backbone:
         """A batch of packed states, (batch, length) each, that this backbone reads."""
         return PackedBatch(tokens, segments, self.device, self._bucket)
 
-    def _lora(self, model: nn.Module, layers: Collection[str] = ()) -> LoraConfig:
+    def _lora(self, model: PreTrainedModel, layers: Collection[str] = ()) -> LoraConfig:
         targets: str | list[str] = "all-linear"
         if layers:
             targets = sorted(layers)
         elif self.config.lora_targets == "attention_qv":
             targets = _attention_names(model)
+        if self.config.lora_layers and not layers:
+            targets = self._of_last_layers(model, targets)
         return LoraConfig(
             r=self.config.lora_rank,
             lora_alpha=self.config.lora_alpha,
@@ -184,6 +187,26 @@ class Backbone:
             target_modules=targets,
             task_type="SEQ_2_SEQ_LM" if self.is_encoder_decoder else "CAUSAL_LM",
         )
+
+    def _of_last_layers(self, model: PreTrainedModel, targets: str | list[str]) -> list[str]:
+        """Full names of the linear modules that carry adapters in the last layers of each part."""
+        wanted = self.config.lora_layers
+        names = {id(module): name for name, module in model.named_modules()}
+        found = []
+        for part in ("encoder", "decoder") if self.is_encoder_decoder else ("decoder",):
+            layers = repeated_layers(_part(model, part))
+            if wanted > len(layers):
+                raise InputError(
+                    f"backbone.lora_layers: {wanted} is more than the {len(layers)} layers of "
+                    f"{self.config.model!r}; allowed: 0 (all) to {len(layers)}"
+                )
+            for layer in layers[-wanted:]:
+                for name, module in layer.named_modules():
+                    if isinstance(module, (nn.Linear, Conv1D)) and (
+                        targets == "all-linear" or name.rsplit(".", 1)[-1] in targets
+                    ):
+                        found.append(names[id(module)])
+        return found
 
     def _collect(self, adapter: str) -> dict[str, nn.Parameter]:
         found = {}

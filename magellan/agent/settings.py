@@ -30,6 +30,13 @@ class BackboneConfig(Section):
     lora_targets: Literal["attention_qv", "all_linear"] = Field(
         "attention_qv", description="Which linear layers carry adapters."
     )
+    lora_layers: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="How many layers carry adapters, counted from the last one (of encoder and "
+        "decoder each); 0 is all. Those below stay as they are, and need no gradients.",
+    )
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
         description="`merged` adds B A to the weights once per update (small models); `per_token` "

@@ -121,7 +121,8 @@ def _facts(about: About) -> list[tuple[str, str]]:
         ("SHA-256 of its files", f"`{about.origin.backbone['sha256']}`"),
         (
             "adapters",
-            f"LoRA, rank {lora.lora_rank}, alpha {lora.lora_alpha:g}, {lora.lora_targets}",
+            f"LoRA, rank {lora.lora_rank}, alpha {lora.lora_alpha:g}, {lora.lora_targets}"
+            + (f", last {lora.lora_layers} layers" if lora.lora_layers else ""),
         ),
         ("number format of the frozen model", config.backend.dtype),
         ("run", f"`{identity(config)}`"),

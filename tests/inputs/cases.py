@@ -434,6 +434,14 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
         settings("agent.joint_update=perhaps"),
         ("agent.joint_update: 'perhaps'", "boolean"),
     ),
+    "more layers with adapters than there are": (
+        settings("backbone.lora_layers=9"),
+        ("backbone.lora_layers: 9 is more than the 2 layers", "'zoo-mini'", "0 (all) to 2"),
+    ),
+    "fewer layers with adapters than none": (
+        settings("backbone.lora_layers=-1"),
+        ("backbone.lora_layers: -1", "0"),
+    ),
     "unknown adapters": (settings("backbone.lora_targets=some"), ("'some'", "'all_linear'")),
     "unknown sampler": (["--sampler", "best"], ("sampler: 'best'", "random, online")),
     "unknown sampler in --set": (settings("sampler=best"), ("sampler: 'best'", "random, online")),

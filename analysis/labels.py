@@ -1,7 +1,7 @@
-"""What samplers and estimators are called in figures and tables to read.
+"""What samplers, estimators, scores and splits are called in figures and tables to read.
 
-Names come from their registries. Tables may be about one that is not registered here, because the
-file that adds it is not at hand: then the name itself stands for it.
+Names of the first two come from their registries. Tables may be about one that is not registered
+here, because the file that adds it is not at hand: then the name itself stands for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from magellan.competence import ESTIMATORS
 from magellan.samplers import SAMPLERS
 
 LONGEST = 34
+SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
+SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
 
 
 def sampler_label(name: str) -> str:

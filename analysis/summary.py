@@ -8,9 +8,8 @@ import pandas as pd
 
 from analysis import pages
 from analysis.coverage import sentence
-from analysis.figures.style import SCORE_LABELS, SPLIT_LABELS
 from analysis.grid import Algorithm, number_text, run_names, run_of
-from analysis.labels import algorithm_label
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
 from analysis.matrices import SCORES
 from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE, equal_steps

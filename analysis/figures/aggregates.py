@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS
 from analysis.matrices import SCORES
 from analysis.results import SPLITS, Results, rows_where
 
@@ -37,7 +38,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         for column, statistic in enumerate(TITLES):
             chosen = rows_where(frame, score=score, split=split, statistic=statistic)
             _panel(axes[row, column], results, goal_space, chosen)
-        label = f"{style.SCORE_LABELS[score]}\n{style.SPLIT_LABELS[split].lower()}"
+        label = f"{SCORE_LABELS[score]}\n{SPLIT_LABELS[split].lower()}"
         axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
     for column, title in enumerate(TITLES.values()):
         axes[0, column].set_title(title)

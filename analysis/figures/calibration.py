@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from analysis import summaries
 from analysis.figures import style
 from analysis.grid import Algorithm
-from analysis.labels import sampler_label, shortened
+from analysis.labels import SPLIT_LABELS, sampler_label, shortened
 from analysis.results import SPLITS, Results, rows_where
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
@@ -77,7 +77,7 @@ def _block(
         _learning_progress(axes[-1, column], chosen, styles)
     prefix = f"{name}\n" if name else ""
     for row, split in enumerate(SPLITS):
-        axes[row, 0].set_ylabel(f"{prefix}{style.SPLIT_LABELS[split]}\nsuccess rate")
+        axes[row, 0].set_ylabel(f"{prefix}{SPLIT_LABELS[split]}\nsuccess rate")
     axes[-1, 0].set_ylabel(f"{prefix}Estimated learning\nprogress")
     style.fraction_axis(axes[:-1].flat)
     highest = max(ax.get_ylim()[1] for ax in axes[-1])
@@ -138,7 +138,7 @@ def _handles(styles: Styles) -> Sequence[Line2D]:
                     look,
                     linestyle=DASHES[split],
                     marker=look.marker if several else "",
-                    label=f"{words}{style.SPLIT_LABELS[split].lower()}",
+                    label=f"{words}{SPLIT_LABELS[split].lower()}",
                 )
             )
     return handles

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.grid import Algorithm
-from analysis.labels import algorithm_label
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
 from analysis.matrices import SCORES
 from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
@@ -40,7 +40,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _panel(ax, results, rows_where(frame, split=split), others)
         _differences(ax, rows_where(compared, split=split), others)
-        ax.set_title(style.SPLIT_LABELS[split])
+        ax.set_title(SPLIT_LABELS[split])
         ax.set_xlabel(f"P({reference} > other)")
     axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
     labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
@@ -50,7 +50,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
 
 
 def _handles() -> list[Line2D]:
-    labels = style.SCORE_LABELS
+    labels = SCORE_LABELS
     looks = [style.LineStyle(labels[score], style.GREY, "-", MARKERS[score]) for score in SCORES]
     return [style.line_handle(look, line=False) for look in looks]
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import survival
 from analysis.figures import style
+from analysis.labels import SPLIT_LABELS
 from analysis.mastery import times_of
 from analysis.matrices import evaluation_points
 from analysis.results import SPLITS, Results
@@ -35,7 +36,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     last = float(evaluation_points(results, goal_space)[-1])
     for row, split in enumerate(SPLITS):
         _row(axes[row], results, goal_space, split, last)
-        axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nshare of runs")
+        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nshare of runs")
     for column, category in enumerate(feasible):
         axes[0, column].set_title(results.categories.named(category).words)
         axes[-1, column].set_xlabel(results.length_label)

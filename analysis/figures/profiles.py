@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS
 from analysis.matrices import SCORES
 from analysis.results import SPLITS, Results, rows_where
 
@@ -32,11 +33,11 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         for column, split in enumerate(SPLITS):
             chosen = frame[(frame["split"] == split) & (frame["score"] == score)]
             _panel(axes[row, column], results, goal_space, chosen)
-            axes[row, column].set_xlabel(f"{style.SCORE_LABELS[score].lower()} above")
+            axes[row, column].set_xlabel(f"{SCORE_LABELS[score].lower()} above")
             axes[row, column].xaxis.set_tick_params(labelbottom=True)
         axes[row, 0].set_ylabel("fraction of seeds x categories")
     for column, split in enumerate(SPLITS):
-        axes[0, column].set_title(style.SPLIT_LABELS[split])
+        axes[0, column].set_title(SPLIT_LABELS[split])
     style.fraction_axis(axes.flat)
     for ax in axes.flat:
         ax.set_xlim(0, 1)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.labels import SPLIT_LABELS
 from analysis.results import SPLITS, Results, rows_where
 
 
@@ -28,7 +29,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     frame = frame[frame["goal_space"] == goal_space]
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _panel(ax, results, goal_space, frame[frame["split"] == split])
-        ax.set_title(style.SPLIT_LABELS[split])
+        ax.set_title(SPLIT_LABELS[split])
         ax.set_xlabel(results.length_label)
     axes[0, 0].set_ylabel("IQM of success rate")
     style.training_axis(axes.flat, frame[results.at].max())

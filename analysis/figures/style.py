@@ -58,9 +58,6 @@ SPARE_LOOKS = (
     Look("#1B2A6B", (0, (2, 1, 6, 1)), "H"),
 )
 
-SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
-SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
-
 GREY = "#555555"
 # What intervals are called in footnotes.
 PERCENTILE = "percentile bootstrap"

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.labels import SPLIT_LABELS
 from analysis.results import SPLITS, Results, rows_where
 
 
@@ -34,7 +35,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for row, split in enumerate(SPLITS):
         for column, category in enumerate(feasible):
             _panel(axes[row, column], results, success, (goal_space, split, category), band)
-        axes[row, 0].set_ylabel(f"{style.SPLIT_LABELS[split]}\nsuccess rate")
+        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
     for column, category in enumerate(feasible):
         axes[0, column].set_title(results.categories.named(category).words)
         axes[-1, column].set_xlabel(results.length_label)

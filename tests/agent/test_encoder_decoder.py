@@ -2,38 +2,22 @@
 
 import pytest
 import torch
-from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from magellan.agent.backbone import Backbone
 from magellan.agent.codec import Codec, stack
 from magellan.agent.packing import batch
 from magellan.agent.scoring import prompt_features, score_candidates
-from magellan.config import BackboneConfig, check_backbone, resolve_run
+from magellan.config import BackboneConfig, resolve_run
 from magellan.training.loop import Trainer
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
+from tests.agent.tiny import write
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def folder(request, tmp_path_factory):
     """A tiny random T5 that speaks zoo-mini's tokens; tied ones scale their logits."""
     path = tmp_path_factory.mktemp("t5")
-    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_heads=4,
-        num_layers=2,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        tie_word_embeddings=request.param,
-        scale_decoder_outputs=request.param,
-        dropout_rate=0.0,
-    )
-    T5ForConditionalGeneration(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    write(path, "t5", tie_word_embeddings=request.param, scale_decoder_outputs=request.param)
     return path
 
 

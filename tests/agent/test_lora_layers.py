@@ -2,51 +2,17 @@
 
 import pytest
 import torch
-from transformers import (
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.agent.codec import Codec, stack
 from magellan.agent.scoring import score_candidates
-from magellan.config import BackboneConfig, check_backbone
+from magellan.config import BackboneConfig
 from magellan.errors import InputError
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.tiny import write
 
-MODELS = {
-    "llama": lambda n: LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=n,
-            num_attention_heads=4,
-            num_hidden_layers=3,
-            hidden_size=32,
-            intermediate_size=48,
-        )
-    ),
-    "gpt2": lambda n: GPT2LMHeadModel(
-        GPT2Config(vocab_size=n, n_embd=32, n_layer=3, n_head=4, n_positions=256)
-    ),
-    "t5": lambda n: T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=n,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            d_model=32,
-            d_kv=8,
-            d_ff=48,
-            num_heads=4,
-            num_layers=3,
-            dropout_rate=0.0,
-        )
-    ),
-}
+LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer", "t5": "num_layers"}
 WAYS = [
     ("llama", "merged", "torch"),
     pytest.param(("llama", "merged", "compiled"), marks=needs_compiler),
@@ -61,13 +27,10 @@ every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: " ".join(way))
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
     found = {}
-    for name, make in MODELS.items():
-        found[name] = tmp_path_factory.mktemp(name)
-        torch.manual_seed(3)
-        make(len(tokenizer)).save_pretrained(found[name])
-        tokenizer.save_pretrained(found[name])
+    for family, key in LAYERS.items():
+        found[family] = tmp_path_factory.mktemp(family)
+        write(found[family], family, **{key: 3})
     return found
 
 
@@ -131,7 +94,7 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
         torch.testing.assert_close(gradient, of_full[name], rtol=0, atol=1e-4 * largest)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", LAYERS)
 def test_targets_are_chosen_within_the_layers(folders, model):
     backbone = make(folders, (model, "merged", "auto"), 2, "attention_qv")
     found = {name.rsplit(".", 2)[1] for name in backbone.adapter("policy")}

@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from magellan.agent.backbone import ADAPTERS
 from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
-from magellan.config import RunConfig, check_backbone, resolve_run
+from magellan.config import RunConfig, resolve_run
 
 SPACE = "40-20-10-5-5"
-
-
-def write_t5(path) -> None:
-    """A tiny random T5 that speaks zoo-mini's tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_heads=4,
-        num_layers=2,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        dropout_rate=0.0,
-    )
-    T5ForConditionalGeneration(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-
-
-def write_gpt2(path) -> None:
-    """A tiny random GPT-2, whose weights are transposed, with zoo-mini's tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
-    torch.manual_seed(0)
-    sizes = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4}
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
 
 
 def config_of(model: str, score: str = "logit_sum", phases=(), **backbone) -> RunConfig:

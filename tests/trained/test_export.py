@@ -21,7 +21,8 @@ from magellan.training import export
 from magellan.training.export import _parts, agent_files, write_agent
 from magellan.training.versions import Origin
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
-from tests.trained.agents import config_of, make, state_of, write_gpt2, write_t5
+from tests.agent.tiny import write
+from tests.trained.agents import config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
@@ -31,9 +32,9 @@ EXACT = {"rtol": 1e-5, "atol": 1e-5}
 def models(tmp_path_factory):
     """Folders of the language models by name."""
     folders = {}
-    for name, write in (("t5", write_t5), ("gpt2", write_gpt2)):
-        folders[name] = str(tmp_path_factory.mktemp(name))
-        write(folders[name])
+    for family in ("t5", "gpt2"):
+        folders[family] = str(tmp_path_factory.mktemp(family))
+        write(folders[family], family)
     return {"zoo-mini": "zoo-mini", **folders}
 
 

@@ -14,6 +14,22 @@ from magellan.training.loop import Trainer
 GONE = contextlib.suppress(OSError, ValueError)
 
 
+def speed_in_words(done: int, seconds: float, to_do: int, unit: str) -> str:
+    """How fast a run is, and how long it will take; nothing of the latter before the first round.
+
+    Args:
+        done: units done in so many seconds.
+        seconds: time taken, above 0.
+        to_do: units that are left.
+        unit: `episodes`, `steps` or `updates`.
+    """
+    rate = done / seconds
+    if done == 0:
+        return "time left n/a"
+    shown = f"{rate:.0f} {unit}/s" if rate >= 9.5 else f"{rate:.2g} {unit}/s"
+    return f"{shown}, {to_do / rate:.0f} s left"
+
+
 class Progress:
     """What a person sees: a bar, or a line every 20 seconds, on standard error."""
 
@@ -43,12 +59,11 @@ class Progress:
 
     def _line(self) -> None:
         self._line_at = time.monotonic()
-        rate = (self._trainer.spent - self._first) / (self._line_at - self._begun)
-        left = (self._total - self._trainer.spent) / max(rate, 1e-9)
-        show(
-            f"{self._name}: {self._trainer.spent:,} of {self._total:,} {self._unit}, "
-            f"{self._success()}, {rate:.0f} {self._unit}/s, {left:.0f} s left"
+        spent = self._trainer.spent
+        speed = speed_in_words(
+            spent - self._first, self._line_at - self._begun, self._total - spent, self._unit
         )
+        show(f"{self._name}: {spent:,} of {self._total:,} {self._unit}, {self._success()}, {speed}")
 
     def _success(self) -> str:
         """Success of recent practice, from the last closed window."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from magellan.config import UNIT_COLUMNS, resolve_run
+from magellan.training import progress
 from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
 from magellan.training.run import train
@@ -131,8 +132,6 @@ def test_the_log_names_the_unit(undisturbed):
 
 
 def test_progress_counts_the_unit(monkeypatch, capsys):
-    from magellan.training import progress
-
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("steps", "random"))
     shown = progress.Progress(trainer, "lines")
@@ -165,3 +164,17 @@ def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
     assert manifest["steps"] == 8
     assert {row["step"] for row in rows(tmp_path, "evaluation")} == {"0", "1"}
     assert len(rows(tmp_path, "practice")) == 5
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "words"),
+    [
+        (0, 20.0, "time left n/a"),
+        (1, 20.0, "0.05 steps/s, 1980 s left"),
+        (20, 20.0, "1 steps/s, 80 s left"),
+        (94, 10.0, "9.4 steps/s, 1 s left"),
+        (50, 1.0, "50 steps/s, 1 s left"),
+    ],
+)
+def test_slow_runs_say_how_slow_they_are(done, seconds, words):
+    assert progress.speed_in_words(done, seconds, 100 - done, "steps") == words

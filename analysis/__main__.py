@@ -105,14 +105,20 @@ def _runs(arguments: argparse.Namespace) -> None:
 def _compare(arguments: argparse.Namespace) -> None:
     from analysis import comparison
 
-    if (arguments.second is None) == (arguments.variants is None):
-        raise InputError("compare: allowed: two folders of tables, or one and --variants A B")
+    given = [arguments.second, arguments.variants, arguments.estimators]
+    if sum(each is not None for each in given) != 1:
+        raise InputError(
+            "compare: allowed: two folders of tables, or one and --variants A B or --estimators A B"
+        )
     first = tables.load(arguments.first)
-    if arguments.variants:
-        pairs = comparison.pairs_of_variants(first, arguments.variants)
+    if arguments.estimators:
+        pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
+    elif arguments.variants:
+        pairs, of = comparison.pairs_of_variants(first, arguments.variants), arguments.of
     else:
         pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
-    print(comparison.to_markdown(pairs, arguments.of), end="")
+        of = arguments.of
+    print(comparison.to_markdown(pairs, of), end="")
 
 
 def _power(arguments: argparse.Namespace) -> None:
@@ -235,6 +241,12 @@ def _add_compare(commands: Commands) -> None:
         nargs=2,
         metavar=("A", "B"),
         help="two variants of the first folder (default: none)",
+    )
+    compare.add_argument(
+        "--estimators",
+        nargs=2,
+        metavar=("A", "B"),
+        help="errors of two estimators in the same runs of the first folder (default: none)",
     )
     compare.add_argument(
         "--of",

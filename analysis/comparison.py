@@ -29,11 +29,16 @@ Interval = tuple[float, float]
 
 
 class Side(NamedTuple):
-    """Runs to compare: an algorithm of some tables, and what it is called."""
+    """Runs to compare: an algorithm of some tables, and what it is called.
+
+    estimator: whose predictions are meant; empty: of the one that chose the goals, or of the only
+        one that watched.
+    """
 
     name: str
     results: Results
     algorithm: Algorithm
+    estimator: str = ""
 
 
 class Pair(NamedTuple):
@@ -132,6 +137,33 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
     return pairs
 
 
+def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
+    """Every algorithm and goal space in which two estimators have predicted, of the same runs.
+
+    Raises:
+        InputError: unknown estimators, or no run has predictions of both.
+    """
+    predicting = summaries.calibration(results)
+    known = sorted(predicting["estimator"].unique())
+    for name in names:
+        if name not in known:
+            allowed = ", ".join(known) or "none, as nothing was predicted"
+            raise InputError(f"--estimators: {name!r} is unknown; allowed: {allowed}")
+    if len(set(names)) < len(names):
+        raise InputError(f"--estimators: {names[0]!r} stands twice; allowed: two estimators")
+    pairs = []
+    for algorithm in results.algorithms:
+        for goal_space in _spaces_of(results, algorithm):
+            mine = rows_where(predicting, goal_space=goal_space, **algorithm._asdict())
+            if set(names) <= set(mine["estimator"]):
+                sides = [Side(name, results, algorithm, name) for name in names]
+                title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
+                pairs.append(Pair(title, goal_space, *sides))
+    if not pairs:
+        raise InputError(f"--estimators: no run has both {names[0]!r} and {names[1]!r}")
+    return pairs
+
+
 def _check_seeds(results: Results, algorithms: Sequence[Algorithm], goal_space: str) -> bool:
     """Whether both have runs there; InputError where one has a seed that the other lacks."""
     runs = [run for run in results.runs if run.goal_space == goal_space]
@@ -164,8 +196,6 @@ def success_of(side: Side, goal_space: str, split: str) -> Scores:
 def error_of(side: Side, goal_space: str, split: str) -> Scores:
     """Mean over evaluations of |predicted competence - observed success|, impossible goals too.
 
-    Of the estimator that chose the goals, or of the only one that watched.
-
     Raises:
         InputError: nothing was predicted, or several estimators watched and none chose.
     """
@@ -173,7 +203,7 @@ def error_of(side: Side, goal_space: str, split: str) -> Scores:
     where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
     frame = rows_where(summaries.calibration(results), **where)
     estimators = list(dict.fromkeys(frame["estimator"]))
-    driver = results.driver_of(algorithm)
+    driver = side.estimator or results.driver_of(algorithm)
     chosen = [name for name in estimators if name == driver] or estimators
     if len(chosen) != 1:
         found = ", ".join(chosen) or "none"

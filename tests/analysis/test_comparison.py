@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import comparison, tables
@@ -96,6 +97,24 @@ def test_errors_of_predictions_are_compared_too(varied, tmp_path, capsys):
     assert rows["impossible"] == ["0.000", "0.200", "+0.200"]
     assert rows["grasp"] == ["0.000", "0.100", "+0.100"]
     assert rows["mean"] == ["0.000", "0.120", "+0.120"]
+
+
+def test_two_estimators_of_the_same_runs_are_compared(varied):
+    results, _ = varied
+    frames = {table: frame.copy() for table, frame in results.tables.items()}
+    frames["evaluation"]["success"] = 0.5
+    driven = frames["competence"]
+    driven = driven[driven["estimator"] == "learned"]
+    watching = driven.assign(estimator="per_goal", competence=0.0)
+    frames["competence"] = pd.concat([driven.assign(competence=0.5), watching])
+    both = Results(frames, results.manifest)
+    pairs = comparison.pairs_of_estimators(both, ["learned", "per_goal"])
+    assert [pair.first.algorithm.variant for pair in pairs] == ["whole", "small"]
+    rows = cells(comparison.to_markdown(pairs, "error"))
+    of_goals = [row for row in rows if row[1] == "grasp"]
+    assert [row[2:5] for row in of_goals] == [["0.000", "0.500", "+0.500"]] * len(of_goals)
+    impossible = [row for row in rows if row[1] == "impossible"]
+    assert {tuple(row[2:5]) for row in impossible} == {("0.500", "0.000", "-0.500")}
 
 
 def test_errors_need_an_estimator(varied, tmp_path, capsys):
@@ -192,6 +211,9 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
         (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
         (["--variants", "whole", "whole"], "stands twice"),
         ([], "two folders of tables, or one and --variants"),
+        (["TABLES", "--estimators", "learned", "per_goal"], "two folders of tables, or one and"),
+        (["--estimators", "learned", "best"], "'best' is unknown; allowed: "),
+        (["--estimators", "learned", "learned"], "stands twice"),
         (["TABLES", "--variants", "whole", "small"], "two folders of tables, or one and"),
     ],
 )

@@ -63,7 +63,8 @@ def test_statistics_are_those_of_the_tables(results):
 
 @pytest.mark.parametrize(
     ("folder", "file"),
-    [("tables", "reference"), ("first", "laptop"), ("default", "config"), ("pilot", "pilot")],
+    [("tables", "reference"), ("first", "laptop"), ("default", "config"), ("pilot", "pilot")]
+    + [("more_data", "more_data")],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
     committed = tables.load(REFERENCE / folder)
@@ -126,6 +127,12 @@ def test_the_pool_study_is_that_of_its_tables(marker, pool):
     results = tables.load(REFERENCE / "pool")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", pool]))
     assert between_markers(marker, page("pool")) == found.strip()
+
+
+@pytest.mark.parametrize("name", ["more_data"])
+def test_the_regime_is_that_of_its_tables(name):
+    pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["base", "twice"])
+    assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()
 
 
 def test_the_pilot_is_that_of_its_tables():

@@ -63,8 +63,13 @@ def test_statistics_are_those_of_the_tables(results):
 
 @pytest.mark.parametrize(
     ("folder", "file"),
-    [("tables", "reference"), ("first", "laptop"), ("default", "config"), ("pilot", "pilot")]
-    + [("more_data", "more_data")],
+    [
+        ("tables", "reference"),
+        ("first", "laptop"),
+        ("default", "config"),
+        ("pilot", "pilot"),
+        ("more_data", "more_data"),
+    ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
     committed = tables.load(REFERENCE / folder)

@@ -46,7 +46,7 @@ def test_finished_runs_become_tables_statistics_and_figures(analysed):
 
 EDITS = {
     "analysis/figures/practice.py": {"draw_practice": 1},
-    "analysis/figures/style.py": {"numbers": 1, **DRAWN},
+    "analysis/figures/style.py": DRAWN,
     "analysis/statistics.py": {"statistics": 1, "numbers": 1, **DRAWN},
     "analysis/tables.py": {
         "combine": 1,

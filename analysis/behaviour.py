@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import summaries
-from analysis.grid import Algorithm
+from analysis.grid import Algorithm, run_of
 from analysis.labels import algorithm_label
 from analysis.matrices import success_curves
 from analysis.phases import last_phase
@@ -75,14 +75,10 @@ def _explores_goals(results: Results, algorithm: Algorithm) -> bool:
     """Whether a sampler chooses by what it estimates, and explores uniformly over goals."""
     if algorithm.sampler == "ek_online":
         configs = [
-            run["config"] for run in results.manifest["runs"] if _algorithm_of(run) == algorithm
+            run["config"] for run in results.manifest["runs"] if run_of(run).algorithm == algorithm
         ]
         return all(config["ek_online"]["explore"] == "goals" for config in configs)
     return algorithm.sampler in ("online", "magellan")
-
-
-def _algorithm_of(manifest: dict) -> Algorithm:
-    return Algorithm(manifest["sampler"], manifest["variant"])
 
 
 def _epsilon(training: pd.DataFrame, ends: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_two_estimators_of_the_same_runs_are_compared(varied):
     assert {tuple(row[2:5]) for row in impossible} == {("0.500", "0.000", "-0.500")}
 
 
-def test_errors_need_an_estimator(varied, tmp_path, capsys):
+def test_errors_need_an_estimator(varied):
     results, _ = varied
     frames = dict(results.tables)
     frames["competence"] = frames["competence"].iloc[:0]

@@ -69,6 +69,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("default", "config"),
         ("pilot", "pilot"),
         ("more_data", "more_data"),
+        ("more_updates", "more_updates"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -134,7 +135,7 @@ def test_the_pool_study_is_that_of_its_tables(marker, pool):
     assert between_markers(marker, page("pool")) == found.strip()
 
 
-@pytest.mark.parametrize("name", ["more_data"])
+@pytest.mark.parametrize("name", ["more_data", "more_updates"])
 def test_the_regime_is_that_of_its_tables(name):
     pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["base", "twice"])
     assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()

@@ -37,6 +37,7 @@ HOW_A_JOB_RUNS = {
     "number format": {"backend": {"dtype": "bfloat16"}},
     "micro-batches": {"backend": {"micro_batch": 8}},
     "micro-batches by memory": {"backend": {"micro_batch": "auto"}},
+    "memory for kept states": {"backend": {"kept_states_mb": 100}},
     "operations of a GPU": {"backend": {"deterministic": False, "length_bucket": 32}},
     "one GPU of several": {"backend": {"device": "cuda:3"}},
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},

@@ -74,6 +74,7 @@ class Backbone:
         self.dtype: torch.dtype = getattr(torch, backend.dtype)
         self.sizes_itself = backend.micro_batch == AUTO
         self.micro_batch = 0 if backend.micro_batch == AUTO else backend.micro_batch
+        self._room = backend.kept_states_mb * 10**6
         self._bucket = backend.length_bucket or (1 if self.device == CPU else GPU_BUCKET)
         four_bits = None if config.quantization == "none" else self.dtype
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
@@ -148,7 +149,7 @@ class Backbone:
         """What reads states, None for the library's modules, and its name for logs."""
         wanted = self.config.passes
         if self._plain is not None and self._as_loaded:
-            return written_out_pass(self._plain, wanted)
+            return written_out_pass(self._plain, wanted, self.config.lora_layers, self._room)
         if wanted == "compiled":
             key, value = next(
                 (key, value)

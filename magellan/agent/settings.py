@@ -93,6 +93,14 @@ class BackendConfig(Section):
         description="States per pass of an update, where `transformers` reads; their gradients "
         "are added up. 0 is the whole batch, `auto` as many as the free memory takes.",
     )
+    kept_states_mb: int = Field(
+        2000,
+        ge=0,
+        le=10**6,
+        description="Memory in MB for what layers without adapters (`backbone.lora_layers`) make "
+        "of states, so that they read each of them once; where a Llama is read by `torch`. Any "
+        "number gives the same results.",
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="Keep each layer's input only and compute the rest again for the gradients: "

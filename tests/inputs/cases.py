@@ -300,6 +300,14 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
     "part of a state": (settings("backend.micro_batch=0.5"), ("micro_batch: 0.5", "integer")),
     "states by a word": (settings("backend.micro_batch=large"), ("micro_batch: 'large'", "'auto'")),
     "states below zero": (settings("backend.micro_batch=-1"), ("micro_batch: -1", "'auto'")),
+    "less than no memory": (
+        settings("backend.kept_states_mb=-1"),
+        ("kept_states_mb: -1", "equal to 0"),
+    ),
+    "memory by a word": (
+        settings("backend.kept_states_mb=all"),
+        ("kept_states_mb: 'all'", "integer"),
+    ),
     "layers computed twice, adapters merged": (
         settings("backend.gradient_checkpointing=true"),
         ("backend.gradient_checkpointing: True", "lora_mode per_token"),

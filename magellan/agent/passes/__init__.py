@@ -23,10 +23,16 @@ SOURCE = Path(__file__).with_name("llama.cpp")
 Reader = LlamaPass | T5Pass | CompiledLlama
 
 
-def written_out_pass(model: PreTrainedModel, passes: str) -> tuple[Reader | None, str]:
+def written_out_pass(
+    model: PreTrainedModel, passes: str, adapted: int = 0, room: int = 0
+) -> tuple[Reader | None, str]:
     """The pass of a model's family, or None where there is none, and what it is called.
 
-    passes: `auto`, `compiled` or `torch`, as in the configuration.
+    Args:
+        model: whose weights are read.
+        passes: `auto`, `compiled` or `torch`, as in the configuration.
+        adapted: how many layers carry adapters, counted from the last; 0 is all.
+        room: bytes for what the layers below those make of states, where the pass can keep it.
 
     Raises:
         InputError: `compiled` where that cannot be.
@@ -40,9 +46,10 @@ def written_out_pass(model: PreTrainedModel, passes: str) -> tuple[Reader | None
             reason = f" ({error})"
     else:
         reason = ""
-    for family in (LlamaPass, T5Pass):
-        if family.fits(model):
-            return family(model), f"torch{reason}"
+    if LlamaPass.fits(model):
+        return LlamaPass(model, adapted, room), f"torch{reason}"
+    if T5Pass.fits(model):
+        return T5Pass(model), f"torch{reason}"
     return None, f"transformers{reason}"
 
 

@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
+from magellan.agent.passes.kept import KeptStates, OneState
 from magellan.agent.passes.layers import (
     FEW_WORDS,
     SILU,
@@ -20,7 +21,7 @@ from magellan.agent.passes.layers import (
     gated,
     rms_norm,
 )
-from magellan.agent.places import Tree
+from magellan.agent.places import Rows, Tree
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,14 @@ class LlamaPass:
 
     Rotary pairs, which the model keeps half a head apart, are brought side by side by reordering
     the rows of query and key weights alike: no product changes.
+
+    Args:
+        model: whose weights are read.
+        adapted: how many layers carry adapters, counted from the last; 0 is all.
+        room: bytes for what the layers below those make of states.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, adapted: int = 0, room: int = 0) -> None:
         config = model.config
         self.heads: int = config.num_attention_heads
         self.groups: int = self.heads // config.num_key_value_heads
@@ -63,6 +69,9 @@ class LlamaPass:
         self._frozen = dict(model.named_parameters())
         self._layers: int = config.num_hidden_layers
         self._folded = {name: self._fold(name, weight) for name, weight in self._frozen.items()}
+        frozen = self._layers - adapted if adapted else 0
+        self._below = [self._layer(number, {}) for number in range(frozen)]
+        self.kept = KeptStates(self._frozen_part, room) if frozen else None
 
     @staticmethod
     def fits(model: PreTrainedModel) -> bool:
@@ -78,19 +87,18 @@ class LlamaPass:
 
     def prepare(self, merged: Mapping[str, Tensor]) -> LlamaWeights:
         """Weights of every layer; `merged` are those that an adapter changes, by full name."""
+        layers = [self._layer(number, merged) for number in range(self._layers)]
+        return LlamaWeights(layers, {})
 
-        def weight(layer: int, name: str) -> Tensor:
-            full = f"model.layers.{layer}.{name}.weight"
+    def _layer(self, number: int, merged: Mapping[str, Tensor]) -> _Layer:
+        def weight(name: str) -> Tensor:
+            full = f"model.layers.{number}.{name}.weight"
             return self._fold(full, merged[full]) if full in merged else self._folded[full]
 
-        layers = [
-            _Layer(
-                *(weight(layer, f"self_attn.{name}_proj") for name in "qkvo"),
-                *(weight(layer, f"mlp.{name}_proj") for name in ("gate", "up", "down")),
-            )
-            for layer in range(self._layers)
-        ]
-        return LlamaWeights(layers, {})
+        return _Layer(
+            *(weight(f"self_attn.{name}_proj") for name in "qkvo"),
+            *(weight(f"mlp.{name}_proj") for name in ("gate", "up", "down")),
+        )
 
     def _fold(self, name: str, weight: Tensor) -> Tensor:
         """Multiply in the gain of the norm before a projection; scale and reorder for rotation."""
@@ -113,20 +121,42 @@ class LlamaPass:
         """Last hidden states of the nodes `wanted`, all different: (len(wanted), width)."""
         tree = piece.tree
         turns = self._turns(tree.positions)
-        x = self.embeddings[tree.tokens]
-        for number, layer in enumerate(weights.layers[:-1]):
-            rows = tree.rows
-            if number == 0 and self._few_words:
-                query, key, value = self._first(weights, tree.length)
-                rows = rows.renamed(tree.tokens * tree.length + tree.positions)
-            else:
-                normed = rms_norm(x, self.epsilon)
-                query = self._rotate(linear(normed, layer.query), turns)
-                key, value = self._keys(layer, normed, turns)
-            mixed = attend(query, key, value, tree.bias, rows, rows, self.heads)
-            x = self._feed_forward(layer, add_linear(x, mixed, layer.out))
+        x, between = self._begin(weights, tree, turns)
+        for layer in between:
+            x = self._whole_layer(layer, x, turns, tree.bias, tree.rows)
         x = self._last_layer(weights.layers[-1], x, turns, tree, wanted)
         return rms_norm(x, self.epsilon) * self.gain
+
+    def _begin(
+        self, weights: LlamaWeights, tree: Tree, turns: Tensor
+    ) -> tuple[Tensor, list[_Layer]]:
+        """Hidden states to go on from, and the layers to come before the last one."""
+        layers = weights.layers[:-1]
+        if self.kept is not None:
+            return self.kept.of(tree), layers[len(self._below) :]
+        x = self.embeddings[tree.tokens]
+        if not layers or not self._few_words:
+            return x, layers
+        query, key, value = self._first(weights, tree.length)
+        rows = tree.rows.renamed(tree.tokens * tree.length + tree.positions)
+        mixed = attend(query, key, value, tree.bias, rows, rows, self.heads)
+        return self._feed_forward(layers[0], add_linear(x, mixed, layers[0].out)), layers[1:]
+
+    def _frozen_part(self, state: OneState) -> Tensor:
+        """What the layers without adapters make of one state: (n, width)."""
+        turns, x = self._turns(state.positions), self.embeddings[state.tokens]
+        for layer in self._below:
+            x = self._whole_layer(layer, x, turns, state.bias, state.rows)
+        return x
+
+    def _whole_layer(
+        self, layer: _Layer, x: Tensor, turns: Tensor, bias: Tensor, rows: Rows
+    ) -> Tensor:
+        normed = rms_norm(x, self.epsilon)
+        query = self._rotate(linear(normed, layer.query), turns)
+        key, value = self._keys(layer, normed, turns)
+        mixed = attend(query, key, value, bias, rows, rows, self.heads)
+        return self._feed_forward(layer, add_linear(x, mixed, layer.out))
 
     @property
     def _few_words(self) -> bool:

@@ -1,0 +1,163 @@
+"""What frozen layers make of states is computed once, and keeping it changes no number."""
+
+import numpy as np
+import pytest
+import torch
+
+from magellan.agent.backbone import Backbone
+from magellan.agent.codec import Codec, stack
+from magellan.agent.places import build_tree
+from magellan.agent.scoring import prompt_features, score_candidates
+from magellan.config import BackboneConfig, BackendConfig
+from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.tiny import write
+
+MORE = tuple(
+    (PROMPTS[0].replace("lion", animal), CANDIDATES[0]) for animal in ("cow", "bear", "elephant")
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("llama")
+    # Two query heads a key head, as SmolLM2 has three: the grouped path.
+    write(path, "llama", num_hidden_layers=4, num_key_value_heads=2)
+    return path
+
+
+@pytest.fixture
+def make(folder):
+    def made(room: int = 2000, layers: int = 2) -> Backbone:
+        config = BackboneConfig(
+            model=str(folder), lora_rank=2, lora_layers=layers, lora_targets="all_linear"
+        )
+        settings = config.model_copy(update={"passes": "torch"})
+        return Backbone(settings, seed=3, backend=BackendConfig(kept_states_mb=room))
+
+    return made
+
+
+def batch(backbone, *states):
+    prompts, candidates = zip(*states, strict=True)
+    return backbone.batch(*stack(Codec(backbone.tokenizer).pack(prompts, candidates)))
+
+
+STATES = tuple(zip(PROMPTS, CANDIDATES, strict=True))
+
+
+def trees(backbone, states, share=False):
+    return [piece.tree for piece in states.pieces(backbone.start_token, share)]
+
+
+def scores(backbone, states):
+    with torch.no_grad():
+        found = score_candidates(backbone, "policy", states)
+    return found.log_policy.numpy().tobytes(), found.features.numpy().tobytes()
+
+
+def test_a_state_is_computed_once(make):
+    backbone = make()
+    kept = backbone.reader.kept
+    first = scores(backbone, batch(backbone, *STATES))
+    assert (kept.computed, kept.found) == (2, 0)
+    assert scores(backbone, batch(backbone, *STATES)) == first  # nothing kept has been changed
+    assert (kept.computed, kept.found) == (2, 2)
+    score_candidates(backbone, "critic_target", batch(backbone, STATES[0]))  # with gradients
+    assert (kept.computed, kept.found) == (2, 3)
+
+
+def test_it_is_what_the_layers_make_of_it(make, folder):
+    """Against the hidden states that `transformers` gives behind the second of four layers."""
+    from transformers import AutoModelForCausalLM
+
+    backbone = make()
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    prompt = Codec(backbone.tokenizer).pack(PROMPTS[:1], [()])
+    [tree] = trees(backbone, backbone.batch(*stack(prompt)))
+    tokens = torch.from_numpy(np.array(prompt[0].tokens, np.int64))[None]
+    with torch.no_grad():
+        wanted = model(tokens, output_hidden_states=True).hidden_states[2][0]
+    got = backbone.reader.kept.of(tree)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_its_numbers_do_not_depend_on_what_came_before_or_beside_it(make, share):
+    alone, among, later = make(), make(), make()
+    state = batch(alone, STATES[0])
+    [tree] = trees(alone, state, share)
+    wanted = alone.reader.kept.of(tree)
+    scores(later, batch(later, *MORE, STATES[1]))
+    assert torch.equal(later.reader.kept.of(tree), wanted)
+    for one in trees(among, batch(among, *MORE, *STATES), share):
+        found = among.reader.kept.of(one)
+        for row in range(len(one.rows.nodes)):
+            nodes = one.rows.nodes[row]
+            if one.rows.filled is not None:
+                nodes = nodes[one.rows.filled[row]]
+            if torch.equal(one.tokens[nodes], tree.tokens[tree.rows.nodes[0]]):
+                assert share or torch.equal(found[nodes], wanted)
+                torch.testing.assert_close(found[nodes], wanted)
+                break
+    assert among.reader.kept.computed == 5
+
+
+def test_room_changes_no_number(make):
+    """Also where states are forgotten, and computed again."""
+    every = [batch(make(), *part) for part in (STATES, MORE, STATES, (*MORE, *STATES))]
+    results = []
+    for room in (2000, 0):
+        backbone = make(room)
+        results.append([scores(backbone, states) for states in every])
+        counted = backbone.reader.kept
+        assert (counted.computed, counted.found) == ((5, 7) if room else (12, 0))
+    few = make()
+    few.reader.kept._room = 15_000  # bytes: not all five states
+    results.append([scores(few, states) for states in every])
+    assert 5 < few.reader.kept.computed < 12
+    assert 0 < few.reader.kept.bytes <= 15_000
+    assert results[1] == results[0] == results[2]
+
+
+def test_the_longest_unused_goes_first(make):
+    backbone = make()
+    kept = backbone.reader.kept
+    one, two, three = (batch(backbone, state) for state in (STATES[0], *MORE[:2]))
+    scores(backbone, one)
+    kept._room = 2 * kept.bytes + 100
+    for states in (two, one, three):  # three sends two away
+        scores(backbone, states)
+    before = kept.computed
+    scores(backbone, one)
+    scores(backbone, three)
+    assert kept.computed == before
+    scores(backbone, two)
+    assert kept.computed == before + 1
+
+
+def test_branches_that_hang_elsewhere_are_another_state(make):
+    """The same tokens in the same places: only what sees what tells these apart."""
+    backbone = make()
+    one = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
+    two = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
+    assert torch.equal(one.tokens, two.tokens)
+    kept = backbone.reader.kept
+    got, other = kept.of(one), kept.of(two)
+    assert kept.computed == 2
+    assert not torch.equal(got, other)
+
+
+def test_prompts_are_kept_too(make):
+    backbone = make()
+    prompts = batch(backbone, *STATES, *MORE)
+    first = prompt_features(backbone, "competence", prompts).detach()
+    assert torch.equal(prompt_features(backbone, "competence", prompts), first)
+    assert backbone.reader.kept.found == backbone.reader.kept.computed == 5
+
+
+def test_nothing_is_kept_where_every_layer_carries_adapters(make):
+    assert make(layers=0).reader.kept is None
+    assert make(layers=4).reader.kept is None
+    assert scores(make(layers=0), batch(make(), *STATES)) == scores(
+        make(layers=4), batch(make(), *STATES)
+    )

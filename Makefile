@@ -6,7 +6,8 @@
 # make lint       formatting, names, types, workflow (a minute, most of it types)
 # make docs       the pages of docs/ as a site, in site/index.html
 # make backbone   rebuild the embedded language models, in results/backbone
-# make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md)
+# make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md);
+#                   LAMOREL_ENV=envs/lamorel_v03.yml make lamorel-env for its version 0.3
 # make clean      remove caches (never results)
 #
 # PYTHON=python3.12 make ...   takes another interpreter, 3.11 or newer, for .venv
@@ -16,6 +17,7 @@ VENV := .venv
 READY := $(VENV)/.installed
 DOCS := .venv-docs
 LAMOREL := .venv-lamorel
+LAMOREL_ENV ?= envs/lamorel.yml
 
 .DEFAULT_GOAL := report
 .PHONY: report test test-slurm figures bench lint docs backbone lamorel-env clean
@@ -58,7 +60,7 @@ backbone: $(READY)
 lamorel-env: $(LAMOREL)/.installed
 
 # The lines under `pip:` are what pip reads from a file.
-$(LAMOREL)/.installed: envs/lamorel.yml
+$(LAMOREL)/.installed: $(LAMOREL_ENV)
 	@test -x $(LAMOREL)/bin/pip || $(PYTHON) -m venv $(LAMOREL)
 	sed -n 's/^      - //p' $< > $(LAMOREL)/requirements.txt
 	$(LAMOREL)/bin/python -m pip install --disable-pip-version-check --requirement $(LAMOREL)/requirements.txt

@@ -33,7 +33,7 @@ def main(values: Mapping[str, Any]) -> None:
     launch = read(values)
     config = launch.config
     served = Served(config.backbone, config.backend, 0, WORLDS[config.world], config.threads)
-    backend = connect(launch.lamorel_args, served)
+    backend = connect(launch.lamorel_args, launch.servers, served)
     settle(config.threads)
     same = config.model_dump(mode="json") | {"backend": {}}
     usual = same | {"backbone": {**same["backbone"], "lora_mode": "merged", "passes": "auto"}}

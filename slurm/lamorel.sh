@@ -11,7 +11,7 @@ loading=null
 if compgen -G "$output/checkpoints/*.safetensors" > /dev/null; then loading=$output; fi
 export LAMOREL_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 20000))
 "${LAMOREL_PYTHON:-.venv-lamorel/bin/python}" -m lamorel_launcher.launch \
-  --config-path "$PWD/config/little_zoo" --config-name "${LAMOREL_CONFIG:-local_gpu_config}_$sampler" \
+  --config-path "$PWD/${LAMOREL_CONFIGS:-config/little_zoo}" --config-name "${LAMOREL_CONFIG:-local_gpu_config}_$sampler" \
   rl_script_args.path="$PWD/magellan/main.py" rl_script_args.output_dir="$output" \
   rl_script_args.loading_path="$loading" rl_script_args.seed="$seed" "$@"
 if [ ! -e "$output/manifest.json" ] && [ -n "${SLURM_JOB_ID:-}" ]; then

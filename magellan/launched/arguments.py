@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from magellan.backends.lamorel.section import LAMOREL, Servers, as_yaml, read_servers
 from magellan.config import RunConfig, resolve_run
 from magellan.errors import InputError, shown
 
-LAMOREL, SCRIPT = "lamorel_args", "rl_script_args"
+SCRIPT = "rl_script_args"
 MISSING = "???"
 """What Hydra has for a value that the command line must give."""
 
@@ -50,21 +51,16 @@ NAMES: Mapping[str, str] = {
 }
 """Name in `rl_script_args` -> our key."""
 
-FIXED: Mapping[tuple[str, str], Any] = {
-    (SCRIPT, "use_lora"): True,
-    (SCRIPT, "train_llm"): True,
-    (SCRIPT, "sr_adapters"): "sr_adapters",
-    (SCRIPT, "use_value"): False,
-    (SCRIPT, "adaptation_test"): False,
-    (LAMOREL, "distributed_setup_args.n_rl_processes"): 1,
-    (LAMOREL, "llm_args.pretrained"): True,
-    (LAMOREL, "llm_args.load_in_4bit"): False,
-    (LAMOREL, "llm_args.parallelism.model_parallelism_size"): 1,
+FIXED: Mapping[str, Any] = {
+    "use_lora": True,
+    "train_llm": True,
+    "sr_adapters": "sr_adapters",
+    "use_value": False,
+    "adaptation_test": False,
 }
-"""Keys that have one value here: what the paper did, or what this suite has."""
+"""Names in `rl_script_args` that have one value: what the paper did, or what this suite has."""
 
 OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
-KINDS = ("causal", "seq2seq")
 
 
 @dataclass(frozen=True)
@@ -75,16 +71,14 @@ class Launch:
         config: of the run.
         output: its folder.
         loading: folder with the checkpoint to go on from; None: the run begins.
-        servers: processes that hold the model.
-        model_type: `causal` or `seq2seq`, as which lamorel loads the model.
+        servers: processes that hold the model, and what lamorel loads there.
         lamorel_args: lamorel's own section.
     """
 
     config: RunConfig
     output: Path
     loading: Path | None
-    servers: int
-    model_type: str
+    servers: Servers
     lamorel_args: Mapping[str, Any]
 
 
@@ -95,25 +89,25 @@ def read(values: Mapping[str, Any]) -> Launch:
         InputError: one line with the key, its value and what is allowed.
     """
     lamorel, script = _section(values, LAMOREL), _given(_section(values, SCRIPT))
-    known = {*NAMES, *OWN, *(key for section, key in FIXED if section == SCRIPT)}
+    known = {*NAMES, *OWN, *FIXED}
     for key in script:
         if key not in known:
             raise InputError(
                 f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(known))}; any other key "
                 f"of a run under {SCRIPT}.config"
             )
-    _check_fixed(lamorel, script)
+    _check_fixed(script)
+    servers = read_servers(lamorel)
     if "output_dir" not in script:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
     preset = str(script.get("preset", "paper"))
-    config = resolve_run(preset, [*_layers(script), _model(lamorel)])
+    config = resolve_run(preset, [*_layers(script), _model(servers)])
     loading = script.get("loading_path")
     return Launch(
         config,
         Path(str(script["output_dir"])),
         None if loading is None else Path(str(loading)),
-        int(_at(lamorel, "distributed_setup_args.n_llm_processes")),
-        _one_of(lamorel, "llm_args.model_type", KINDS),
+        servers,
         lamorel,
     )
 
@@ -129,53 +123,20 @@ def _given(script: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in script.items() if value not in (None, MISSING)}
 
 
-def _check_fixed(lamorel: Mapping[str, Any], script: Mapping[str, Any]) -> None:
-    for (section, key), allowed in FIXED.items():
-        value = script.get(key, allowed) if section == SCRIPT else _at(lamorel, key, allowed)
+def _check_fixed(script: Mapping[str, Any]) -> None:
+    for key, allowed in FIXED.items():
+        value = script.get(key, allowed)
         if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
             raise InputError(
-                f"{section}.{key}: {shown(value)} is not allowed; allowed: {_yaml(allowed)} "
+                f"{SCRIPT}.{key}: {shown(value)} is not allowed; allowed: {as_yaml(allowed)} "
                 "(docs/lamorel.md says why)"
             )
-    servers = _at(lamorel, "distributed_setup_args.n_llm_processes")
-    if type(servers) is not int or servers < 1:
-        raise InputError(
-            f"{LAMOREL}.distributed_setup_args.n_llm_processes: {shown(servers)} is not allowed; "
-            "allowed: 1 or more"
-        )
 
 
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:
-    """The value at a dotted path."""
-    found: Any = values
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return otherwise if found is None else found
-
-
-def _one_of(lamorel: Mapping[str, Any], path: str, allowed: tuple[Any, ...]) -> Any:
-    value = _at(lamorel, path)
-    if value not in allowed:
-        listed = ", ".join(map(_yaml, allowed))
-        raise InputError(f"{LAMOREL}.{path}: {shown(value)} is not allowed; allowed: {listed}")
-    return value
-
-
-def _model(lamorel: Mapping[str, Any]) -> dict[str, Any]:
+def _model(servers: Servers) -> dict[str, Any]:
     """Which model, and where: what lamorel's section says of both."""
-    name = _at(lamorel, "llm_args.model_path")
-    if not isinstance(name, str):
-        raise InputError(
-            f"{LAMOREL}.llm_args.model_path: {shown(name)} is not allowed; allowed: a name or a "
-            "folder, as backbone.model takes them"
-        )
-    on_gpu = _one_of(lamorel, "llm_args.parallelism.use_gpu", (True, False))
-    backend = {"kind": "lamorel", "device": "cuda" if on_gpu else "cpu"}
-    return {"backbone": {"model": name}, "backend": backend}
+    backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
+    return {"backbone": {"model": servers.model}, "backend": backend}
 
 
 def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:

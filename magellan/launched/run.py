@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from magellan.backends.lamorel.section import Servers
 from magellan.config import RunConfig, check_backbone, phases_of
 from magellan.errors import InputError, JobError, StoppedEarly
-from magellan.launched.arguments import LAMOREL, SCRIPT, read
+from magellan.launched.arguments import SCRIPT, read
 from magellan.worlds import WORLDS
 
 LOADING = f"{SCRIPT}.loading_path"
@@ -46,7 +47,7 @@ def _run(values: Mapping[str, Any]) -> None:
     _check_processes()
     folder = check_backbone(config.backbone.model)
     _prepare(config.threads)
-    _check_model(folder, launch.model_type)
+    _check_model(folder, launch.servers)
     _check_gpus(config.backend.device, launch.servers)
     resume = _is_trainer() and go_on(config, launch.output, launch.loading)
     from magellan.backends.lamorel.connection import connect
@@ -57,7 +58,7 @@ def _run(values: Mapping[str, Any]) -> None:
     adapters = initial_seeds(phases_of(config)[0].seed)[0]
     world = WORLDS[config.world]
     served = Served(config.backbone, config.backend, adapters, world, config.threads)
-    with contextlib.closing(connect(launch.lamorel_args, served)) as backend:
+    with contextlib.closing(connect(launch.lamorel_args, launch.servers, served)) as backend:
         train(config, launch.output, resume, "lines", backend=backend)
 
 
@@ -78,27 +79,27 @@ def _prepare(threads: int) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def _check_model(folder: Path, model_type: str) -> None:
+def _check_model(folder: Path, servers: Servers) -> None:
     """lamorel loads a model as what its configuration says; another one ends in a traceback."""
     from magellan.agent.saving import is_encoder_decoder
 
     found = "seq2seq" if is_encoder_decoder(folder) else "causal"
-    if model_type != found:
+    if servers.model_type != found:
         raise InputError(
-            f"{LAMOREL}.llm_args.model_type: {model_type!r} is not allowed for the model in "
+            f"{servers.type_key}: {servers.model_type!r} is not allowed for the model in "
             f"{folder}; allowed: {found}"
         )
 
 
-def _check_gpus(device: str, servers: int) -> None:
+def _check_gpus(device: str, servers: Servers) -> None:
     """lamorel gives each server a GPU of its own, and fails where there is none left."""
     import torch
 
     from magellan.agent.devices import find_device
 
-    if find_device(device).type == "cuda" and servers > torch.cuda.device_count():
+    if find_device(device).type == "cuda" and servers.number > torch.cuda.device_count():
         raise InputError(
-            f"{LAMOREL}.distributed_setup_args.n_llm_processes: {servers} is not allowed with "
+            f"{servers.number_key}: {servers.number} is not allowed with "
             f"{torch.cuda.device_count()} GPUs; allowed: a GPU for each"
         )
 

@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from lamorel import Caller, lamorel_init
+import lamorel
 from lamorel.server.dispatcher import Dispatcher
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from magellan.agent.loading import load_tokenizer
 from magellan.agent.older import readable
 from magellan.backends.lamorel.remote import READING, LamorelBackend
+from magellan.backends.lamorel.section import LAMOREL, NEWER, OLDER, SETUP, Servers, with_model
 from magellan.backends.lamorel.server import Adopting, Changing, Reading
 from magellan.backends.lamorel.serving import Served, Serving
+from magellan.errors import InputError
 from magellan.model_files import check_backbone
 
 _DISPATCH = "_Dispatcher__dispatch_batches"
 
 
-def connect(lamorel_args: Mapping[str, Any], served: Served) -> LamorelBackend:
+def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -> LamorelBackend:
     """The backend, in lamorel's RL process; in the others this serves until the end of it.
 
     Args:
         lamorel_args: lamorel's own section of its configuration.
-        served: what the servers are to hold.
+        servers: what that says of the processes that hold the model.
+        served: what they are to hold.
 
     Raises:
-        InputError: the servers cannot use the model.
+        InputError: the servers cannot use the model, or lamorel has another version than the
+            configuration is written for.
         SystemExit: in a server, when it is told to end.
     """
-    servers = int(lamorel_args["distributed_setup_args"]["n_llm_processes"])
-    lamorel_init()
-    remember_instructions(Dispatcher)
-    serving = Serving(served, servers)
+    check_version(servers.layout)
+    serving = Serving(served, servers.number)
     reading = Reading(serving)
+    places: list[Any] = [Changing(serving), {READING: reading}, Adopting(serving, reading)]
+    if servers.layout == OLDER:
+        lamorel.lamorel_init()
+        remember_instructions(Dispatcher)
+    else:
+        places = [{servers.name: place} for place in places]
     with readable(check_backbone(served.backbone.model)) as folder:
-        caller = Caller(
-            _with_model(lamorel_args, folder),
-            custom_updater=Changing(serving),
-            custom_module_functions={READING: reading},
-            custom_model_initializer=Adopting(serving, reading),
+        section = with_model(lamorel_args, servers, str(folder))
+        caller = lamorel.Caller(OmegaConf.create(section), *places)
+        tokenizer = load_tokenizer(served.backbone.model)
+        return LamorelBackend(caller, tokenizer, servers.number)
+
+
+def check_version(layout: str) -> None:
+    """The installed lamorel must be of the version in whose layout the configuration is.
+
+    Raises:
+        InputError: it is not.
+    """
+    installed = OLDER if hasattr(lamorel, "lamorel_init") else NEWER
+    if layout != installed:
+        key = f"{LAMOREL}.{SETUP}"
+        folders = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
+        raise InputError(
+            f"{key}: the layout of lamorel {layout} is not allowed with lamorel {installed}, which "
+            f"is installed here; allowed: --config-path {folders[installed]} (docs/lamorel.md)"
         )
-        return LamorelBackend(caller, load_tokenizer(served.backbone.model), servers)
-
-
-def _with_model(lamorel_args: Mapping[str, Any], folder: Path) -> DictConfig:
-    """lamorel's configuration with the model's folder."""
-    language_model = {**lamorel_args["llm_args"], "model_path": str(folder)}
-    return OmegaConf.create({**lamorel_args, "llm_args": language_model})
 
 
 def remember_instructions(dispatcher: type) -> None:

@@ -45,10 +45,19 @@ class Answering(nn.Module):
         self.llm, self.reading = llm, reading
 
     def forward(
-        self, module_function_keys: list[str], contexts: list[str], **arguments: Any
+        self,
+        module_function_keys: list[str],
+        contexts: list[str],
+        call: str,
+        arguments: tuple[Any, ...],
+        **_: Any,
     ) -> list[Mapping[str, Any]]:
-        """The answer, for each context; a server has one."""
-        return [{READING: self.reading(contexts=contexts, **arguments)} for _ in contexts]
+        """The answer, for each context; a server has one. lamorel 0.3 says more, of its pass."""
+        return [{READING: self.reading(contexts, call, arguments)} for _ in contexts]
+
+    def get_model_config(self) -> Any:
+        """The model's, which lamorel 0.3 asks for."""
+        return self.llm.get_model_config()  # type: ignore[operator]
 
 
 class Adopting(BaseModelInitializer):
@@ -63,7 +72,8 @@ class Adopting(BaseModelInitializer):
         # The trainer saves on a signal, and ends the servers then.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-        self._serving.adopt(model._LLM_model, model._LLM_tokenizer, model.device)
+        device = getattr(model, "main_device", None) or model.device  # lamorel 0.3, 0.2
+        self._serving.adopt(model._LLM_model, model._LLM_tokenizer, device)
         return Answering(model, self._reading)
 
 

@@ -18,12 +18,13 @@ REPETITIONS = 10
 def compare(values: Mapping[str, Any]) -> None:
     """In a server this serves until the end."""
     from magellan.backends.lamorel.connection import connect
+    from magellan.backends.lamorel.section import read_servers
     from tests.backends.lamorel.models import as_local, local, served
 
-    lamorel = values["lamorel_args"]
-    model = lamorel["llm_args"]["model_path"]
-    backend = connect(lamorel, served(model))
-    expected = local(model)
+    section = values["lamorel_args"]
+    servers = read_servers(section)
+    backend = connect(section, servers, served(servers.model))
+    expected = local(servers.model)
     gaps = differences(as_local(backend, expected), expected)
     backend.close()
     folder = Path(values["rl_script_args"]["output_dir"])

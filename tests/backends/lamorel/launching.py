@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import socket
@@ -19,6 +20,37 @@ needs_lamorel = pytest.mark.skipif(
     bool(MISSING), reason="lamorel is not installed here: make lamorel-env (docs/lamorel.md)"
 )
 CONFIGS = ROOT / "config" / "little_zoo"
+NEWER = ROOT / "config" / "little_zoo_v03"
+"""For lamorel 0.3."""
+
+
+def installed() -> str:
+    """Version of lamorel."""
+    return "" if MISSING else importlib.metadata.version("lamorel")
+
+
+def configs() -> Path:
+    """The folder for the version that is installed."""
+    return NEWER if installed() == "0.3" else CONFIGS
+
+
+def of_model(path: Path | str, kind: str, servers: int) -> list[str]:
+    """What says so on the command line."""
+    if configs() == NEWER:
+        model, processes = "llm_configs.agent", "llm_processes.agent"
+        devices = ",".join(["cpu"] * servers)
+        more = [f"lamorel_args.distributed_setup_args.{processes}.devices_per_process=[{devices}]"]
+        number = f"{processes}.n_processes"
+    else:
+        model, number, more = "llm_args", "n_llm_processes", []
+    return [
+        f"lamorel_args.{model}.model_path={path}",
+        f"lamorel_args.{model}.model_type={kind}",
+        f"lamorel_args.distributed_setup_args.{number}={servers}",
+        *more,
+    ]
+
+
 MAIN = ROOT / "magellan" / "main.py"
 TINY = ("rl_script_args.preset=smoke", "rl_script_args.goals_distribution=[40,8,4,2,2]")
 SECONDS = 1500
@@ -27,7 +59,7 @@ SECONDS = 1500
 def start(folder: Path, config: str, output: Path, *overrides: str, script: Path = MAIN):
     """The launcher as a process of its own, working in `folder`."""
     command = [sys.executable, "-m", "lamorel_launcher.launch"]
-    command += ["--config-path", str(CONFIGS), "--config-name", config]
+    command += ["--config-path", str(configs()), "--config-name", config]
     command += [f"rl_script_args.path={script}", f"rl_script_args.output_dir={output}"]
     return subprocess.Popen(
         [*command, *overrides],

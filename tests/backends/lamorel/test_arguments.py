@@ -1,27 +1,30 @@
 """Configurations in the style of the paper's repository, and what is refused of them."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from magellan.backends.lamorel.section import with_model
 from magellan.config import identity, resolve_run
 from magellan.errors import InputError
 from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, read
 from magellan.launched.run import run
-from tests.backends.lamorel.launching import CONFIGS, ROOT
+from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 DEVICES = ("gpu", "cpu")
+LAYOUTS = pytest.mark.parametrize("folder", [CONFIGS, NEWER], ids=["0.2", "0.3"])
 DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
 
 
-def composed(device: str, sampler: str = "magellan") -> dict:
+def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> dict:
     """What Hydra makes of one of the files: it on top of the one that it names."""
-    own = yaml.safe_load((CONFIGS / f"local_{device}_config_{sampler}.yaml").read_text())
+    own = yaml.safe_load((folder / f"local_{device}_config_{sampler}.yaml").read_text())
     assert own["defaults"][:2] == [device, "_self_"]
-    values = yaml.safe_load((CONFIGS / f"{device}.yaml").read_text())
+    values = yaml.safe_load((folder / f"{device}.yaml").read_text())
     values[SCRIPT] |= {**own[SCRIPT], "output_dir": "outputs/x", "path": "magellan/main.py"}
     return values
 
@@ -36,19 +39,21 @@ def changed(values: dict, path: str, value) -> dict:
     return values
 
 
+@LAYOUTS
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_gpu_files_are_the_paper(sampler):
+def test_the_gpu_files_are_the_paper(sampler, folder):
     """The preset `paper` with nothing changed: every released constant stands in the file, too."""
-    config = read(composed("gpu", sampler)).config
+    config = read(composed("gpu", sampler, folder)).config
     assert identity(config) == identity(resolve_run("paper", [{"sampler": sampler}]))
     assert (config.backend.kind, config.backend.device) == ("lamorel", "cuda")
     assert (config.backend.dtype, config.backend.micro_batch) == ("bfloat16", 128)
     assert (config.goal_space, config.budget.keep_every) == ("25k", 10_000)
 
 
+@LAYOUTS
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_cpu_files_are_the_default_experiment(sampler):
-    launch = read(composed("cpu", sampler))
+def test_the_cpu_files_are_the_default_experiment(sampler, folder):
+    launch = read(composed("cpu", sampler, folder))
     layer = {"sampler": sampler, "goal_space": "1000-400-200-100-50"}
     assert identity(launch.config) == identity(resolve_run("laptop", [layer]))
     assert launch.config.backend.device == "cpu"
@@ -125,6 +130,83 @@ def test_refused_in_one_line(case):
     assert "\n" not in str(told.value)
 
 
+PROCESSES = "lamorel_args.distributed_setup_args.llm_processes"
+REFUSED_NEWER = {
+    "two trainers": (
+        "lamorel_args.distributed_setup_args.n_rl_processes",
+        2,
+        r"lamorel_args.distributed_setup_args.n_rl_processes: 2 is not allowed; allowed: 1 ",
+    ),
+    "two models": (
+        PROCESSES,
+        {"actor": {"n_processes": 1}, "critic": {"n_processes": 1}},
+        r"lamorel_args: models \['actor', 'critic'\] .* allowed: one model, of the same name",
+    ),
+    "another name": (
+        "lamorel_args.llm_configs",
+        {"critic": {}},
+        r"lamorel_args: models \['agent'\] .* \['critic'\] .* allowed: one model, of the same",
+    ),
+    "no server": (
+        f"{PROCESSES}.agent.n_processes",
+        0,
+        rf"{PROCESSES}.agent.n_processes: 0 is not allowed; allowed: 1 or more",
+    ),
+    "two GPUs for one": (
+        f"{PROCESSES}.agent.devices_per_process",
+        [[0, 1]],
+        rf"{PROCESSES}.agent.devices_per_process: \[\[0, 1\]\] is not allowed for 1 processes",
+    ),
+    "a CPU too many": (
+        f"{PROCESSES}.agent.devices_per_process",
+        ["cpu", "cpu"],
+        rf"{PROCESSES}.agent.devices_per_process: \['cpu', 'cpu'\] is not allowed for 1 pro",
+    ),
+    "unsloth": (
+        "lamorel_args.llm_configs.agent.handler",
+        "unsloth",
+        r"lamorel_args.llm_configs.agent.handler: 'unsloth' is not allowed; allowed: hf_llm ",
+    ),
+    "4 bits": (
+        "lamorel_args.llm_configs.agent.load_in_4bit",
+        True,
+        r"lamorel_args.llm_configs.agent.load_in_4bit: True is not allowed; allowed: false ",
+    ),
+    "type": (
+        "lamorel_args.llm_configs.agent.model_type",
+        "t5",
+        r"lamorel_args.llm_configs.agent.model_type: 't5' is not allowed; allowed: causal, seq2s",
+    ),
+    "path": (
+        "lamorel_args.llm_configs.agent.model_path",
+        None,
+        r"lamorel_args.llm_configs.agent.model_path: None is not allowed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_NEWER)
+def test_the_newer_layout_is_refused_in_one_line(case):
+    path, value, said = REFUSED_NEWER[case]
+    with pytest.raises(InputError, match=f"^{said}") as told:
+        read(changed(composed("cpu", folder=NEWER), path, value))
+    assert "\n" not in str(told.value)
+
+
+def test_the_newer_layout_says_where_the_model_is():
+    values = composed("gpu", folder=NEWER)
+    values = changed(values, f"{PROCESSES}.agent", {"n_processes": 2})
+    values = changed(values, f"{PROCESSES}.agent.devices_per_process", [[0], [3]])
+    launch = read(values)
+    found = launch.servers
+    assert (found.layout, found.name, found.number, found.on_gpu) == ("0.3", "agent", 2, True)
+    assert launch.config.backend.device == "cuda"
+    section = with_model(launch.lamorel_args, found, "/a/folder")
+    assert section["llm_configs"]["agent"]["model_path"] == "/a/folder"
+    assert section["llm_configs"]["agent"]["model_type"] == "seq2seq"
+    assert launch.lamorel_args["llm_configs"]["agent"]["model_path"] == "google/flan-t5-base"
+
+
 def test_only_the_trainer_says_why(monkeypatch, capsys):
     values = changed(composed("cpu"), f"{SCRIPT}.gamma", 2.0)
     for rank, lines in (("0", 1), ("1", 0)):
@@ -170,7 +252,7 @@ def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
 
 
 def test_the_page_has_every_name():
-    names = {*NAMES, *OWN, *(key for section, key in FIXED if section == SCRIPT)}
+    names = {*NAMES, *OWN, *FIXED}
     assert not [name for name in names if f"`{name}`" not in DOCS]
     for name, path in NAMES.items():
         assert f"| `{name}` | `{path}` |" in DOCS

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.shapes import model_folder
-from tests.backends.lamorel.launching import CONFIGS, launch, needs_lamorel
+from tests.backends.lamorel.launching import CONFIGS, launch, needs_lamorel, of_model
 
 COMPARING = CONFIGS.parents[1] / "tests" / "backends" / "lamorel" / "comparing.py"
 TYPES = {"zoo-mini": "causal", "t5": "seq2seq"}
@@ -27,9 +27,7 @@ def gaps(request, tmp_path_factory):
             folder,
             "local_cpu_config_magellan",
             folder,
-            f"lamorel_args.llm_args.model_path={model}",
-            f"lamorel_args.llm_args.model_type={TYPES[shape]}",
-            f"lamorel_args.distributed_setup_args.n_llm_processes={servers}",
+            *of_model(model, TYPES[shape], servers),
             script=COMPARING,
         )
     assert status == 0, said

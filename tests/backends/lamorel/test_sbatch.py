@@ -42,6 +42,14 @@ def test_each_sampler_has_a_job_for_each_seed(project, sampler):
     assert (ROOT / "config" / "little_zoo" / f"local_gpu_config_{sampler}.yaml").exists()
 
 
+def test_the_configurations_of_another_version(project):
+    [usual] = called(project, "online")
+    assert f"--config-path {project}/config/little_zoo " in usual
+    (project / "calls").unlink()
+    [newer] = called(project, "online", LAMOREL_CONFIGS="config/little_zoo_v03")
+    assert f"--config-path {project}/config/little_zoo_v03 " in newer
+
+
 def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
     saves = "mkdir -p outputs/random/seed0/checkpoints; touch outputs/random/seed0/checkpoints/"
     lines = called(project, "random", saves + "1.safetensors", SLURM_JOB_ID="20041")

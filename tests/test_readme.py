@@ -115,7 +115,7 @@ def test_pictures_and_files_exist(path):
 def test_the_readme_is_short_and_names_every_page():
     assert len(README.splitlines()) <= 120
     unnamed = {path.name for path in PAGES if path.parent.name == "docs"}
-    unnamed -= set(re.findall(r"\]\(docs/([a-z_]+\.md)\)", README))
+    unnamed -= set(re.findall(r"\]\(docs/([a-z0-9_]+\.md)\)", README))
     assert not unnamed
 
 

@@ -70,6 +70,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("pilot", "pilot"),
         ("more_data", "more_data"),
         ("more_updates", "more_updates"),
+        ("simulated", "simulated"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -139,6 +140,14 @@ def test_the_pool_study_is_that_of_its_tables(marker, pool):
 def test_the_regime_is_that_of_its_tables(name):
     pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["base", "twice"])
     assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()
+
+
+@pytest.mark.parametrize("other", ["per_goal", "expert_buckets"])
+def test_the_simulated_learner_is_that_of_its_tables(other):
+    pairs = comparison.pairs_of_estimators(tables.load(REFERENCE / "simulated"), [other, "learned"])
+    assert (
+        between_markers(other, page("simulated")) == comparison.to_markdown(pairs, "error").strip()
+    )
 
 
 def test_the_pilot_is_that_of_its_tables():

@@ -18,6 +18,7 @@ READY := $(VENV)/.installed
 DOCS := .venv-docs
 LAMOREL := .venv-lamorel
 LAMOREL_ENV ?= envs/lamorel.yml
+LAMOREL_READY := $(LAMOREL)/.installed-$(basename $(notdir $(LAMOREL_ENV)))
 
 .DEFAULT_GOAL := report
 .PHONY: report test test-slurm figures bench lint docs backbone lamorel-env clean
@@ -57,14 +58,14 @@ $(DOCS)/.installed: docs/requirements.txt
 backbone: $(READY)
 	$(VENV)/bin/snakemake backbone
 
-lamorel-env: $(LAMOREL)/.installed
+lamorel-env: $(LAMOREL_READY)
 
-# The lines under `pip:` are what pip reads from a file.
-$(LAMOREL)/.installed: $(LAMOREL_ENV)
+# The lines under `pip:` are what pip reads from a file. One version at a time: the other's mark goes.
+$(LAMOREL_READY): $(LAMOREL_ENV)
 	@test -x $(LAMOREL)/bin/pip || $(PYTHON) -m venv $(LAMOREL)
 	sed -n 's/^      - //p' $< > $(LAMOREL)/requirements.txt
 	$(LAMOREL)/bin/python -m pip install --disable-pip-version-check --requirement $(LAMOREL)/requirements.txt
-	@touch $@
+	@rm -f $(LAMOREL)/.installed-* && touch $@
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache site

@@ -203,8 +203,8 @@ def error_of(side: Side, goal_space: str, split: str) -> Scores:
     where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
     frame = rows_where(summaries.calibration(results), **where)
     estimators = list(dict.fromkeys(frame["estimator"]))
-    driver = side.estimator or results.driver_of(algorithm)
-    chosen = [name for name in estimators if name == driver] or estimators
+    meant = side.estimator or results.driver_of(algorithm)
+    chosen = [name for name in estimators if name == meant] or estimators
     if len(chosen) != 1:
         found = ", ".join(chosen) or "none"
         raise InputError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from magellan.backends.lamorel.section import LAMOREL, Servers, as_yaml, read_servers
+from magellan.backends.lamorel.section import LAMOREL, Servers, allow, read_servers
 from magellan.config import RunConfig, resolve_run
 from magellan.errors import InputError, shown
 
@@ -96,7 +96,8 @@ def read(values: Mapping[str, Any]) -> Launch:
                 f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(known))}; any other key "
                 f"of a run under {SCRIPT}.config"
             )
-    _check_fixed(script)
+    for key, allowed in FIXED.items():
+        allow(script, key, allowed, SCRIPT)
     servers = read_servers(lamorel)
     if "output_dir" not in script:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
@@ -121,16 +122,6 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _given(script: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in script.items() if value not in (None, MISSING)}
-
-
-def _check_fixed(script: Mapping[str, Any]) -> None:
-    for key, allowed in FIXED.items():
-        value = script.get(key, allowed)
-        if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
-            raise InputError(
-                f"{SCRIPT}.{key}: {shown(value)} is not allowed; allowed: {as_yaml(allowed)} "
-                "(docs/lamorel.md says why)"
-            )
 
 
 def _model(servers: Servers) -> dict[str, Any]:

@@ -52,30 +52,28 @@ class KeptStates:
     @torch.no_grad()
     def of(self, tree: Tree) -> Tensor:
         """Hidden states of all nodes of a tree, float (nodes, width); the caller's own memory."""
-        rows, result = tree.rows, None
-        for row in range(len(rows.nodes)):
-            nodes = rows.nodes[row]
-            if rows.filled is not None:
-                nodes = nodes[rows.filled[row]]
-            state = self._state(tree, row, nodes)
-            if result is None:
-                result = state.new_empty(len(tree), state.shape[1])
+        rows = tree.rows
+        every = list(rows.nodes)
+        if rows.filled is not None:
+            every = [nodes[there] for nodes, there in zip(every, rows.filled, strict=True)]
+        states = [self._state(tree, row, nodes) for row, nodes in enumerate(every)]
+        result = states[0].new_empty(len(tree), states[0].shape[1])
+        for nodes, state in zip(every, states, strict=True):
             result[nodes] = state
-        assert result is not None
         return result
 
     def _state(self, tree: Tree, row: int, nodes: Tensor) -> Tensor:
-        tokens = tree.tokens[nodes]
-        visible = tree.visible[min(row, len(tree.visible) - 1)][: len(nodes), : len(nodes)]
+        tokens, length = tree.tokens[nodes], len(nodes)
+        at = min(row, len(tree.visible) - 1)  # one for all states that are prompts alone
+        visible = tree.visible[at, :length, :length]
         key = tokens.numpy().tobytes(), np.packbits(visible.numpy()).tobytes()
         if key in self._kept:
             self.found += 1
             self._kept.move_to_end(key)
             return self._kept[key]
         self.computed += 1
-        hidden = self._compute(
-            OneState(tokens, tree.positions[nodes], _bias(visible), _in_a_row(len(nodes)))
-        )
+        bias = tree.bias[at : at + 1, :, :length, :length]
+        hidden = self._compute(OneState(tokens, tree.positions[nodes], bias, _in_a_row(length)))
         self._keep(key, hidden)
         return hidden
 
@@ -88,11 +86,6 @@ class KeptStates:
             self.bytes -= oldest.nbytes
         self._kept[key] = hidden
         self.bytes += size
-
-
-def _bias(visible: Tensor) -> Tensor:
-    hidden = torch.zeros(visible.shape).masked_fill_(~visible, float("-inf"))
-    return hidden[None, None]
 
 
 def _in_a_row(length: int) -> Rows:

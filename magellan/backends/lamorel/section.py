@@ -50,13 +50,13 @@ def read_servers(section: Mapping[str, Any]) -> Servers:
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
-    _allow(section, f"{SETUP}.n_rl_processes", 1)
+    allow(section, f"{SETUP}.n_rl_processes", 1)
     newer = isinstance(at(section, f"{SETUP}.llm_processes"), Mapping)
     return _newer(section) if newer else _older(section)
 
 
 def _older(section: Mapping[str, Any]) -> Servers:
-    _allow(section, "llm_args.parallelism.model_parallelism_size", 1)
+    allow(section, "llm_args.parallelism.model_parallelism_size", 1)
     number = f"{SETUP}.n_llm_processes"
     return Servers(
         OLDER,
@@ -77,7 +77,7 @@ def _newer(section: Mapping[str, Any]) -> Servers:
             "llm_configs are not allowed; allowed: one model, of the same name in both"
         )
     place, model = f"{SETUP}.llm_processes.{names[0]}", f"llm_configs.{names[0]}"
-    _allow(section, f"{model}.handler", "hf_llm")
+    allow(section, f"{model}.handler", "hf_llm")
     number = _at_least_one(section, f"{place}.n_processes")
     devices = at(section, f"{place}.devices_per_process")
     on_cpus = devices == ["cpu"] * number
@@ -108,8 +108,8 @@ def _a_gpu_each(devices: Any, number: int) -> bool:
 
 def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
     """Name and kind of the model, each followed by its key."""
-    _allow(section, f"{place}.pretrained", True)
-    _allow(section, f"{place}.load_in_4bit", False)
+    allow(section, f"{place}.pretrained", True)
+    allow(section, f"{place}.load_in_4bit", False)
     name = at(section, f"{place}.model_path")
     if not isinstance(name, str):
         raise InputError(
@@ -136,17 +136,20 @@ def at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:
     return otherwise if found is None else found
 
 
-def as_yaml(value: Any) -> str:
-    """A value as a configuration file has it."""
+def _as_yaml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _allow(section: Mapping[str, Any], path: str, allowed: Any) -> None:
-    """One value only, or none."""
+def allow(section: Mapping[str, Any], path: str, allowed: Any, name: str = LAMOREL) -> None:
+    """One value only, or none, at a dotted path of the section called `name`.
+
+    Raises:
+        InputError: another value stands there.
+    """
     value = at(section, path, allowed)
     if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
         raise InputError(
-            f"{LAMOREL}.{path}: {shown(value)} is not allowed; allowed: {as_yaml(allowed)} "
+            f"{name}.{path}: {shown(value)} is not allowed; allowed: {_as_yaml(allowed)} "
             "(docs/lamorel.md says why)"
         )
 
@@ -154,7 +157,7 @@ def _allow(section: Mapping[str, Any], path: str, allowed: Any) -> None:
 def _one_of(section: Mapping[str, Any], path: str, allowed: tuple[Any, ...]) -> Any:
     value = at(section, path)
     if value not in allowed:
-        listed = ", ".join(map(as_yaml, allowed))
+        listed = ", ".join(map(_as_yaml, allowed))
         raise InputError(f"{LAMOREL}.{path}: {shown(value)} is not allowed; allowed: {listed}")
     return value
 

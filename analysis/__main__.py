@@ -146,6 +146,12 @@ def _behaviour(arguments: argparse.Namespace) -> None:
     print(behaviour.to_markdown(tables.load(arguments.tables)), end="")
 
 
+def _gain(arguments: argparse.Namespace) -> None:
+    from analysis import gain
+
+    print(gain.to_markdown(tables.load(arguments.tables)), end="")
+
+
 def _unpack(arguments: argparse.Namespace) -> None:
     from analysis import unpacking
 
@@ -269,6 +275,12 @@ def _add_power(commands: Commands) -> None:
     )
     behaviour.add_argument("tables", type=file_path, help="folder of combined tables")
     behaviour.set_defaults(run=_behaviour)
+
+    gain = commands.add_parser(
+        "gain", help="success at the end minus at the start: do agents learn at all"
+    )
+    gain.add_argument("tables", type=file_path, help="folder of combined tables")
+    gain.set_defaults(run=_gain)
 
     power = commands.add_parser("power", help="print how many seeds an experiment needs")
     power.add_argument("tables", type=file_path, help="folder of combined tables")

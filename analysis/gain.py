@@ -1,0 +1,82 @@
+"""Do agents learn at all: success at the last evaluation minus success at the first.
+
+For an experiment that is no comparison of samplers. A run is its own pair: the same goals, before
+and after training. Runs of several phases are read in their last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from analysis.grid import Algorithm
+from analysis.intervals import DIFFERENCE, Matrix, mean_estimate
+from analysis.labels import algorithm_label
+from analysis.matrices import algorithms_of, bootstrap_of, evaluated_categories, success_curves
+from analysis.phases import last_phase
+from analysis.results import Results
+
+MEAN = "mean"
+NUMBERS = ("start", "end", "gain", "low", "high")
+
+
+def compute(results: Results) -> pd.DataFrame:
+    """A row for each goal space, split, algorithm and category, and one for the categories' mean.
+
+    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1, `low`
+    and `high` the studentised bootstrap interval of whole runs (NaN for a single run). There are no
+    rows where there is nothing to evaluate.
+    """
+    results = last_phase(results)
+    bootstrap = bootstrap_of(results)
+    rows = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        names = [*evaluated_categories(results, goal_space, split), MEAN]
+        if names == [MEAN]:
+            continue
+        curves = success_curves(results, algorithm, goal_space, split)
+        start, end = _with_mean(curves[..., 0]), _with_mean(curves[..., -1])
+        gain = mean_estimate(end - start, bootstrap, DIFFERENCE)
+        where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
+        numbers = zip(
+            start.mean(axis=0), end.mean(axis=0), gain.value, gain.low, gain.high, strict=True
+        )
+        rows += [
+            {**where, "category": name, **dict(zip(NUMBERS, each, strict=True)), "runs": len(end)}
+            for name, each in zip(names, numbers, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def _with_mean(values: Matrix) -> Matrix:
+    return np.column_stack([values, values.mean(axis=1)])
+
+
+def to_markdown(results: Results) -> str:
+    """A table for each goal space and split."""
+    confidence = bootstrap_of(results).confidence
+    frame = compute(results)
+    parts = [
+        "\n".join(
+            [
+                f"**Success at the last evaluation minus at the first, goal space {goal_space}, "
+                f"split {split}**",
+                "",
+                f"| sampler | category | start | end | gain | {confidence:.0%} interval | n |",
+                "|---|---|---|---|---|---|---|",
+                *_lines(results, rows),
+            ]
+        )
+        for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False)
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
+    for row in rows.itertuples():
+        label = algorithm_label(Algorithm(row.sampler, row.variant), results.algorithms)
+        between = "n/a" if row.runs < 2 else f"{row.low:+.3f} to {row.high:+.3f}"
+        numbers = f"{row.start:.3f} | {row.end:.3f} | {row.gain:+.3f} | {between} | {row.runs}"
+        yield f"| {label} | {row.category} | {numbers} |"

@@ -1,0 +1,70 @@
+"""Success at the end minus success at the start."""
+
+import numpy as np
+import pytest
+
+from analysis import gain, tables
+from analysis.__main__ import main
+from analysis.results import Results, rows_where
+from tests.analysis import synthetic
+
+SEEDS = (3, 1, 2)
+ENDS = {3: 0.9, 1: 0.4, 2: 0.5}
+STARTS = {3: 0.1, 1: 0.2, 2: 0.0}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """Runs that start at `STARTS` and end at `ENDS` in every category; between, at 1."""
+    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
+    folder = tmp_path_factory.mktemp("gain")
+    results = tables.combine(synthetic.write_runs(folder, declared, episodes=4_000), declared)
+    evaluation = results.tables["evaluation"].copy()
+    first, last = (evaluation[results.at] == evaluation[results.at].agg(f) for f in ("min", "max"))
+    evaluation["success"] = np.where(
+        first,
+        evaluation["seed"].map(STARTS),
+        np.where(last, evaluation["seed"].map(ENDS), 1.0),
+    )
+    # On unseen goals only plants are learned, and by seed 3 alone.
+    unseen = evaluation["split"] == "unseen"
+    plants = (evaluation["category"] == "grow_plant") & (evaluation["seed"] == 3)
+    evaluation.loc[unseen & ~plants, "success"] = 0.25
+    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+
+
+def test_a_run_is_its_own_pair(known):
+    """Gains .8, .2 and .5: mean .5, three runs: Student's t, 4.303 * .3 / sqrt(3) either side."""
+    rows = rows_where(gain.compute(known), split="train")
+    assert list(rows["category"]) == [
+        *("grasp", "grow_plant", "grow_herbivore", "grow_carnivore", "mean")
+    ]
+    np.testing.assert_allclose(rows["start"], 0.1)
+    np.testing.assert_allclose(rows["end"], 0.6)
+    np.testing.assert_allclose(rows["gain"], 0.5)
+    np.testing.assert_allclose(rows["low"], 0.5 - 4.3027 * 0.3 / np.sqrt(3), atol=1e-4)
+    np.testing.assert_allclose(rows["high"], 1.0)  # no gain is larger
+    assert set(rows["runs"]) == {3}
+
+
+def test_the_mean_is_one_number_of_a_run(known):
+    """One of four categories, by one run of three."""
+    rows = rows_where(gain.compute(known), split="unseen").set_index("category")
+    assert rows.loc["grasp", ["gain", "low", "high"]].tolist() == [0.0, 0.0, 0.0]
+    assert rows.loc["mean", "gain"] == pytest.approx(rows.loc["grow_plant", "gain"] / 4)
+
+
+def test_a_single_run_has_no_interval(tmp_path, capsys):
+    declared = synthetic.experiment(samplers=("random",), seeds=(1,))
+    found = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    tables.write(found, tmp_path / "tables")
+    assert main(["gain", str(tmp_path / "tables")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Random")]
+    assert len(lines) == 2 * 5
+    assert all(line.endswith("| n/a | 1 |") for line in lines)
+
+
+def test_the_table_names_what_it_shows(known):
+    said = gain.to_markdown(known)
+    assert "minus at the first, goal space" in said
+    assert "| MAGELLAN | grasp | 0.100 | 0.600 | +0.500 | -0.245 to +1.000 | 3 |" in said

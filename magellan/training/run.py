@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,21 +82,32 @@ def train(
         check_backend(config.backend, config.backbone)
     check_folder(output)
     lock = FolderLock(output)
-    try:
+    with _left_without_trace(lock):
         origin = Origin.now(config.backbone.model, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         found = checkpoints.load() if resume else None
-        started = found.state.get("started_from") if found else None
         begun = None
         if start is not None and found is None:
             begun = find_start(start, config, origin.backbone["sha256"])
-            started = begun.described()
         trainer = _trainer(config, backend)
         if found is not None:
             _restore(trainer, checkpoints, found)
         elif begun is not None:
             _restore_state(trainer, begun.state, f"--start: {start} {begun.checkpoint}")
+    earlier = found.state.get("started_from") if found else None
+    started = begun.described() if begun else earlier
+    with held(lock), stopper, contextlib.closing(trainer.backend):
+        origin = replace(origin, passes=trainer.backend.passes)
+        job = Job(trainer, output, checkpoints, stopper, origin, log, started)
+        return job.run(found, progress)
+
+
+@contextlib.contextmanager
+def _left_without_trace(lock: FolderLock) -> Iterator[None]:
+    """While a run is set up: whatever goes wrong, its folder is as it was."""
+    try:
+        yield
     except BaseException as error:
         lock.release_without_trace()
         if is_out_of_memory(error):
@@ -105,10 +116,6 @@ def train(
                 "changed, the same call goes on where there is more memory"
             ) from error
         raise
-    with held(lock), stopper, contextlib.closing(trainer.backend):
-        origin = replace(origin, passes=trainer.backend.passes)
-        job = Job(trainer, output, checkpoints, stopper, origin, log, started)
-        return job.run(found, progress)
 
 
 def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:

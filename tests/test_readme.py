@@ -142,6 +142,29 @@ def test_the_regime_is_that_of_its_tables(name):
     assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()
 
 
+@pytest.mark.parametrize(
+    ("name", "row"), [("more_data", "twice the practice"), ("more_updates", "twice the updates")]
+)
+def test_the_seeds_of_the_regime_are_those_of_its_tables(name, row):
+    pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["base", "twice"])
+    cells = []
+    for pair in pairs:
+        sides = [
+            comparison.success_of(side, "25k", "train")[1] for side in (pair.first, pair.second)
+        ]
+        differences = (sides[1] - sides[0]).mean(axis=1)
+        cells.append(", ".join(signed(each) for each in differences))
+    [line] = [line for line in page("regime").splitlines() if line.startswith(f"| {row} |")]
+    found = [cell.strip() for cell in line.strip("|").split("|")[1:]]
+    assert found == cells
+
+
+def signed(value: float) -> str:
+    """As the pages write differences below one; without a sign where nothing is left of it."""
+    text = f"{value:+.2f}".replace("0.", ".")
+    return text.strip("+-") if float(text) == 0.0 else text
+
+
 @pytest.mark.parametrize("other", ["per_goal", "expert_buckets"])
 def test_the_simulated_learner_is_that_of_its_tables(other):
     pairs = comparison.pairs_of_estimators(tables.load(REFERENCE / "simulated"), [other, "learned"])

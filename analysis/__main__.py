@@ -236,7 +236,7 @@ def _add_pages(commands: Commands) -> None:
 
 def _add_compare(commands: Commands) -> None:
     compare = commands.add_parser(
-        "compare", help="two experiments with the same runs, or two variants of one, by seed"
+        "compare", help="two experiments with the same runs, or variants of one, by seed"
     )
     compare.add_argument("first", type=file_path, help="folder of combined tables")
     compare.add_argument(
@@ -244,15 +244,16 @@ def _add_compare(commands: Commands) -> None:
     )
     compare.add_argument(
         "--variants",
-        nargs=2,
-        metavar=("A", "B"),
-        help="two variants of the first folder (default: none)",
+        nargs="+",
+        metavar="NAME",
+        help="variants of the first folder, the first with each other one (default: none)",
     )
     compare.add_argument(
         "--estimators",
-        nargs=2,
-        metavar=("A", "B"),
-        help="errors of two estimators in the same runs of the first folder (default: none)",
+        nargs="+",
+        metavar="NAME",
+        help="errors of estimators in the same runs of the first folder, the first with each "
+        "other one (default: none)",
     )
     compare.add_argument(
         "--of",

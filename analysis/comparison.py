@@ -1,9 +1,9 @@
 """Runs that should differ in one setting only: do they learn alike?
 
-Two experiments, or two variants of one. Runs are paired by sampler, goal space and seed. The
+Two experiments, or variants of one. Runs are paired by sampler, goal space and seed. The
 difference of a category is the mean over seeds; its interval is the studentised bootstrap of it.
 The mean of the categories is one number of a run; only its difference has a test, a sign flip of
-the pairs.
+the pairs, corrected after Holm where one variant is compared with several.
 
 What is compared: mean success over training, or the error of the predicted competence.
 """
@@ -20,9 +20,10 @@ from analysis.grid import Algorithm, run_name, variant_names
 from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
 from analysis.matrices import evaluated_categories, evaluation_points, score_matrices
 from analysis.results import SPLITS, Results, rows_where
-from analysis.significance import sign_flip_test
+from analysis.significance import holm, sign_flip_test
 from magellan.errors import InputError
 
+FEWEST = 2
 BOOTSTRAP = Bootstrap(repetitions=9_999)
 
 Interval = tuple[float, float]
@@ -112,55 +113,70 @@ def pairs_of_experiments(first: Results, second: Results) -> list[Pair]:
 
 
 def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
-    """Every sampler and goal space of an experiment that has both variants.
+    """The first variant with each other one, for every sampler and goal space that has both.
 
     Raises:
-        InputError: unknown variants, no sampler has both, or one has a seed that the other lacks.
+        InputError: unknown variants, a pair that no sampler has, or one has a seed that the other
+            lacks.
     """
-    known = variant_names(results.experiment)
+    _check_names("--variants", "variants", names, variant_names(results.experiment))
+    pairs = []
+    first = names[0]
+    for second in names[1:]:
+        found = _pairs_of_two(results, first, second)
+        if not found:
+            raise InputError(f"--variants: no sampler has runs of both {first!r} and {second!r}")
+        pairs += found
+    return pairs
+
+
+def _check_names(option: str, kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            raise InputError(f"--variants: {name!r} is unknown; allowed: {', '.join(known)}")
-    if len(set(names)) < len(names):
-        raise InputError(f"--variants: {names[0]!r} stands twice; allowed: two variants")
+            raise InputError(
+                f"{option}: {name!r} is unknown; allowed: {', '.join(known) or 'none'}"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"{option}: {name!r} stands twice; allowed: different {kind}")
+    if len(names) < FEWEST:
+        raise InputError(f"{option}: {names[0]!r} stands alone; allowed: two {kind} or more")
+
+
+def _pairs_of_two(results: Results, first: str, second: str) -> list[Pair]:
     pairs = []
     for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
-        both = [Algorithm(sampler, name) for name in names]
+        both = [Algorithm(sampler, name) for name in (first, second)]
         if not set(both) <= set(results.algorithms):
             continue  # the variants make no difference to this sampler
         sides = [Side(algorithm.variant, results, algorithm) for algorithm in both]
         for goal_space in results.goal_spaces:
             if _check_seeds(results, both, goal_space):
                 pairs.append(Pair(f"sampler {sampler}", goal_space, *sides))
-    if not pairs:
-        raise InputError(f"--variants: no sampler has runs of both {names[0]!r} and {names[1]!r}")
     return pairs
 
 
 def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
-    """Every algorithm and goal space in which two estimators have predicted, of the same runs.
+    """The first estimator with each other one, where both have predicted of the same runs.
 
     Raises:
-        InputError: unknown estimators, or no run has predictions of both.
+        InputError: unknown estimators, or a pair that no run has.
     """
     predicting = summaries.calibration(results)
     known = sorted(predicting["estimator"].unique())
-    for name in names:
-        if name not in known:
-            allowed = ", ".join(known) or "none, as nothing was predicted"
-            raise InputError(f"--estimators: {name!r} is unknown; allowed: {allowed}")
-    if len(set(names)) < len(names):
-        raise InputError(f"--estimators: {names[0]!r} stands twice; allowed: two estimators")
-    pairs = []
-    for algorithm in results.algorithms:
-        for goal_space in _spaces_of(results, algorithm):
-            mine = rows_where(predicting, goal_space=goal_space, **algorithm._asdict())
-            if set(names) <= set(mine["estimator"]):
-                sides = [Side(name, results, algorithm, name) for name in names]
-                title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
-                pairs.append(Pair(title, goal_space, *sides))
-    if not pairs:
-        raise InputError(f"--estimators: no run has both {names[0]!r} and {names[1]!r}")
+    _check_names("--estimators", "estimators", names, known)
+    pairs: list[Pair] = []
+    first = names[0]
+    for second in names[1:]:
+        before = len(pairs)
+        for algorithm in results.algorithms:
+            for goal_space in _spaces_of(results, algorithm):
+                mine = rows_where(predicting, goal_space=goal_space, **algorithm._asdict())
+                if {first, second} <= set(mine["estimator"]):
+                    sides = [Side(name, results, algorithm, name) for name in (first, second)]
+                    title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
+                    pairs.append(Pair(title, goal_space, *sides))
+        if len(pairs) == before:
+            raise InputError(f"--estimators: no run has both {first!r} and {second!r}")
     return pairs
 
 
@@ -236,37 +252,73 @@ MEASURES = {
 def to_markdown(pairs: Sequence[Pair], of: str = "success") -> str:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
+    Where one side is compared with several, the p values are also corrected after Holm over these.
+
     Args:
         pairs: sides to compare.
         of: what is compared, one of `MEASURES`.
     """
-    return "\n\n".join("\n".join(_lines(pair, MEASURES[of])) for pair in pairs) + "\n"
+    families: dict[tuple[str, str], list[Compared]] = {}
+    for pair in pairs:
+        compared = _compared(pair, MEASURES[of])
+        families.setdefault((pair.title, pair.goal_space), []).append(compared)
+    tables = (_lines(each, MEASURES[of], family) for family in families.values() for each in family)
+    return "\n\n".join("\n".join(lines) for lines in tables) + "\n"
 
 
-def _lines(pair: Pair, measure: Measure) -> list[str]:
-    names = pair.first.name, pair.second.name
-    lines = [
-        f"**{measure.title}, {pair.title}, goal space {pair.goal_space}: "
-        f"{names[0]} and {names[1]}, paired by seed**",
-        "",
-        f"| split | category | {names[0]} | {names[1]} | difference | "
-        f"{BOOTSTRAP.confidence:.0%} interval | n | p |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+class Compared(NamedTuple):
+    """Scores of a pair by split: categories, (seeds, categories) of both; p of the mean."""
+
+    pair: Pair
+    scores: dict[str, tuple[list[str], Matrix, Matrix]]
+    p: dict[str, float]
+
+
+def _compared(pair: Pair, measure: Measure) -> Compared:
+    scores, p = {}, {}
     for split in SPLITS:
         (categories, ours), (_, theirs) = (
             measure.scores(side, pair.goal_space, split) for side in (pair.first, pair.second)
         )
+        scores[split] = categories, ours, theirs
+        p[split] = sign_flip_test((theirs - ours).mean(axis=1), BOOTSTRAP.seed).p
+    return Compared(pair, scores, p)
+
+
+def _lines(compared: Compared, measure: Measure, family: Sequence[Compared]) -> list[str]:
+    pair = compared.pair
+    names = pair.first.name, pair.second.name
+    header = ["split", "category", *names, "difference"]
+    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"]
+    if len(family) > 1:
+        header.append("p, Holm")
+    lines = [
+        f"**{measure.title}, {pair.title}, goal space {pair.goal_space}: "
+        f"{names[0]} and {names[1]}, paired by seed**",
+        "",
+        _line(header),
+        "|" + "---|" * len(header),
+    ]
+    for split, (categories, ours, theirs) in compared.scores.items():
+        chances = [compared.p[split]]
+        if len(family) > 1:
+            corrected = holm(np.array([each.p[split] for each in family]))
+            [place] = [place for place, each in enumerate(family) if each is compared]
+            chances.append(corrected[place])
+        empty = [""] * len(chances)
         for column, category in enumerate(categories):
-            lines.append(_row(split, category, ours[:, column], theirs[:, column]))
+            lines.append(_row([split, category], ours[:, column], theirs[:, column], empty))
         means = ours.mean(axis=1), theirs.mean(axis=1)
-        p = f"{sign_flip_test(means[1] - means[0], BOOTSTRAP.seed).p:.3f}"
-        lines.append(_row(split, "mean", *means, p=p))
+        lines.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
     return lines
 
 
-def _row(split: str, category: str, first: Matrix, second: Matrix, p: str = "") -> str:
+def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> str:
     difference, interval = mean_difference(second - first)
     between = "n/a" if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
-    means = f"{first.mean():.3f} | {second.mean():.3f} | {difference:+.3f}"
-    return f"| {split} | {category} | {means} | {between} | {len(first)} | {p} |"
+    means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
+    return _line([*names, *means, between, str(len(first)), *chances])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

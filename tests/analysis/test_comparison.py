@@ -136,6 +136,27 @@ def test_the_command_offers_every_measure(varied, tmp_path, capsys):
     assert ", ".join(map(repr, comparison.MEASURES)) in capsys.readouterr().err
 
 
+def test_one_against_several_is_corrected_after_holm(first):
+    """n = 3: all of one sign, 2 of 8 sign flips as far; .1, -.1, .2: 6 of 8. The least twice."""
+    sides = {
+        "a": shifted(first, dict.fromkeys(SEEDS, 0.0)),
+        "b": shifted(first, {1: 0.1, 2: 0.2, 3: 0.3}),
+        "c": shifted(first, {1: 0.1, 2: -0.1, 3: 0.2}),
+    }
+    [algorithm] = first.algorithms
+
+    def pair(name):
+        both = [comparison.Side(each, sides[each], algorithm) for each in ("a", name)]
+        return comparison.Pair("sampler magellan", synthetic.GOAL_SPACE, *both)
+
+    together = comparison.to_markdown([pair("b"), pair("c")])
+    assert together.count("| n | p | p, Holm |") == 2
+    ends = [row[7:] for row in cells(together) if row[:2] == ["train", "mean"]]
+    assert ends == [["0.250", "0.500"], ["0.750", "0.750"]]
+    alone = cells(comparison.to_markdown([pair("c")]))
+    assert [row[:8] for row in cells(together)[len(alone) :]] == alone
+
+
 def test_pairing_takes_the_seeds_own_spread_out(first):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
@@ -210,6 +231,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     [
         (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
         (["--variants", "whole", "whole"], "stands twice"),
+        (["--variants", "whole"], "'whole' stands alone; allowed: two variants or more"),
         ([], "two folders of tables, or one and --variants"),
         (["TABLES", "--estimators", "learned", "per_goal"], "two folders of tables, or one and"),
         (["--estimators", "learned", "best"], "'best' is unknown; allowed: "),

@@ -6,7 +6,6 @@ given; what is too slow for it is measured in part, and the table says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -17,6 +16,7 @@ import torch
 
 from benchmarks.model_flops import ModelFlops, flops_of
 from benchmarks.models import ModelBenchmark, fill_replay, steps_per_update
+from benchmarks.needs import EPISODE_STEPS, EPISODES, length_of
 from benchmarks.peaks import Peak, peak_of, synchronize
 from benchmarks.timed import Deadline, Operation, Timed, timed
 from magellan.agent.codec import stack
@@ -37,8 +37,6 @@ SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 
 GOALS = {"25k": 64, "100k": 64}
 """Goal spaces that are refreshed, and how many goals are tried first."""
 ROUNDS, EVALUATION_STEPS = 8, 30
-EPISODES, EPISODE_STEPS = 500_000, 5.0
-"""Of the paper's runs; steps of an episode in the reference study, 4 to 6.4 by sampler."""
 
 
 @dataclass(frozen=True)
@@ -338,17 +336,14 @@ def hours_of(parts: Sequence[Part | Missing], config: RunConfig) -> Hours | None
     loop, acting = known.get(("whole loop", "25k")), known.get(("acting", ""))
     if loop is None or acting is None:
         return None
-    paper = resolve_run("paper", []).budget
-    steps = steps_per_update(config)
-    updates = math.ceil(EPISODES * EPISODE_STEPS / steps)
-    looks = EPISODES // paper.evaluate_every + 1
-    played = looks * 2 * 4 * paper.evaluation_goals  # splits, categories that can succeed
-    evaluating = played * EPISODE_STEPS / acting.value
-    training = updates * loop.seconds
+    length = length_of(config)
+    evaluating = length.played * EPISODE_STEPS / acting.value
+    training = length.updates * loop.seconds
     return Hours(
         (training + evaluating) / 3600,
-        f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {steps} steps per update = {updates:,} "
-        f"updates x {loop.seconds:.4g} s = {training / 3600:.3g} h; {looks} evaluations of "
-        f"{played // looks} episodes x {EPISODE_STEPS:g} steps / {acting.value:.4g} steps/s = "
+        f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {length.steps} steps per update = "
+        f"{length.updates:,} updates x {loop.seconds:.4g} s = {training / 3600:.3g} h; "
+        f"{length.looks} evaluations of {length.played // length.looks} episodes x "
+        f"{EPISODE_STEPS:g} steps / {acting.value:.4g} steps/s = "
         f"{evaluating / 3600:.3g} h",
     )

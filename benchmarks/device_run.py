@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import needs
 from benchmarks.device import (
     QUICK_SECONDS,
     SECONDS,
@@ -24,6 +25,7 @@ from benchmarks.device import (
     hours_of,
 )
 from benchmarks.fresh import peak_memory_mb
+from benchmarks.needs import Need, need_of
 from benchmarks.rows import number
 from benchmarks.run import machine, prepare_folder
 from benchmarks.shapes import FLAN, model_folder
@@ -100,8 +102,7 @@ def run_device(output: Path, wanted: Wanted) -> str:
         "started": started.isoformat(timespec="seconds"),
         "wall_seconds": round(time.perf_counter() - began, 1),
     }
-    hours = hours_of(parts, config)
-    return write_files(output, facts, parts, hours)
+    return write_files(output, facts, parts, hours_of(parts, config), need_of(parts, config))
 
 
 def _told(part: Part | Missing) -> Part | Missing:
@@ -136,11 +137,13 @@ def write_files(
     facts: Mapping[str, Any],
     parts: Sequence[Part | Missing],
     hours: Hours | None,
+    need: Need | None,
 ) -> str:
     """Write the three files; gives the Markdown."""
-    markdown = to_markdown(facts, parts, hours)
+    markdown = to_markdown(facts, parts, hours, need)
     rows = [{**asdict(part), "measured": isinstance(part, Part)} for part in parts]
-    whole = {**facts, "rows": rows, "hours": None if hours is None else asdict(hours)}
+    told = {"hours": hours, "need_gflop": need}
+    whole = {**facts, "rows": rows, **{key: each and asdict(each) for key, each in told.items()}}
     (output / "device.md").write_text(markdown, encoding="utf-8")
     (output / "device.csv").write_text(to_csv(parts), encoding="utf-8")
     (output / "device.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
@@ -159,19 +162,19 @@ def to_csv(parts: Sequence[Part | Missing]) -> str:
 
 
 def to_markdown(
-    facts: Mapping[str, Any], parts: Sequence[Part | Missing], hours: Hours | None
+    facts: Mapping[str, Any],
+    parts: Sequence[Part | Missing],
+    hours: Hours | None,
+    need: Need | None,
 ) -> str:
     """The table for people, with how to read it below."""
     lines = [HEADINGS, ("---",) * 2 + ("---:",) * 6 + ("---",), *map(_cells, parts)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     took = "not measured: the loop is not" if hours is None else f"{number(hours.hours)} h"
     why = "" if hours is None else f": {hours.arithmetic}"
-    return (
-        "\n\n".join(
-            [_headline(facts), table, f"500,000 episodes: **{took}**{why}.", *NOTES, _peak(facts)]
-        )
-        + "\n"
-    )
+    here = f"500,000 episodes: **{took}**{why}."
+    texts = [_headline(facts), table, here, needs.to_markdown(need), *NOTES, _peak(facts)]
+    return "\n\n".join(texts) + "\n"
 
 
 def _headline(facts: Mapping[str, Any]) -> str:

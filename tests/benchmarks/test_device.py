@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import device, device_run, peaks
+from benchmarks import device, device_run, needs, peaks
 from benchmarks.device import DeviceBenchmark, Missing, Part, device_configuration, hours_of
 from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline
@@ -67,6 +67,8 @@ def test_it_ends_in_its_time_and_writes_its_files(tmp_path, capsys):
     assert f"of {99_968:,} goals" in timed[4]["note"]
     assert found["rows"][-1]["note"].startswith("not measured: a CPU")
     assert found["hours"]["hours"] > 0
+    assert found["need_gflop"]["run"] > 39_063 * found["need_gflop"]["update"]
+    assert needs.to_markdown(needs.Need(**found["need_gflop"])) in printed
     assert f"**{device_run.number(found['hours']['hours'])} h**" in printed
     with (output / "device.csv").open(newline="") as file:
         assert [(each["row"], each["size"]) for each in csv.DictReader(file)] == ROWS
@@ -80,8 +82,28 @@ def test_hours_follow_from_rounds_and_evaluations():
     assert found.hours == pytest.approx((39_063 * 0.72 + 101 * 512 * 5 / 100) / 3600)
     assert "39,063 updates x 0.72 s" in found.arithmetic
     assert hours_of(parts[:1], config) is None
-    text = device_run.to_markdown(facts(), [Missing("whole loop", "25k", "not measured")], None)
+    text = device_run.to_markdown(
+        facts(), [Missing("whole loop", "25k", "not measured")], None, None
+    )
     assert "500,000 episodes: **not measured" in text
+
+
+def test_what_a_run_needs_elsewhere_follows_from_its_operations():
+    """39,063 rounds of 64 + 900 + 20 + 320/32 GFLOP; 101 x 512 episodes of 5 steps of 1 GFLOP."""
+    config = device_configuration("zoo-mini", 10, "cpu", None)
+    counts = {("acting", ""): 64.0, ("SAC update", ""): 900.0, ("competence update", ""): 20.0}
+    counts[("refresh", "25k")] = 320.0
+    parts = [replace(row(*name, 1.0), gflop=count) for name, count in counts.items()]
+    need = needs.need_of(parts, config)
+    assert need.update == 994.0
+    assert need.run == 39_063 * 994 + 101 * 512 * 5
+    assert need.hours(312.0, 0.2) == pytest.approx(need.run / (0.2 * 312e3) / 3600)
+    assert needs.need_of(parts[:3], config) is None
+    assert needs.need_of([*parts[:3], Missing("refresh", "25k", "not")], config) is None
+    text = needs.to_markdown(need)
+    assert "**0.0391 EFLOP**" in text
+    assert "| A100 | 312 | 0.348 | 0.174 | 0.0994 |" in text
+    assert "nothing in this table is measured" in text
 
 
 def facts() -> dict:

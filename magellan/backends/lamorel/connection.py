@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lamorel
 from lamorel.server.dispatcher import Dispatcher
 from omegaconf import OmegaConf
+from torch import distributed
 
 from magellan.agent.loading import load_tokenizer
 from magellan.agent.older import readable
@@ -35,6 +37,7 @@ def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -
         SystemExit: in a server, when it is told to end.
     """
     check_version(servers.layout)
+    atexit.register(leave_groups)
     serving = Serving(served, servers.number)
     reading = Reading(serving)
     places: list[Any] = [Changing(serving), {READING: reading}, Adopting(serving, reading)]
@@ -48,6 +51,16 @@ def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -
         caller = lamorel.Caller(OmegaConf.create(section), *places)
         tokenizer = load_tokenizer(served.backbone.model)
         return LamorelBackend(caller, tokenizer, servers.number)
+
+
+def leave_groups() -> None:
+    """Leave the groups of processes, while Python still runs.
+
+    lamorel leaves none of its own. A thread of gloo may then hold the last message when Python is
+    taken down, which aborts a process that has done its work (seen by others with PyTorch 2.x).
+    """
+    if distributed.is_initialized() and distributed.get_backend() == distributed.Backend.GLOO:
+        distributed.destroy_process_group()
 
 
 def check_version(layout: str) -> None:

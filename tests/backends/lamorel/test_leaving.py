@@ -1,0 +1,36 @@
+"""How processes that lamorel's launcher has started leave each other."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.backends.lamorel.launching import needs_lamorel
+from tests.workflow.conftest import ROOT
+
+pytestmark = needs_lamorel
+PROGRAM = """
+import sys
+from torch import distributed
+from magellan.backends.lamorel.connection import leave_groups
+backend, place = sys.argv[1:]
+leave_groups()
+distributed.init_process_group("gloo", init_method=f"file://{place}", rank=0, world_size=1)
+distributed.new_group([0], backend="gloo")
+distributed.get_backend = lambda: backend
+leave_groups()
+print(distributed.is_initialized())
+"""
+
+
+@pytest.mark.parametrize(("backend", "there"), [("gloo", "False"), ("nccl", "True")])
+def test_groups_of_gloo_are_left_and_no_others(backend, there, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, backend, str(tmp_path / "store")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == there

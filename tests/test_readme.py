@@ -113,10 +113,11 @@ def test_pictures_and_files_exist(path):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-def test_the_readme_is_short_and_names_every_page():
+def test_the_readme_is_short_and_every_page_is_named_there_or_among_the_studies():
     assert len(README.splitlines()) <= 120
     unnamed = {path.name for path in PAGES if path.parent.name == "docs"}
     unnamed -= set(re.findall(r"\]\(docs/([a-z0-9_]+\.md)\)", README))
+    unnamed -= set(re.findall(r"\]\(([a-z0-9_]+\.md)\)", page("studies")))
     assert not unnamed
 
 

@@ -71,6 +71,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("more_data", "more_data"),
         ("more_updates", "more_updates"),
         ("simulated", "simulated"),
+        ("adapters", "adapters"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -172,6 +173,17 @@ def test_the_simulated_learner_is_that_of_its_tables(other):
     assert (
         between_markers(other, page("simulated")) == comparison.to_markdown(pairs, "error").strip()
     )
+
+
+def test_the_adapters_are_those_of_their_tables():
+    results = tables.load(REFERENCE / "adapters")
+    variants = ["own", "ignored", "shared", "policy", "frozen"]
+    pairs = comparison.pairs_of_variants(results, variants)
+    for measure in ("error", "success"):
+        found = comparison.to_markdown(pairs, measure).strip()
+        assert between_markers(f"adapters {measure}", page("adapters")) == found
+    found = behaviour.to_markdown(results).strip()
+    assert between_markers("adapters behaviour", page("adapters")) == found
 
 
 def test_the_pilot_is_that_of_its_tables():

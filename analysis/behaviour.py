@@ -5,7 +5,7 @@ Nothing here is a test. A number is a mean over runs, beside it the lowest and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ import pandas as pd
 from analysis import summaries
 from analysis.grid import Algorithm, run_of
 from analysis.labels import algorithm_label
+from analysis.markdown import titled
 from analysis.matrices import success_curves
 from analysis.phases import last_phase
 from analysis.results import Results, rows_where
@@ -169,14 +170,14 @@ def to_markdown(results: Results) -> str:
 
 def _tables(results: Results, goal_space: str) -> Iterator[str]:
     names = [results.categories.named(name).words for name in results.categories.names]
-    yield _titled(
+    yield titled(
         f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
         ["Sampler", *names],
         _practice(results, goal_space, exploited=False),
     )
     exploited = _practice(results, goal_space, exploited=True)
     if exploited:
-        yield _titled(
+        yield titled(
             f"The same without exploration (estimated), goal space {goal_space}",
             ["Sampler", *names],
             exploited,
@@ -190,8 +191,8 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
             unit = (
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
-            yield _titled(f"{words}{unit}, goal space {goal_space}", ["Sampler", *names], rows)
-    yield _titled(
+            yield titled(f"{words}{unit}, goal space {goal_space}", ["Sampler", *names], rows)
+    yield titled(
         f"Collapses, goal space {goal_space}: success above {LEARNT} that is below {LOST} at the "
         "next evaluation",
         ["Sampler", "collapses", "evaluations above, with a next one"],
@@ -245,12 +246,3 @@ def _spread(values: pd.Series, form: str) -> str:
         return "-"
     few = f", {len(there)} of {len(values)}" if len(there) < len(values) else ""
     return f"{there.mean():{form}} ({there.min():{form}} to {there.max():{form}}{few})"
-
-
-def _titled(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"**{title}**", "", _row(header), "|" + "---|" * len(header), *map(_row, rows)]
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

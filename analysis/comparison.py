@@ -18,6 +18,7 @@ import numpy as np
 from analysis import summaries
 from analysis.grid import Algorithm, run_name, variant_names
 from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
+from analysis.markdown import titled
 from analysis.matrices import evaluated_categories, evaluation_points, score_matrices
 from analysis.results import SPLITS, Results, rows_where
 from analysis.significance import holm, sign_flip_test
@@ -262,8 +263,12 @@ def to_markdown(pairs: Sequence[Pair], of: str = "success") -> str:
     for pair in pairs:
         compared = _compared(pair, MEASURES[of])
         families.setdefault((pair.title, pair.goal_space), []).append(compared)
-    tables = (_lines(each, MEASURES[of], family) for family in families.values() for each in family)
-    return "\n\n".join("\n".join(lines) for lines in tables) + "\n"
+    return (
+        "\n\n".join(
+            _table(MEASURES[of], family, each) for family in families.values() for each in family
+        )
+        + "\n"
+    )
 
 
 class Compared(NamedTuple):
@@ -285,40 +290,33 @@ def _compared(pair: Pair, measure: Measure) -> Compared:
     return Compared(pair, scores, p)
 
 
-def _lines(compared: Compared, measure: Measure, family: Sequence[Compared]) -> list[str]:
+def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> str:
     pair = compared.pair
     names = pair.first.name, pair.second.name
+    several = len(family) > 1
     header = ["split", "category", *names, "difference"]
-    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"]
-    if len(family) > 1:
-        header.append("p, Holm")
-    lines = [
-        f"**{measure.title}, {pair.title}, goal space {pair.goal_space}: "
-        f"{names[0]} and {names[1]}, paired by seed**",
-        "",
-        _line(header),
-        "|" + "---|" * len(header),
-    ]
+    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"] + ["p, Holm"] * several
+    rows = []
     for split, (categories, ours, theirs) in compared.scores.items():
         chances = [compared.p[split]]
-        if len(family) > 1:
+        if several:
             corrected = holm(np.array([each.p[split] for each in family]))
-            [place] = [place for place, each in enumerate(family) if each is compared]
-            chances.append(corrected[place])
-        empty = [""] * len(chances)
+            chances.append(corrected[[each is compared for each in family].index(True)])
         for column, category in enumerate(categories):
-            lines.append(_row([split, category], ours[:, column], theirs[:, column], empty))
+            rows.append(
+                _row([split, category], ours[:, column], theirs[:, column], [""] * len(chances))
+            )
         means = ours.mean(axis=1), theirs.mean(axis=1)
-        lines.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
-    return lines
+        rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
+    title = (
+        f"{measure.title}, {pair.title}, goal space {pair.goal_space}: "
+        f"{names[0]} and {names[1]}, paired by seed"
+    )
+    return titled(title, header, rows)
 
 
-def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> str:
+def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:
     difference, interval = mean_difference(second - first)
     between = "n/a" if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
-    return _line([*names, *means, between, str(len(first)), *chances])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return [*names, *means, between, str(len(first)), *chances]

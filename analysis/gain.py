@@ -6,7 +6,7 @@ and after training. Runs of several phases are read in their last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.grid import Algorithm
 from analysis.intervals import DIFFERENCE, Matrix, mean_estimate
 from analysis.labels import algorithm_label
+from analysis.markdown import titled
 from analysis.matrices import algorithms_of, bootstrap_of, evaluated_categories, success_curves
 from analysis.phases import last_phase
 from analysis.results import Results
@@ -58,25 +59,21 @@ def to_markdown(results: Results) -> str:
     """A table for each goal space and split."""
     confidence = bootstrap_of(results).confidence
     frame = compute(results)
+    header = ["sampler", "category", "start", "end", "gain", f"{confidence:.0%} interval", "n"]
     parts = [
-        "\n".join(
-            [
-                f"**Success at the last evaluation minus at the first, goal space {goal_space}, "
-                f"split {split}**",
-                "",
-                f"| sampler | category | start | end | gain | {confidence:.0%} interval | n |",
-                "|---|---|---|---|---|---|---|",
-                *_lines(results, rows),
-            ]
+        titled(
+            f"Success at the last evaluation minus at the first, goal space {goal_space}, "
+            f"split {split}",
+            header,
+            [_row(results, row) for row in rows.to_dict("records")],
         )
         for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False)
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
-    for row in rows.itertuples():
-        label = algorithm_label(Algorithm(row.sampler, row.variant), results.algorithms)
-        between = "n/a" if row.runs < 2 else f"{row.low:+.3f} to {row.high:+.3f}"
-        numbers = f"{row.start:.3f} | {row.end:.3f} | {row.gain:+.3f} | {between} | {row.runs}"
-        yield f"| {label} | {row.category} | {numbers} |"
+def _row(results: Results, row: dict[str, Any]) -> list[str]:
+    label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
+    between = "n/a" if row["runs"] == 1 else f"{row['low']:+.3f} to {row['high']:+.3f}"
+    numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
+    return [label, row["category"], *numbers, between, str(row["runs"])]

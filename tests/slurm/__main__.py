@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.slurm.campaign import Campaign, Fault
 from tests.slurm.cluster import Cluster, install, why_not
+from tests.slurm.job_file import JobFile, python_with_lamorel
 from tests.slurm.project import Project
 from tests.slurm.waiting import CampaignError
 
@@ -84,18 +85,35 @@ def campaign(folder: Path) -> int:
     with Cluster(folder / "slurm") as cluster:
         say("the grid on Slurm, with faults")
         on_slurm = Project(folder / "project")
-        todo = Campaign(cluster, on_slurm, say)
+        todo = parts(cluster, on_slurm)
         try:
-            todo.run()
+            for part in todo:
+                part.run()
         except (CampaignError, RuntimeError, OSError, subprocess.SubprocessError) as error:
-            print(table(todo.faults, injected=len(todo.faults) + 1))
+            faults = survived(todo)
+            print(table(faults, injected=len(faults) + 1))
             return failed(str(error), on_slurm)
+    faults = survived(todo)
     different = differences(plain.tables(), on_slurm.tables())
     if different:
         return failed(f"not the same bytes: {', '.join(different)}", on_slurm)
-    print(table(todo.faults, injected=len(todo.faults)))
+    print(table(faults, injected=len(faults)))
     say(f"{len(plain.tables())} tables are those of the grid without faults, to the last byte")
     return 0
+
+
+def parts(cluster: Cluster, project: Project) -> list[Campaign | JobFile]:
+    """The grid; and a run behind lamorel, where an interpreter has it."""
+    python = python_with_lamorel()
+    if python is None:
+        say("no job file of lamorel is tried: there is no .venv-lamorel (make lamorel-env)")
+        return [Campaign(cluster, project, say)]
+    return [Campaign(cluster, project, say), JobFile(cluster, project, python, say)]
+
+
+def survived(parts: list[Campaign | JobFile]) -> list[Fault]:
+    """The faults of all parts so far."""
+    return [fault for part in parts for fault in part.faults]
 
 
 def say(text: str) -> None:

@@ -8,8 +8,9 @@ import subprocess
 import pytest
 
 from tests.slurm import cluster
-from tests.slurm.__main__ import differences, end_all_in, table
-from tests.slurm.campaign import Fault
+from tests.slurm.__main__ import differences, end_all_in, parts, table
+from tests.slurm.campaign import Campaign, Fault
+from tests.slurm.job_file import python_with_lamorel
 from tests.slurm.project import Run, alive
 from tests.slurm.waiting import CampaignError, wait_until
 
@@ -112,3 +113,11 @@ def test_processes_that_work_in_a_folder_are_ended(tmp_path):
     finally:
         inside.kill()
         outside.kill()
+
+
+def test_a_job_behind_lamorel_needs_an_interpreter(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAMOREL_PYTHON", str(tmp_path / "python"))
+    assert python_with_lamorel() is None
+    assert [type(part) for part in parts(None, None)] == [Campaign]
+    (tmp_path / "python").touch(mode=0o755)
+    assert python_with_lamorel() == tmp_path / "python"

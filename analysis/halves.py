@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.grid import Algorithm
 from analysis.labels import algorithm_label
+from analysis.markdown import titled
 from analysis.primary import FAMILY, PRIMARY_SCORE, comparison
 from analysis.results import Results
 from magellan.errors import InputError
@@ -20,6 +21,11 @@ from magellan.errors import InputError
 SIGNIFICANT = 0.05
 FEWEST = 2
 PAIR = [*FAMILY, "baseline", "baseline_variant"]
+OF_A_HALF = (("difference", "+.3f"), ("p", ".4f"))
+HEADER = (
+    *("compared with", "all", "interval", "p, Holm"),
+    *("first half", "p", "second half", "p", "both halves agree", "claimed"),
+)
 
 
 def of_seeds(results: Results, seeds: Sequence[int]) -> Results:
@@ -77,33 +83,25 @@ def to_markdown(results: Results) -> str:
     reference = algorithm_label(results.reference, results.algorithms)
     parts = []
     for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False):
-        lines = [
-            f"**{reference} minus each other, goal space {goal_space}, split {split}: all seeds, "
-            f"seeds {_range(first)} and seeds {_range(second)}**",
-            "",
-            "| compared with | all | interval | p, Holm | first half | p | second half | p | "
-            "both halves agree | claimed |",
-            "|" + "---|" * 10,
-        ]
-        parts.append("\n".join([*lines, *(_line(results, row) for _, row in rows.iterrows())]))
+        title = (
+            f"{reference} minus each other, goal space {goal_space}, split {split}: all seeds, "
+            f"seeds {_range(first)} and seeds {_range(second)}"
+        )
+        parts.append(titled(title, HEADER, [_cells(results, row) for _, row in rows.iterrows()]))
     return "\n\n".join(parts) + "\n"
 
 
-def _line(results: Results, row: pd.Series) -> str:
+def _cells(results: Results, row: pd.Series) -> list[str]:
     baseline = Algorithm(row["baseline"], row["baseline_variant"])
-    cells = [
+    return [
         algorithm_label(baseline, results.algorithms),
         f"{row['difference']:+.3f}",
         f"{row['low']:+.3f} to {row['high']:+.3f}",
         f"{row['p_holm']:.4f}",
-        *(f"{row[f'{name}_{half}']:{form}}" for half in (1, 2) for name, form in _CELLS),
+        *(f"{row[f'{name}_{half}']:{form}}" for half in (1, 2) for name, form in OF_A_HALF),
         "yes" if row["repeated"] else "no",
         "yes" if row["claimed"] else "no",
     ]
-    return "| " + " | ".join(cells) + " |"
-
-
-_CELLS = (("difference", "+.3f"), ("p", ".4f"))
 
 
 def _range(seeds: Sequence[int]) -> str:

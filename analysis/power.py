@@ -15,6 +15,7 @@ import numpy as np
 from analysis.grid import Algorithm
 from analysis.intervals import Matrix
 from analysis.labels import algorithm_label
+from analysis.markdown import head, row
 from analysis.primary import PRIMARY_SPLIT, run_means
 from analysis.results import Results
 from magellan.errors import InputError
@@ -150,6 +151,8 @@ def order_chance(better: Matrix, worse: Matrix, sizes: tuple[int, int]) -> float
 
 # --- Markdown -------------------------------------------------------------------------------------
 
+NEEDED = ("spread of", "runs", "standard deviation", "seeds, t approximation", "seeds, simulated")
+
 
 def to_markdown(
     results: Results, difference: float, power: float, sizes: Sequence[int] = SIZES
@@ -176,8 +179,7 @@ def _needed_lines(
         "training, training goals)"
     )
     yield ""
-    yield "| spread of | runs | standard deviation | seeds, t approximation | seeds, simulated |"
-    yield "|---|---|---|---|---|"
+    yield from head(NEEDED)
     everyone = {"all algorithms": runs}
     alone = {
         algorithm_label(algorithm, results.algorithms): {algorithm: means}
@@ -187,10 +189,8 @@ def _needed_lines(
     for name, chosen in {**everyone, **alone}.items():
         spread = residuals(chosen)
         needed = seeds_needed(chosen, difference, power)
-        deviation = np.sqrt((spread**2).mean())
-        yield f"| {name} | {len(spread)} | {deviation:.3f} | {_seeds(needed.approximated)} | " + (
-            f"{_seeds(needed.simulated)} |"
-        )
+        deviation = f"{np.sqrt((spread**2).mean()):.3f}"
+        yield row([name, str(len(spread)), deviation, *map(_seeds, needed)])
 
 
 def _seeds(number: int | None) -> str:
@@ -205,9 +205,8 @@ def _order_lines(
         f"{goal_space}** (drawn from the runs that are there, as if their means were the truth)"
     )
     yield ""
-    yield "| better | worse | difference | " + " | ".join(f"n = {n}" for n in sizes) + " |"
-    yield "|" + "---|" * (3 + len(sizes))
+    yield from head(["better", "worse", "difference", *(f"n = {n}" for n in sizes)])
     for order in order_chances(runs, sizes):
         names = (algorithm_label(name, results.algorithms) for name in order[:2])
-        chances = " | ".join(f"{chance:.2f}" for chance in order.chances)
-        yield f"| {' | '.join(names)} | {order.difference:.3f} | {chances} |"
+        chances = (f"{chance:.2f}" for chance in order.chances)
+        yield row([*names, f"{order.difference:.3f}", *chances])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import intervals, significance, statistics, survival
+from analysis import intervals, markdown, significance, statistics, survival
 from analysis.intervals import Bootstrap, Matrix
 from magellan.arguments import ArgumentParser, whole_number
 from magellan.errors import InputError
@@ -301,10 +301,7 @@ def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[s
 
 def header() -> list[str]:
     """First lines of every table."""
-    return [
-        "| statistic | interval | in use | " + " | ".join(f"n = {n}" for n in SIZES) + " |",
-        "|" + "---|" * (3 + len(SIZES)),
-    ]
+    return markdown.head(["statistic", "interval", "in use", *(f"n = {n}" for n in SIZES)])
 
 
 def lines(world: World, experiments: int, bootstrap: Bootstrap) -> Iterator[str]:
@@ -318,17 +315,15 @@ def lines(world: World, experiments: int, bootstrap: Bootstrap) -> Iterator[str]
 def row(method: Method, found: Sequence[float]) -> str:
     """One line of a table."""
     used = "yes" if method.used else "no"
-    cells = (method.statistic, method.name, used, *(f"{share:.2f}" for share in found))
-    return "| " + " | ".join(cells) + " |"
+    return markdown.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in found)])
 
 
 def alarm_lines(experiments: int, seed: int) -> Iterator[str]:
     """False alarms of both tests."""
-    yield "| test | " + " | ".join(f"n = {n}" for n in SIZES) + " |"
-    yield "|" + "---|" * (1 + len(SIZES))
+    yield from markdown.head(["test", *(f"n = {n}" for n in SIZES)])
     found = [false_alarms(WORLDS[0], runs, experiments, seed) for runs in SIZES]
     for name in found[0]:
-        yield f"| {name} | " + " | ".join(f"{each[name]:.3f}" for each in found) + " |"
+        yield markdown.row([name, *(f"{each[name]:.3f}" for each in found)])
 
 
 def main(argv: list[str] | None = None) -> int:

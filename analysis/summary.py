@@ -10,6 +10,7 @@ from analysis import pages
 from analysis.coverage import sentence
 from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
+from analysis.markdown import titled
 from analysis.matrices import SCORES
 from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE, equal_steps
@@ -238,10 +239,7 @@ def to_markdown(
     parts = [f"**{note(results)}**"] if note(results) else []
     for goal_space in results.goal_spaces:
         for title, table in _tables(results, statistics, goal_space, study):
-            lines = [f"**{title}**", "", "| " + " | ".join(table.columns) + " |"]
-            lines.append("|" + "---|" * len(table.columns))
-            lines += ["| " + " | ".join(row) + " |" for row in table.to_numpy()]
-            parts.append("\n".join(lines))
+            parts.append(titled(title, table.columns, table.to_numpy()))
     return "\n\n".join(parts) + "\n"
 
 

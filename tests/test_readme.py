@@ -72,6 +72,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("more_updates", "more_updates"),
         ("simulated", "simulated"),
         ("adapters", "adapters"),
+        ("noise", "noise"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -175,15 +176,22 @@ def test_the_simulated_learner_is_that_of_its_tables(other):
     )
 
 
-def test_the_adapters_are_those_of_their_tables():
-    results = tables.load(REFERENCE / "adapters")
-    variants = ["own", "ignored", "shared", "policy", "frozen"]
+@pytest.mark.parametrize(
+    ("name", "variants", "measures"),
+    [
+        ("adapters", ["own", "ignored", "shared", "policy", "frozen"], ["error", "success"]),
+        ("noise", ["base", "five", "ten"], ["success"]),
+    ],
+)
+def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
+    results = tables.load(REFERENCE / name)
     pairs = comparison.pairs_of_variants(results, variants)
-    for measure in ("error", "success"):
+    for measure in measures:
         found = comparison.to_markdown(pairs, measure).strip()
-        assert between_markers(f"adapters {measure}", page("adapters")) == found
-    found = behaviour.to_markdown(results).strip()
-    assert between_markers("adapters behaviour", page("adapters")) == found
+        assert between_markers(f"{name} {measure}", page(name)) == found
+    assert (
+        between_markers(f"{name} behaviour", page(name)) == behaviour.to_markdown(results).strip()
+    )
 
 
 def test_the_pilot_is_that_of_its_tables():

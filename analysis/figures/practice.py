@@ -50,8 +50,15 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     for ax in axes[:, 0]:
         ax.set_ylabel("share of episodes")
     window = int(ends[0])
-    style.footnote(figure, f"Windows of {window:,} episodes; stacked in the order of the legend.")
+    style.footnote(figure, _note(results, window))
     return figure
+
+
+def _note(results: Results, window: int) -> str:
+    words = f"Windows of {window:,} episodes; stacked in the order of the legend."
+    if results.unit == "episodes":
+        return words
+    return f"{words} Each panel ends where its first run does."
 
 
 def _title(label: str) -> str:
@@ -71,12 +78,14 @@ def window_shares(
 
     Returns:
         Window ends in episodes, (windows,), and shares in the order of the world's,
-        (categories, windows); NaN in a window without episodes.
+        (categories, windows); NaN in a window without episodes. Runs whose budget is no number of
+        episodes end in the middle of a window, each in another place: only what all of them have.
     """
     frame = results.table("practice", **algorithm._asdict(), goal_space=goal_space)
-    if results.unit != "episodes":  # runs end in the middle of a window, each in another place
+    if results.unit != "episodes":
         window = results.manifest["runs"][0]["config"]["budget"]["practice_window"]
         frame = frame.assign(episode=(-(-frame["episode"] // window)).clip(lower=1) * window)
+        frame = frame[frame["episode"] <= frame.groupby("seed")["episode"].max().min()]
     counts = frame.pivot_table(index="category", columns="episode", values="n", aggfunc="sum")
     counts = counts.reindex(index=list(results.categories.names), fill_value=0).fillna(0)
     total = counts.sum(axis=0).to_numpy(dtype=np.float64)

@@ -48,7 +48,7 @@ class LineStyle:
 # None of the built-in samplers and estimators has one of these colours, markers or line styles.
 SPARE_LOOKS = (
     Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
-    Look("#7A4B1F", (0, (8, 2)), "h"),
+    Look("#7A4B1F", (0, (5, 2)), "h"),
     Look("#8DA300", (0, (4, 1, 1, 1)), "<"),
     Look("#6A3D9A", (0, (7, 1.5, 2, 1.5)), ">"),
     Look("#A50026", (0, (3, 2.5)), "*"),

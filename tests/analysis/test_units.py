@@ -84,6 +84,18 @@ def test_practice_stays_in_episodes(unit, made):
     assert {ax.get_xlabel() for ax in figure.axes if ax.get_visible()} == {"training episodes"}
 
 
+def test_practice_is_shown_as_far_as_every_run_goes(made):
+    from analysis.figures.practice import window_shares
+
+    results, _, _ = made("steps")
+    practice = results.tables["practice"]
+    assert practice.groupby("seed")["episode"].max().min() > 1_500
+    short = practice[(practice["seed"] > 0) | (practice["episode"] <= 1_500)]
+    changed = Results({**results.tables, "practice": short}, results.manifest)
+    ends, _ = window_shares(changed, results.algorithms[0], SPACE)
+    assert ends[-1] == 1_500
+
+
 @pytest.mark.parametrize("unit", LABELS)
 def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
     _, found, _ = made(unit)

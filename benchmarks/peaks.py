@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -9,7 +10,11 @@ import torch
 
 PEAKS = {
     # Words of a device's name -> dense TFLOP/s of matrix products with float32 sums, by the maker's
-    # data sheet: bfloat16 on tensor cores, float32 without them (as here: no TF32). First match.
+    # data sheet: bfloat16 on tensor cores, float32 without them (as here: no TF32). The
+    # first whose whole words are there: an RTX A4000 is no A40.
+    "GB200": (2500.0, 80.0),
+    "B200": (2250.0, 75.0),
+    "H200 NVL": (835.5, 60.0),
     "H200": (989.4, 66.9),
     "GH200": (989.4, 66.9),
     "H100 PCIe": (756.0, 51.2),
@@ -42,6 +47,13 @@ class Peak:
     product: float
 
 
+def data_sheet(name: str) -> str | None:
+    """The words of `PEAKS` that a device's name has; None without any."""
+    if "Laptop" in name:  # other chips under the same number
+        return None
+    return next((words for words in PEAKS if re.search(rf"\b{words}\b", name)), None)
+
+
 def peak_of(name: str, device: torch.device, dtype: torch.dtype) -> Peak:
     """The peak of a device.
 
@@ -52,7 +64,7 @@ def peak_of(name: str, device: torch.device, dtype: torch.dtype) -> Peak:
     """
     product = product_rate(device, dtype)
     words = str(dtype).removeprefix("torch.")
-    found = next((words for words in PEAKS if words in name), None)
+    found = data_sheet(name)
     if device.type == "cuda" and found is not None:
         tflops = PEAKS[found][0 if dtype == torch.bfloat16 else 1]
         return Peak(tflops, f"data sheet of {found}, dense {words}", product)

@@ -160,6 +160,23 @@ def test_what_does_not_fit_is_not_measured():
     assert found == Missing("SAC update", "", "not measured: out of memory on cpu")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H200 NVL", "H200 NVL"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA A40", "A40"),
+        ("NVIDIA RTX A4000", None),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+    ],
+)
+def test_a_data_sheet_is_that_of_the_device(name, words):
+    assert peaks.data_sheet(name) == words
+
+
 def test_the_peak_is_that_of_the_data_sheet_where_it_is_known(monkeypatch):
     monkeypatch.setattr(peaks, "product_rate", lambda *_: 700.0)
     cuda = torch.device("cuda")

@@ -73,6 +73,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("simulated", "simulated"),
         ("adapters", "adapters"),
         ("noise", "noise"),
+        ("pool_again", "pool_again"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -137,6 +138,13 @@ def test_the_pool_study_is_that_of_its_tables(marker, pool):
     results = tables.load(REFERENCE / "pool")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", pool]))
     assert between_markers(marker, page("pool")) == found.strip()
+
+
+def test_the_second_pool_study_is_that_of_its_tables():
+    results = tables.load(REFERENCE / "pool_again")
+    found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", "small"]))
+    assert between_markers("pool again", page("pool")) == found.strip()
+    assert between_markers("pool again halves", page("pool")) == halves.to_markdown(results).strip()
 
 
 @pytest.mark.parametrize("name", ["more_data", "more_updates"])

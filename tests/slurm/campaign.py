@@ -150,10 +150,9 @@ class Campaign:
         self._wait_for_state(job, "FAILED")
 
     def _wait_for_state(self, job: Job, *states: str) -> None:
-        wait_until(lambda: self._job(job.id).state in states, f"job {job.id}: {', '.join(states)}")
-
-    def _job(self, number: str) -> Job:
-        return next(job for job in self._cluster.jobs() if job.id == number)
+        wait_until(
+            lambda: self._cluster.job(job.id).state in states, f"job {job.id}: {', '.join(states)}"
+        )
 
     def _jobs_of(self, run: Run) -> list[Job]:
         return [job for job in self._cluster.jobs() if job.comment == run.comment]

@@ -183,6 +183,10 @@ class Cluster:
         text = call("squeue", "--noheader", "--states=all", "--sort=i", "--format=%A|%T|%l|%k")
         return [Job(*line.split("|", 3)) for line in text.splitlines()]
 
+    def job(self, number: str) -> Job:
+        """One of them."""
+        return next(job for job in self.jobs() if job.id == number)
+
     def restarts(self, job: str) -> int:
         """How often Slurm has put a job back into the queue."""
         words = call("scontrol", "show", "job", job).split()

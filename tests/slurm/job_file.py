@@ -17,12 +17,13 @@ from tests.slurm.waiting import CampaignError, wait_until
 SAMPLER = "magellan"
 SEED = 3
 GOALS = (40, 8, 4, 2, 2)
+EPISODES = 240
 TABLES = ("evaluation", "competence", "practice", "training")
 # Saved after each update, to be met in its middle; a limit of one minute is too little time.
 WORDS = (
     "rl_script_args.preset=smoke",
     f"rl_script_args.goals_distribution={list(GOALS)}".replace(" ", ""),
-    "+rl_script_args.nb_episodes=240",
+    f"+rl_script_args.nb_episodes={EPISODES}",
     "+rl_script_args.config.budget.checkpoint_seconds=0",
     "+rl_script_args.config.budget.stop_margin_seconds=59",
 )
@@ -82,7 +83,7 @@ class JobFile:
         return words.partition(";")[0]
 
     def _state(self, number: str) -> str:
-        state = next(job.state for job in self._cluster.jobs() if job.id == number)
+        state = self._cluster.job(number).state
         if state in ("FAILED", "CANCELLED", "TIMEOUT"):
             raise CampaignError(f"the job behind lamorel is {state}")
         return state
@@ -118,5 +119,5 @@ def local(folder: Path) -> None:
     """The same run without lamorel, with the interpreter of this process."""
     command = [sys.executable, "-m", "magellan", "train", "--preset", "smoke", "--seed", str(SEED)]
     command += ["--sampler", SAMPLER, "--goal-space", "-".join(map(str, GOALS))]
-    command += ["--set", "budget.episodes=240", "--output", str(folder)]
+    command += ["--set", f"budget.episodes={EPISODES}", "--output", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)

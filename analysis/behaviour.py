@@ -14,13 +14,13 @@ from analysis import summaries
 from analysis.grid import Algorithm, run_of
 from analysis.labels import algorithm_label
 from analysis.markdown import titled
-from analysis.matrices import success_curves
+from analysis.matrices import evaluated_categories, success_curves
 from analysis.phases import last_phase
 from analysis.results import Results, rows_where
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 LEARNT, LOST = 0.5, 0.2
-"""A collapse: success above the first at one evaluation, below the second at the next."""
+"""Learnt: success above the first. A collapse: below the second at the next evaluation."""
 RISE = 0.3
 """A lag is measured where observed success rises by at least this much."""
 LAGS = 60
@@ -116,6 +116,16 @@ def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[
     return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
 
 
+def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """Whether success on training goals ends above `LEARNT`: (seeds, categories), boolean."""
+    ends = success_curves(results, algorithm, goal_space, "train")[..., -1]
+    return pd.DataFrame(
+        ends > LEARNT,
+        index=results.seeds_of(algorithm, goal_space),
+        columns=list(evaluated_categories(results, goal_space, "train")),
+    )
+
+
 def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
     """What the driving estimator said of training goals: a row for each seed and category.
 
@@ -158,7 +168,7 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def to_markdown(results: Results) -> str:
-    """Tables of practice, beliefs and collapses for each goal space."""
+    """Tables of practice, beliefs, what was learnt and collapses for each goal space."""
     results = last_phase(results)
     return (
         "\n\n".join(
@@ -192,6 +202,15 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
             yield titled(f"{words}{unit}, goal space {goal_space}", ["Sampler", *names], rows)
+    evaluated = evaluated_categories(results, goal_space, "train")
+    yield titled(
+        f"Runs with success above {LEARNT} at the end, training goals, goal space {goal_space}",
+        ["Sampler", *(results.categories.named(name).words for name in evaluated)],
+        [
+            [algorithm_label(each, results.algorithms), *_learnt(results, each, goal_space)]
+            for each in results.algorithms_in(goal_space)
+        ],
+    )
     yield titled(
         f"Collapses, goal space {goal_space}: success above {LEARNT} that is below {LOST} at the "
         "next evaluation",
@@ -224,6 +243,11 @@ def _practice(results: Results, goal_space: str, exploited: bool) -> list[list[s
             label = algorithm_label(algorithm, results.algorithms)
             rows.append([label, *(_spread(shares[name], ".3f") for name in shares.columns)])
     return rows
+
+
+def _learnt(results: Results, algorithm: Algorithm, goal_space: str) -> list[str]:
+    runs = learnt(results, algorithm, goal_space)
+    return [f"{runs[name].sum()} of {len(runs)}" for name in runs.columns]
 
 
 def _beliefs(results: Results, goal_space: str) -> Iterator[tuple[Algorithm, pd.DataFrame]]:

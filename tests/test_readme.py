@@ -145,6 +145,8 @@ def test_the_second_pool_study_is_that_of_its_tables():
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["whole", "small"]))
     assert between_markers("pool again", page("pool")) == found.strip()
     assert between_markers("pool again halves", page("pool")) == halves.to_markdown(results).strip()
+    found = behaviour.to_markdown(results).strip()
+    assert between_markers("pool again behaviour", page("pool")) == found
 
 
 @pytest.mark.parametrize("name", ["more_data", "more_updates"])

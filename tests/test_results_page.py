@@ -26,9 +26,7 @@ def two(values, form: str = ".3f") -> str:
 @pytest.fixture(scope="module")
 def learns_plants(results):
     """Of each MAGELLAN run, by seed."""
-    evaluation = results.table("evaluation", split="train", **MAGELLAN._asdict())
-    end = evaluation[evaluation["step"] == evaluation["step"].max()]
-    return end[end["category"] == "grow_plant"].set_index("seed")["success"] > 0.5
+    return behaviour.learnt(results, MAGELLAN, "25k")["grow_plant"]
 
 
 @pytest.mark.parametrize(

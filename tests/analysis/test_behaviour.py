@@ -87,6 +87,24 @@ def test_collapses_are_counted(results):
     assert behaviour.collapses(made_up, ONLINE, SPACE) == (2, 4)
 
 
+def test_runs_that_have_learnt_are_those_that_end_above_the_bar(results):
+    """Seed 1 alone grasps at the end; seed 2 did before, and ends on the bar."""
+    evaluation = results.tables["evaluation"].copy()
+    mine = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
+    evaluation.loc[mine, "success"] = 0.0
+    grasp = mine & (evaluation["category"] == "grasp")
+    end = evaluation["episode"] == evaluation["episode"].max()
+    evaluation.loc[grasp & (evaluation["seed"] == 1) & end, "success"] = 0.51
+    evaluation.loc[grasp & (evaluation["seed"] == 2) & ~end, "success"] = 0.9
+    evaluation.loc[grasp & (evaluation["seed"] == 2) & end, "success"] = 0.5
+    made_up = changed(results, "evaluation", evaluation)
+    runs = behaviour.learnt(made_up, ONLINE, SPACE)
+    assert runs["grasp"].to_dict() == {0: False, 1: True, 2: False}
+    assert not runs.drop(columns="grasp").to_numpy().any()
+    said = behaviour.to_markdown(made_up)
+    assert "| Online-ALP | 1 of 3 | 0 of 3 | 0 of 3 | 0 of 3 |" in said
+
+
 def test_beliefs_speak_of_the_driving_estimator(results):
     frame = behaviour.beliefs(results, MAGELLAN, SPACE)
     assert sorted(set(frame["seed"])) == [0, 1, 2]
@@ -126,7 +144,7 @@ def test_the_command_prints_all_of_it(tmp_path, capsys):
     tables.write(tables.combine(folders, declared), tmp_path / "tables")
     assert main(["behaviour", str(tmp_path / "tables")]) == 0
     printed = capsys.readouterr().out
-    for title in ("Share of training", "without exploration", "Lag", "Error", "Collapses"):
+    for title in ("Share of training", "without exploration", "Lag", "Error", "Runs", "Collapses"):
         assert title in printed
-    assert printed.count("| MAGELLAN |") == 2 + 5 + 1
+    assert printed.count("| MAGELLAN |") == 2 + 5 + 2
     assert "nan" not in printed

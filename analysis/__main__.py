@@ -67,7 +67,7 @@ def _figure(arguments: argparse.Namespace) -> None:
     load_modules(arguments.module)
     names = statistics_of(figures.FIGURES.find(arguments.name))
     results = tables.load(arguments.tables)
-    statistics = summaries.load(arguments.statistics, names)
+    statistics = summaries.load(arguments.statistics, names, results)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
     for path in style.save(figure, arguments.stem):
         print(path)
@@ -77,7 +77,7 @@ def _summary(arguments: argparse.Namespace) -> None:
     from analysis import summaries, summary
 
     results = tables.load(arguments.tables)
-    statistics = summaries.load(arguments.statistics)
+    statistics = summaries.load(arguments.statistics, results=results)
     study = None if arguments.study is None else tables.load(arguments.study)
     if arguments.html is None:
         print(summary.to_markdown(results, statistics, study), end="")

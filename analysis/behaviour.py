@@ -5,7 +5,8 @@ Nothing here is a test. A number is a mean over runs, beside it the lowest and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -24,12 +25,28 @@ LEARNT, LOST = 0.5, 0.2
 RISE = 0.3
 """A lag is measured where observed success rises by at least this much."""
 LAGS = 60
+SETTLED = 1 / 8
+"""Share of training after which learning progress and lockstep are read: before, predictions leave
+their first value, all of them together."""
+LATE = 2 / 3
+"""Where the end of training begins, for shares of practice at the end."""
 Shares = dict[str, float]
 
 
-def practice_shares(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
-    """Share of training episodes of each category: (seeds, categories)."""
+def practice_shares(
+    results: Results, algorithm: Algorithm, goal_space: str, start: float = 0.0
+) -> pd.DataFrame:
+    """Share of training episodes of each category: (seeds, categories).
+
+    Args:
+        results: combined tables.
+        algorithm: whose runs.
+        goal_space: their goal space.
+        start: share of each run's episodes that is left out at its beginning, 0 to below 1.
+    """
     frame = results.table("practice", goal_space=goal_space, **algorithm._asdict())
+    ends = frame.groupby("seed")["episode"].transform("max")
+    frame = frame[frame["episode"] > start * ends]
     counts = frame.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
     counts = counts.reindex(columns=list(results.categories.names)).fillna(0.0)
     return counts.div(counts.sum(axis=1), axis=0)
@@ -129,9 +146,10 @@ def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFr
 def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
     """What the driving estimator said of training goals: a row for each seed and category.
 
-    Columns: `competence` and `learning_progress` (means over evaluations), `error` (mean of
-    |competence - success|), `lag` (in `results.unit`) and `lockstep` (correlation over evaluations
-    with the predicted competence of impossible goals; NaN for these, and where one is constant).
+    Columns: `competence` (mean over evaluations), `error` (mean of |competence - success|) and
+    `lag` (in `results.unit`); over evaluations after the first `SETTLED` of training
+    `learning_progress` (mean) and `lockstep` (correlation with the predicted competence of
+    impossible goals; NaN for these, and where one is constant).
     """
     frame = rows_where(
         summaries.predictions(results), goal_space=goal_space, split="train", **algorithm._asdict()
@@ -140,7 +158,8 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     frame = frame[frame["estimator"] == driver].sort_values(results.at)
     rows = []
     for seed, run in frame.groupby("seed", sort=False):
-        curves = run.pivot_table(index=results.at, columns="category", values="competence")
+        settled = run[run[results.at] > _settled(run[results.at])]
+        curves = settled.pivot_table(index=results.at, columns="category", values="competence")
         idle = [name for name in curves if name not in results.categories.feasible]
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
@@ -149,15 +168,24 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
                     "seed": seed,
                     "category": category,
                     "competence": predicted.mean(),
-                    "learning_progress": group["learning_progress"].mean(),
+                    "learning_progress": rows_where(settled, category=category)[
+                        "learning_progress"
+                    ].mean(),
                     "error": np.abs(predicted - observed).mean(),
                     "lag": lag(group[results.at].to_numpy(), observed, predicted),
                     "lockstep": float("nan")
                     if category in idle
-                    else correlation(predicted, curves[idle].mean(axis=1).to_numpy()),
+                    else correlation(
+                        curves[category].to_numpy(), curves[idle].mean(axis=1).to_numpy()
+                    ),
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _settled(points: pd.Series) -> float:
+    """Where the first `SETTLED` of training ends, in the unit of these evaluation points."""
+    return float(points.min() + SETTLED * (points.max() - points.min()))
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
@@ -183,12 +211,17 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
     yield titled(
         f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
         ["Sampler", *names],
-        _practice(results, goal_space, exploited=False),
+        _practice(results, goal_space, practice_shares),
     )
-    exploited = _practice(results, goal_space, exploited=True)
+    yield titled(
+        f"The same in the last third of each run's episodes, goal space {goal_space}",
+        ["Sampler", *names],
+        _practice(results, goal_space, partial(practice_shares, start=LATE)),
+    )
+    exploited = _practice(results, goal_space, exploited_shares)
     if exploited:
         yield titled(
-            f"The same without exploration (estimated), goal space {goal_space}",
+            f"Over the whole training, without exploration (estimated), goal space {goal_space}",
             ["Sampler", *names],
             exploited,
         )
@@ -229,15 +262,22 @@ _COLUMNS = (
     ("competence", "Predicted competence, mean over training", ".2f"),
     ("error", "Error of the prediction, mean over training of |predicted - observed|", ".2f"),
     ("lag", "Lag of the prediction behind observed success", ",.0f"),
-    ("learning_progress", "Learning progress, mean over training", ".3f"),
-    ("lockstep", "Correlation with the predicted competence of impossible goals", ".2f"),
+    ("learning_progress", "Learning progress after the first eighth of training", ".3f"),
+    (
+        "lockstep",
+        "Correlation with the predicted competence of impossible goals, after the first eighth",
+        ".2f",
+    ),
 )
 
 
-def _practice(results: Results, goal_space: str, exploited: bool) -> list[list[str]]:
+def _practice(
+    results: Results,
+    goal_space: str,
+    make: Callable[[Results, Algorithm, str], pd.DataFrame | None],
+) -> list[list[str]]:
     rows = []
     for algorithm in results.algorithms_in(goal_space):
-        make = exploited_shares if exploited else practice_shares
         shares = make(results, algorithm, goal_space)
         if shares is not None:
             label = algorithm_label(algorithm, results.algorithms)

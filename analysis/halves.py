@@ -70,7 +70,8 @@ def compared_halves(results: Results) -> pd.DataFrame:
     signs = whole[["difference", "difference_1", "difference_2"]].apply(lambda x: x > 0)
     flat = (whole[["difference", "difference_1", "difference_2"]] == 0.0).any(axis=1)
     alike = signs.eq(signs["difference"], axis=0).all(axis=1)
-    whole["repeated"] = alike & ~flat & whole["difference_1"].notna()
+    there = whole[["difference_1", "difference_2"]].notna().all(axis=1)
+    whole["repeated"] = alike & ~flat & there
     whole["claimed"] = whole["repeated"] & (whole["p_holm"] < SIGNIFICANT)
     return whole
 
@@ -80,6 +81,8 @@ def to_markdown(results: Results) -> str:
     first, second = halves_of(results)
     frame = compared_halves(results)
     frame = frame[frame["score"] == PRIMARY_SCORE]
+    if frame.empty:
+        raise InputError("halves: nothing to compare; allowed: tables of two samplers or variants")
     reference = algorithm_label(results.reference, results.algorithms)
     parts = []
     for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False):
@@ -98,10 +101,14 @@ def _cells(results: Results, row: pd.Series) -> list[str]:
         f"{row['difference']:+.3f}",
         f"{row['low']:+.3f} to {row['high']:+.3f}",
         f"{row['p_holm']:.4f}",
-        *(f"{row[f'{name}_{half}']:{form}}" for half in (1, 2) for name, form in OF_A_HALF),
+        *(_number(row[f"{name}_{half}"], form) for half in (1, 2) for name, form in OF_A_HALF),
         "yes" if row["repeated"] else "no",
         "yes" if row["claimed"] else "no",
     ]
+
+
+def _number(value: float, form: str) -> str:
+    return "n/a" if pd.isna(value) else f"{value:{form}}"
 
 
 def _range(seeds: Sequence[int]) -> str:

@@ -35,6 +35,7 @@ from analysis.primary import comparison, comparison_steps
 from analysis.registry import STATISTICS, StatisticSpec, called, refuse, register_statistic
 from analysis.results import Results
 from magellan.errors import InputError, shown
+from magellan.registry import is_built_in
 from magellan.training.record import write_atomically
 
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
@@ -361,16 +362,56 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
         write_atomically(folder / f"{name}.csv", text.encode())
 
 
+OF_EVERY_RUN = ("cost", "scores")
+"""Statistics with rows of each algorithm in each goal space."""
+
 # Columns of names: a variant may be called 1 or NA.
 NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
 NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 
 
-def load(folder: Path, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
-    """Read statistics that `write` wrote; without `names` all that are registered."""
-    return {
-        name: _read(folder / f"{name}.csv") for name in (STATISTICS if names is None else names)
+def load(
+    folder: Path, names: Iterable[str] | None = None, results: Results | None = None
+) -> dict[str, pd.DataFrame]:
+    """Read statistics that `write` wrote.
+
+    Args:
+        folder: where they are.
+        names: which; None: all that are registered.
+        results: tables that they must be of; None: that is not looked at.
+
+    Raises:
+        InputError: a file is missing or no table, or of other samplers or goal spaces.
+    """
+    found = {}
+    for name in STATISTICS if names is None else names:
+        path = folder / f"{name}.csv"
+        found[name] = _read(path)
+        if results is not None and is_built_in(STATISTICS[name]):
+            _check_is_of(path, found[name], results)
+    return found
+
+
+def _check_is_of(path: Path, frame: pd.DataFrame, results: Results) -> None:
+    """Refuse a statistic of another experiment."""
+    keys = ("goal_space", "sampler", "variant")
+    if not set(keys) <= set(frame.columns):
+        raise InputError(
+            f"{path}: lacks columns of {', '.join(keys)}; run `python -m analysis statistics` again"
+        )
+    there = {
+        (goal_space, *algorithm)
+        for goal_space in results.goal_spaces
+        for algorithm in results.algorithms_in(goal_space)
     }
+    found = set(frame[list(keys)].itertuples(index=False, name=None))
+    wrong = found - there or (there - found if path.stem in OF_EVERY_RUN else set())
+    if wrong:
+        goal_space, *algorithm = min(wrong)
+        raise InputError(
+            f"{path}: of other runs than the tables: {' '.join(algorithm)} on {goal_space} is in "
+            "one of the two only; run `python -m analysis statistics` on these tables"
+        )
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -45,6 +45,21 @@ def test_shares_of_practice_are_those_of_the_table(results):
     assert np.allclose(shares.sum(axis=1), 1.0)
 
 
+def test_the_end_of_training_has_its_own_shares(results):
+    """Grasping only, but plants only in the last third of a run."""
+    practice = results.tables["practice"].copy()
+    late = practice["episode"] > practice["episode"].max() * 2 / 3
+    assert late.any()
+    assert not late.all()
+    chosen = np.where(late, "grow_plant", "grasp")
+    practice["n"] = np.where(practice["category"] == chosen, 10, 0)
+    made_up = changed(results, "practice", practice)
+    whole = behaviour.practice_shares(made_up, MAGELLAN, SPACE)
+    end = behaviour.practice_shares(made_up, MAGELLAN, SPACE, behaviour.LATE)
+    assert (whole["grasp"] > 0.5).all()
+    assert (end["grow_plant"] == 1.0).all()
+
+
 def exploring(results, epsilon, chosen):
     """Practice of `magellan` that explores with `epsilon` and chooses one category otherwise."""
     practice = results.tables["practice"].copy()
@@ -114,7 +129,9 @@ def test_beliefs_speak_of_the_driving_estimator(results):
     ]
     mine = frame[(frame["seed"] == 2) & (frame["category"] == "grasp")].iloc[0]
     assert mine["competence"] == pytest.approx(competence["competence"].mean())
-    assert mine["learning_progress"] == pytest.approx(competence["learning_progress"].mean())
+    settled = competence[competence["episode"] > 8_000 / 8]
+    assert 0 < len(settled) < len(competence)
+    assert mine["learning_progress"] == pytest.approx(settled["learning_progress"].mean())
     impossible = frame[frame["category"] == "impossible"]
     assert impossible["lag"].isna().all()
     assert np.allclose(impossible["error"], impossible["competence"].abs())
@@ -144,7 +161,15 @@ def test_the_command_prints_all_of_it(tmp_path, capsys):
     tables.write(tables.combine(folders, declared), tmp_path / "tables")
     assert main(["behaviour", str(tmp_path / "tables")]) == 0
     printed = capsys.readouterr().out
-    for title in ("Share of training", "without exploration", "Lag", "Error", "Runs", "Collapses"):
+    for title in (
+        "Share of training",
+        "last third",
+        "without exploration",
+        "Lag",
+        "Error",
+        "Runs",
+        "Collapses",
+    ):
         assert title in printed
-    assert printed.count("| MAGELLAN |") == 2 + 5 + 2
+    assert printed.count("| MAGELLAN |") == 3 + 5 + 2
     assert "nan" not in printed

@@ -45,9 +45,35 @@ def test_a_claim_needs_both_halves(study, monkeypatch):
     assert found["claimed"].tolist() == [False, True, False]
 
 
+def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
+    """The second half of one baseline's runs is missing."""
+    whole = comparison(study)
+
+    def made_up(results):
+        frame = whole.copy()
+        frame["difference"], frame["p_holm"] = 0.2, 0.01
+        second = list(results.experiment["seeds"]) == [4, 5, 9]
+        return frame[frame["baseline"] != "random"] if second else frame
+
+    monkeypatch.setattr(halves, "comparison", made_up)
+    found = halves.compared_halves(study)
+    there = found["baseline"] != "random"
+    assert set(found["baseline"]) == {"random", "online", "ek_online"}
+    assert (found["repeated"] == there).all()
+    assert (found["claimed"] == there).all()
+    assert "n/a | n/a | no | no |" in halves.to_markdown(study)
+
+
 def test_three_seeds_have_no_halves(study):
     with pytest.raises(InputError, match="4 or more"):
         halves.halves_of(halves.of_seeds(study, (3, 1, 4)))
+
+
+def test_one_sampler_alone_has_no_comparison(tmp_path):
+    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
+    alone = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    with pytest.raises(InputError, match="nothing to compare; allowed: tables of two samplers"):
+        halves.to_markdown(alone)
 
 
 def test_the_command_prints_both_halves(study, tmp_path, capsys):

@@ -235,6 +235,37 @@ def test_names_of_variants_survive_files(tmp_path):
     assert set(loaded["improvement"]["baseline_variant"]) == set(names[1:])
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"goal_spaces": ("3-3-3-3-3",)}, "cost.csv: of other runs than the tables: "),
+        ({"samplers": ("random",)}, "magellan default on 1000-400-200-100-50 is in one of the two"),
+        ({"samplers": ("random", "magellan", "online")}, "online default on 1000-400-200-100-50"),
+    ],
+)
+def test_statistics_of_other_runs_are_refused(tmp_path, change, said):
+    """Other goal spaces, more samplers, fewer: one line before anything is drawn."""
+    declared = synthetic.experiment(("random", "magellan"), seeds=(0,))
+    other = synthetic.experiment(**{"samplers": ("random", "magellan"), "seeds": (0,), **change})
+    for name, each in (("mine", declared), ("other", other)):
+        folders = synthetic.write_runs(tmp_path / name, each, episodes=1_000)
+        results = tables.combine(folders, each)
+        summaries.write(summaries.compute(results), tmp_path / name / "statistics")
+        if name == "mine":
+            mine = results
+    assert set(summaries.load(tmp_path / "mine/statistics", results=mine)) >= {"cost", "success"}
+    with pytest.raises(InputError, match=said):
+        summaries.load(tmp_path / "other/statistics", ("cost",), mine)
+
+
+def test_a_table_that_is_no_statistic_is_refused(tmp_path):
+    declared = synthetic.experiment(("random",), seeds=(0,))
+    mine = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
+    (tmp_path / "cost.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="lacks columns of goal_space, sampler, variant"):
+        summaries.load(tmp_path, ("cost",), mine)
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     declared = synthetic.experiment(

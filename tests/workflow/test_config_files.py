@@ -56,7 +56,8 @@ def test_the_paper_grid_has_its_goal_space_and_constants():
     run = resolve_run("paper", [values["overrides"]])
     assert (run.budget.episodes, run.backbone.model) == (500_000, "google/flan-t5-base")
     assert (run.agent.temperature, run.agent.target_entropy) == ("target_entropy", -0.125)
-    assert (run.section("competence").delay, run.section("competence").refresh) == (3_200, 32)
+    estimator = run.section("competence")
+    assert (estimator.delay, estimator.refresh, estimator.update_every) == (3_200, 32, 32)
 
 
 def test_the_released_code_has_every_switch():

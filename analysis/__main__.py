@@ -105,12 +105,18 @@ def _runs(arguments: argparse.Namespace) -> None:
 def _compare(arguments: argparse.Namespace) -> None:
     from analysis import comparison
 
+    if arguments.known_competence and not arguments.estimators:
+        raise InputError("--known-competence: allowed: with --estimators")
     given = [arguments.second, arguments.variants, arguments.estimators]
     if sum(each is not None for each in given) != 1:
         raise InputError(
             "compare: allowed: two folders of tables, or one and --variants A B or --estimators A B"
         )
     first = tables.load(arguments.first)
+    if arguments.known_competence:
+        from analysis.known import with_known_competence
+
+        first = with_known_competence(first)
     if arguments.estimators:
         pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
     elif arguments.variants:
@@ -254,6 +260,12 @@ def _add_compare(commands: Commands) -> None:
         metavar="NAME",
         help="errors of estimators in the same runs of the first folder, the first with each "
         "other one (default: none)",
+    )
+    compare.add_argument(
+        "--known-competence",
+        action="store_true",
+        help="errors against what the simulated learner could do, instead of what evaluation "
+        "observed; with --estimators (default: against what was observed)",
     )
     compare.add_argument(
         "--of",

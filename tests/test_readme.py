@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import behaviour, comparison, halves, summaries, summary, tables
+from analysis.known import with_known_competence
 from analysis.primary import PRIMARY_SCORE
 from analysis.primary import comparison as compared
 from magellan.config import grid, load_experiment, read_yaml
@@ -178,11 +179,14 @@ def signed(value: float) -> str:
     return text.strip("+-") if float(text) == 0.0 else text
 
 
-@pytest.mark.parametrize("other", ["per_goal", "expert_buckets"])
-def test_the_simulated_learner_is_that_of_its_tables(other):
-    pairs = comparison.pairs_of_estimators(tables.load(REFERENCE / "simulated"), [other, "learned"])
+@pytest.mark.parametrize("block", ["observed", "known"])
+def test_the_simulated_learner_is_that_of_its_tables(block):
+    results = tables.load(REFERENCE / "simulated")
+    if block == "known":
+        results = with_known_competence(results)
+    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
     assert (
-        between_markers(other, page("simulated")) == comparison.to_markdown(pairs, "error").strip()
+        between_markers(block, page("simulated")) == comparison.to_markdown(pairs, "error").strip()
     )
 
 

@@ -96,8 +96,14 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:
     for part in location:
+        if isinstance(part, int):  # an entry of a list of models, which the key before gave
+            continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        kinds = [
+            kind for kind in (annotation, *typing.get_args(annotation)) if isinstance(kind, type)
+        ]
+        models = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if not models:
             return []
-        model = annotation
+        model = models[0]
     return list(model.model_fields)

@@ -189,6 +189,10 @@ def test_no_default_has_changed_without_a_new_generation():
         ("1000k", "1M"),
         ("2.5k", "2500"),
         ("08-4-02-1-1", "8-4-2-1-1"),
+        ("5-1-0-0-0", "5-1-0-0-0"),
+        ("312-62-12-2-0", "312-62-12-2-0"),
+        ("313-63-13-3-1", "391"),
+        ("393", "392"),
         ("all", "all"),
     ],
 )
@@ -196,6 +200,20 @@ def test_a_goal_space_has_one_name(name, canonical):
     assert canonical_name(name) == canonical
     assert canonical_name(canonical) == canonical
     assert parse_goal_space(canonical) == parse_goal_space(name)
+
+
+def test_mixes_and_their_names_are_one_to_one():
+    """Every size up to a few thousand, and every mix of one that is too small to be a size."""
+    names = {}
+    for size in (*range(391, 3_000), 24_999, 25_000, 25_001):
+        mix = parse_goal_space(str(size))
+        names.setdefault(mix, set()).add(canonical_name(str(size)))
+        assert parse_goal_space(canonical_name("-".join(map(str, mix)))) == mix
+    assert {len(found) for found in names.values()} == {1}
+    assert len({name for found in names.values() for name in found}) == len(names)
+    for impossible in range(1, 313):
+        mix = f"{impossible}-{impossible // 5}-{impossible // 25}-{impossible // 125}-0"
+        assert parse_goal_space(canonical_name(mix)) == parse_goal_space(mix)
 
 
 def experiment(**values):

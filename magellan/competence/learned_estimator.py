@@ -63,7 +63,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.backend = backend
         self.config = config
         self.updates = 0
-        self.last_loss: float | None = None  # of the last gradient step
+        self.last_loss: float | None = None  # of the last update, where it made a gradient step
         self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
         self._rng, self._pool_rng = rng, pool_rng
         backend.start(UPDATE, config, seed)
@@ -124,15 +124,15 @@ class LearnedCompetence(CompetenceEstimator):
                 strict=True,
             )
         )
-        if self._buffer and (self.updates + 1) % self.config.update_every == 0:
-            self.last_loss = self._learn()
+        due = self._buffer and (self.updates + 1) % self.config.update_every == 0
+        self.last_loss = self._learn() if due else None
         self.updates += 1
         self._refreshed = self.updates % self.config.refresh == 0
         if self._refreshed:
             self._refresh()
 
     def losses(self) -> dict[str, float]:
-        """`competence_loss` of the last gradient step, once there was one."""
+        """`competence_loss` of the last update's gradient step, where it made one."""
         return {} if self.last_loss is None else {"competence_loss": self.last_loss}
 
     def _learn(self) -> float:

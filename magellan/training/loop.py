@@ -134,8 +134,7 @@ class Trainer:
         self.sampler.update(outcomes)
         self.estimators.update(outcomes)
         self.record.hear(self.updates, self.goals, outcomes)
-        competence = self.estimators.check(self.updates).get("competence_loss", float("nan"))
-        self.record.losses({**losses, "competence_loss": competence})
+        self.record.losses({**losses, **self.estimators.check(self.updates)})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
                 **self._where(),

@@ -67,7 +67,8 @@ class Progress:
 
     def _success(self) -> str:
         """Success of recent practice, from the last closed window."""
-        rows = self._trainer.record.tables["practice"][-5:]
+        kinds = len(self._trainer.goals.world.categories)
+        rows = self._trainer.record.tables["practice"][-kinds:]
         played, won = (sum(row[column] for row in rows) for column in (-2, -1))
         return f"success {won / played:.2f}" if played else "success n/a"
 

@@ -170,8 +170,12 @@ class Record:
             self._losses.setdefault(name, []).append(loss)
 
     def close_losses(self, **where: Any) -> None:
-        """Append a row of `training` with the means since the last one."""
-        means = {name: float(np.mean(losses)) for name, losses in self._losses.items()}
+        """Append a row of `training` with the means since the last one.
+
+        No competence loss where no gradient step was made: not every update makes one.
+        """
+        means = {"competence_loss": float("nan")}
+        means |= {name: float(np.mean(losses)) for name, losses in self._losses.items()}
         self.add("training", {**where, **means})
         self._losses = {}
 

@@ -326,6 +326,10 @@ RUNS: Mapping[str, tuple[list[str], Words]] = {
         settings("budget.steps=700", "budget.updates=20"),
         ("budget.updates: 20", "budget.steps = 700", "allowed: 0"),
     ),
+    "a phase with an unknown key": (
+        settings("phases=[{samplr: online, until: 50}, {}]"),
+        ("phases.0.samplr: unknown key", "allowed here: until"),
+    ),
     "one phase": (settings("phases=[{}]"), ("phases: one phase", "none, or two")),
     "phases a word": (settings("phases=two"), ("phases: 'two'", "valid tuple")),
     "phase without an end": (

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,6 +140,18 @@ def test_progress_counts_the_unit(monkeypatch, capsys):
         trainer.advance()
     shown.show()
     assert "96 of 700 steps, " in capsys.readouterr().err
+
+
+def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):
+    """Rows before the last window of two categories have successes, that window has none."""
+    monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
+    trainer = Trainer(config("steps", "random"))
+    two = SimpleNamespace(world=SimpleNamespace(categories=("a", "b")))
+    monkeypatch.setattr(trainer, "goals", two)
+    rows = [[40, "a", 20, 20], [40, "b", 20, 20], [80, "a", 30, 15], [80, "b", 10, 0]]
+    monkeypatch.setitem(trainer.record.tables, "practice", rows)
+    progress.Progress(trainer, "lines").show()
+    assert "success 0.38, " in capsys.readouterr().err
 
 
 def test_estimators_ask_by_episodes(monkeypatch):

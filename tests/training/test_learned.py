@@ -211,10 +211,10 @@ def test_a_gradient_step_every_few_updates():
         (False, False),
         (False, False),
         (True, True),
-        (False, True),
-        (False, True),
+        (False, False),
+        (False, False),
         (True, True),
-        (False, True),
+        (False, False),
     ]
 
 

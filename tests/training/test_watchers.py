@@ -52,6 +52,23 @@ def trained(tmp_path_factory):
     return get
 
 
+def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
+    """An estimator that learns at every 7th update, rows of 5 updates: none, the 7th, the 14th."""
+    layer = {"competence": {"update_every": 7}, "budget": {"updates": 15, "record_every": 5}}
+    trainer = Trainer(resolve_run("smoke", [{"sampler": "magellan", "goal_space": SPACE}, layer]))
+    losses = []
+    while not trainer.done:
+        before = trainer.updates
+        trainer.advance()
+        if trainer.updates > before:
+            losses.append(trainer.estimators.check(trainer.updates).get("competence_loss"))
+    at = COLUMNS["training"].index("competence_loss")
+    found = [row[at] for row in trainer.record.tables["training"]]
+    assert [loss is not None for loss in losses] == [n % 7 == 0 for n in range(1, 16)]
+    assert np.isnan(found[0])
+    assert found[1:] == [losses[6], losses[13]]
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
     plain, watched = trained(sampler, False), trained(sampler, True)

@@ -109,17 +109,18 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
 def canonical_name(name: str) -> str:
     """The one name of a goal space: 25000, 25.0k and 20000-4000-800-160-32 are 25k.
 
+    Two neighbouring sizes may be the same mix, once counts are rounded; the smaller one names it.
+
     Raises:
         InputError: see `parse_goal_space`.
     """
     mix = parse_goal_space(name)
     if name == WHOLE or mix == tuple(category_totals("train").values()):
         return WHOLE
-    size = round(mix[IMPOSSIBLE] / PROPORTIONS[IMPOSSIBLE])
-    same = re.fullmatch(r"([0-9.]+)([kM]?)", name)
-    if same:
-        size = round(float(same[1]) * _THOUSANDS[same[2]])
-    if not same and (size == 0 or mix != _in_proportion(size)):
+    about = int(mix[IMPOSSIBLE] / PROPORTIONS[IMPOSSIBLE])
+    sizes = (size for size in range(about - 2, about + 3) if _in_proportion(size) == mix)
+    size = next(sizes, None)
+    if size is None or min(mix) == 0:
         return "-".join(map(str, mix))
     for letter in ("M", "k"):
         if size % _THOUSANDS[letter] == 0:

@@ -76,6 +76,28 @@ def test_the_released_code_has_every_switch():
         assert run.section("competence").delay // run.section("competence").refresh == 3
 
 
+def test_every_key_in_which_the_presets_differ_has_its_row():
+    """But for those that say how often something is written down."""
+    text = (ROOT / "DEVIATIONS.md").read_text()
+    paper, laptop = (dict(_flat(resolve_run(name, []).model_dump())) for name in PRESETS)
+    recorded = {"preset", "budget.practice_window", "budget.record_every"}
+    recorded |= {"budget.checkpoint_seconds"}
+    different = {key for key in paper if paper[key] != laptop[key]} - recorded
+    assert len(different) > 15
+    assert {key for key in different if f"`{key}`" not in text and f"`{key}:" not in text} == set()
+
+
+PRESETS = ("paper", "laptop")
+
+
+def _flat(values, before=""):
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield before + key, value
+
+
 def test_the_workflow_catalog_finds_what_it_asks_of_a_standardized_workflow():
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["report"] is True

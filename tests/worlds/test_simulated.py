@@ -214,13 +214,13 @@ def test_windows_find_the_competence_of_every_kind(name, share, few_goals):
 
 
 def test_the_learned_estimator_reads_goals(model):
-    """Also the best constant at each look is far worse: all that is left to who cannot read.
+    """Its error is a share of that of the best constant, and of the best constant at each look.
 
-    Measured with seeds 0 to 5: at most 0.33 of the best constant's error and 0.47 of that of the
-    constants of the looks; 0.80 of the latter on unseen goals.
+    Measured with seeds 0 to 5: at most 0.33 and 0.47, and 0.80 of the latter on unseen goals. A
+    model to which all words are one, so that it sees only how many there are: 0.54, 0.77, 1.12.
     """
     run = watch(model)
     error, truth = run.errors["learned"].mean(), run.truth
-    assert error < 0.5 * best_constant(truth)
-    assert error < 0.7 * best_constant(truth, 1).mean()
+    assert error < 0.43 * best_constant(truth)
+    assert error < 0.6 * best_constant(truth, 1).mean()
     assert run.unseen["learned"].mean() < TRANSFER * best_constant(truth, 1).mean()

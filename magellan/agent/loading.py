@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from magellan.agent import older, texts
 from magellan.agent.devices import CPU
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.model_files import check_backbone, number_of_weights
+from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 # How much larger than its weights a model may be before it is not even built.
@@ -172,6 +174,8 @@ def _check_tokenizer(
     """The world's texts can be told apart, and the model reads the longest of them."""
     try:
         problem = texts.problem(tokenizer, world)
+        if problem is not None:
+            problem += _remedy(world)
         ids = texts.longest(tokenizer, world)
         places = getattr(model.config, "max_position_embeddings", None)
         if problem is None and isinstance(places, int) and places < len(ids):
@@ -185,6 +189,17 @@ def _check_tokenizer(
         problem = f"cannot read the world's texts ({reason[:200]})"
     if problem:
         raise unusable(name, problem)
+
+
+def _remedy(world: World) -> str:
+    """Where a text is from, and how to make a model that reads it; Little-Zoo has its own."""
+    if world.name == DEFAULT_WORLD:
+        return ""
+    module = "" if is_built_in(world) else f" --module {shlex.quote(world.source)}"
+    return (
+        f", in texts of world {world.name!r}; `python -m magellan backbone --world {world.name}"
+        f"{module} --output FOLDER` makes a small model for them"
+    )
 
 
 @torch.no_grad()

@@ -41,6 +41,7 @@ from magellan.training.versions import Origin
 from magellan.worlds import WORLDS
 
 SECONDS_PER_LOGGED_SAVE = 300.0
+UNCHECKED = "the world names no texts: whether the model can tell its goals apart was not checked"
 
 
 def train(
@@ -231,21 +232,10 @@ class Job:
 
     def _begin(self, found: Found | None) -> None:
         """Note start, configuration, versions and what the run goes on from."""
-        config, origin = self._trainer.config, self._origin
         self._checkpoints.remove_partial()
-        number = self._attempts.begin(found.name if found else None, origin.as_dict())
+        number = self._attempts.begin(found.name if found else None, self._origin.as_dict())
         note = self._log.write
-        host = f"{socket.gethostname()} ({host_description()})"
-        note(f"attempt {number} on {host}, process {os.getpid()}")
-        versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
-        note(f"magellan-bench {origin.code_version}, {versions}")
-        note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
-        backend = self._trainer.backend
-        where = f"device {backend.device}, {backend.dtype}"
-        note(f"{where}, threads {config.threads}, passes {origin.passes}")
-        if backend.memory:
-            note(backend.memory)
-        note(f"configuration {identity(config)}: {config.model_dump_json()}")
+        self._describe(number)
         if found is None and self._started is not None:
             start = self._started
             note(f"begins where run {start['run']} ended, {start['checkpoint']}, {self._where()}")
@@ -262,6 +252,23 @@ class Job:
                 f"going on from {found.name}"
             )
         note(f"resumed from {found.name}, {self._where()}")
+
+    def _describe(self, number: int) -> None:
+        """Note where and with what this attempt runs."""
+        config, origin, note = self._trainer.config, self._origin, self._log.write
+        host = f"{socket.gethostname()} ({host_description()})"
+        note(f"attempt {number} on {host}, process {os.getpid()}")
+        versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
+        note(f"magellan-bench {origin.code_version}, {versions}")
+        note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
+        backend = self._trainer.backend
+        where = f"device {backend.device}, {backend.dtype}"
+        note(f"{where}, threads {config.threads}, passes {origin.passes}")
+        if backend.memory:
+            note(backend.memory)
+        if not any(WORLDS[config.world].texts()):
+            note(UNCHECKED)
+        note(f"configuration {identity(config)}: {config.model_dump_json()}")
 
     def _advance(self, progress: Progress) -> None:
         """Round after round; saves when it is time to, when asked to stop, and at the end."""

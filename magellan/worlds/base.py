@@ -295,7 +295,7 @@ class World(ABC):
     def texts(self) -> Iterator[Mapping[str, str]]:
         """Go through groups of texts that a tokenizer must tell apart, by what they tell.
 
-        Without any, whatever a tokenizer makes of the world is accepted.
+        Without any, whatever a tokenizer makes of the world is accepted, and run.log says so.
         """
         return iter(())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,24 @@ class ListedWorld(World):
     def unseen(self, per_category: int, seed: int) -> GoalSet:
         totals = self.totals(SPLITS[1])
         return self._drawn([min(per_category, total) for total in totals], seed, SPLITS[1])
+
+    def openings(self) -> Iterator[Mapping[str, str]]:
+        """Go through all prompts that episodes begin with, and what can be done there.
+
+        For `texts`, where a goal can be read in its first prompt, and later prompts have no words
+        that no first prompt has. Goals with one and the same first prompt are one text here.
+        """
+        prompts: dict[str, str] = {}
+        actions: dict[str, str] = {}
+        for split in SPLITS:
+            for category, total in enumerate(self.totals(split)):
+                for rank in range(total):
+                    episode = self.episode(**self.arguments(category, rank, split))
+                    prompt = episode.prompt()
+                    prompts[prompt] = prompt
+                    actions.update((action, action) for action in episode.possible_actions())
+        yield prompts
+        yield actions
 
     def _drawn(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
         """Without replacement; each category has its own stream, as in `little_zoo`."""

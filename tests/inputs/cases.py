@@ -688,6 +688,27 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ["backbone", "--name", "gpt2", "--wheel", "pyproject.toml", "--output", "OUT"],
         ("--name: 'gpt2'", "zoo-reader, zoo-mini, smollm2-135m"),
     ),
+    "backbone from nothing": (["backbone", "--output", "OUT"], ("--wheel", "--world NAME")),
+    "backbone for no world": (
+        ["backbone", "--world", "nowhere", "--output", "OUT"],
+        ("--world: 'nowhere' is unknown", "little_zoo, simulated"),
+    ),
+    "backbone for a world and from a wheel": (
+        ["backbone", "--world", "simulated", "--wheel", "nowhere.whl", "--output", "OUT"],
+        ("--wheel: not allowed with --world",),
+    ),
+    "backbone for a world with a name": (
+        ["backbone", "--world", "simulated", "--name", "zoo-mini", "--output", "OUT"],
+        ("--name: not allowed with --world",),
+    ),
+    "backbone in the place of another one": (
+        ["backbone", "--world", "simulated", "--output", "magellan/backbones/zoo-mini"],
+        ("--output: magellan/backbones/zoo-mini", "another model", "another folder"),
+    ),
+    "backbone in the place of a file": (
+        ["backbone", "--world", "simulated", "--output", "pyproject.toml"],
+        ("--output: pyproject.toml", "a folder"),
+    ),
 }
 
 EXPERIMENT_JSON = {

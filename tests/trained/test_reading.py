@@ -9,6 +9,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import identity, resolve_run
+from magellan.modules import load_modules
 from magellan.trained.reading import TrainedAgent
 from magellan.training import export, run
 from magellan.training.checkpoint import Checkpoints, decode, encode
@@ -152,10 +153,14 @@ def test_a_state_that_is_none(spoiled, refusal):
 def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys):
     module = write_files("docs/extending.md", tmp_path)["my_world.py"]
     layer = {"modules": [module], "world": "doors", "goal_space": "30-10", "sampler": "random"}
-    settings = resolve_run("smoke", [layer, {"backbone": {"passes": "torch"}}])
+    backbone = {"passes": "torch", "model": str(tmp_path / "model")}
+    from magellan.pretraining import own_words
     from magellan.worlds import WORLDS
 
+    load_modules([module])
     try:
+        own_words.write(WORLDS["doors"], tmp_path / "model")
+        settings = resolve_run("smoke", [layer, {"backbone": backbone}])
         folder = tmp_path / "run"
         Checkpoints(folder, settings).folder.parent.mkdir()
         Checkpoints(folder, settings).save({"trainer": Trainer(settings).state_dict()})

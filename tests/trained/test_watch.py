@@ -176,11 +176,15 @@ def test_a_goal_that_cannot_be_watched(words, said, complete, capsys):
 
 def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
     from magellan.config import resolve_run
+    from magellan.pretraining import own_words
     from magellan.training.checkpoint import Checkpoints
     from magellan.training.loop import Trainer
+    from magellan.worlds import WORLDS
 
+    model = str(tmp_path / "model")
+    own_words.write(WORLDS["simulated"], tmp_path / "model")
     layer = {"world": "simulated", "goal_space": "60-60-20-132-132", "sampler": "random"}
-    config = resolve_run("smoke", [layer, {"backbone": {"passes": "torch"}}])
+    config = resolve_run("smoke", [layer, {"backbone": {"passes": "torch", "model": model}}])
     Checkpoints(tmp_path, config).save({"trainer": Trainer(config).state_dict()})
     assert main(["watch", str(tmp_path)]) == 0
     assert "competence" not in (said := capsys.readouterr().out)

@@ -7,6 +7,9 @@ named in one experiment, from training to the report.
 import base64
 import json
 import os
+import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -15,17 +18,22 @@ import yaml
 from analysis.figures import FIGURES
 from analysis.summaries import STATISTICS
 from tests.snippets import write_files
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import ROOT, Project
 from tests.workflow.test_analysis_rules import digests, edit
 
+DOCUMENTED = ROOT / "docs/adding.md"
 CALL = ("--configfile", "mine.yaml")
 PLACE = "results/mine/figures/30-10"
 
 
 def with_files(folder):
+    """With the model that the page makes first."""
     project = Project(folder)
     for page in ("docs/extending.md", "docs/adding.md"):
         write_files(page, project.folder)
+    (command,) = re.findall(r"\n    python (-m magellan backbone .*)\n", DOCUMENTED.read_text())
+    made = [sys.executable, *command.split()]
+    subprocess.run(made, cwd=project.folder, check=True, timeout=300)
     return project
 
 

@@ -1,7 +1,9 @@
 """A world of the user's own: one file, from its goals to the tables and figures."""
 
 import json
+import re
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +11,17 @@ import pytest
 from analysis import figures, tables
 from analysis.__main__ import main
 from analysis.worlds import categories_of, category_colors
+from magellan import cli
+from magellan.competence import Outcomes
 from magellan.config import grid, identity, load_experiment, resolve_run
 from magellan.errors import InputError
 from magellan.modules import load_modules
+from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
-from magellan.training.run import train
+from magellan.training.run import UNCHECKED, train
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
 from magellan.worlds.describe import describe
-from tests.snippets import write_files
+from tests.snippets import ROOT, write_files
 
 
 @pytest.fixture
@@ -32,11 +37,25 @@ def doors(module):
     return WORLDS["doors"]
 
 
+@pytest.fixture
+def model(module, tmp_path):
+    """Made by the command that the page shows."""
+    page = (ROOT / "docs/extending.md").read_text()
+    (command,) = re.findall(r"\n    python -m magellan (backbone .*)\n", page)
+    names = {"my_world.py": module, "doors-model": str(tmp_path / "doors-model")}
+    assert cli.main([names.get(word, word) for word in command.split()]) == 0
+    return names["doors-model"]
+
+
 def layer(module, **more):
     return {"modules": [module], "world": "doors", "goal_space": "30-10", **more}
 
 
-def test_its_runs_become_tables_statistics_and_figures(module, tmp_path):
+def reading(module, model, **more):
+    return layer(module, backbone={"model": model}, **more)
+
+
+def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
     """At the end also where its file is not at hand: the runs say what its categories are."""
     values = {
         "experiment": "doors",
@@ -45,6 +64,7 @@ def test_its_runs_become_tables_statistics_and_figures(module, tmp_path):
         "world": "doors",
         "samplers": ["random", "ek_online", "magellan"],
         "goal_spaces": ["30-10"],
+        "overrides": {"backbone": {"model": model}},
         "seeds": [0, 1],
     }
     experiment = load_experiment(values)
@@ -52,6 +72,7 @@ def test_its_runs_become_tables_statistics_and_figures(module, tmp_path):
     for run in runs:
         manifest = train(run.config, tmp_path / run.path, False, "none")
         assert manifest["counted"]["world"] == "doors"
+        assert UNCHECKED not in (tmp_path / run.path / "run.log").read_text()
     asked = json.dumps(experiment.model_dump(mode="json"))
     folders = [str(tmp_path / run.path) for run in runs]
     out = tmp_path / "tables"
@@ -69,8 +90,45 @@ def test_its_runs_become_tables_statistics_and_figures(module, tmp_path):
         assert main(["figure", name, *where, "--goal-space", "30-10", "--stem", stem]) == 0
 
 
-def test_its_runs_resume_in_the_middle_of_episodes(module):
-    config = resolve_run("smoke", [layer(module, sampler="online")])
+def test_the_learned_estimator_tells_its_goals_apart(module, model):
+    settings = {"learning_rate": 0.003, "batch_size": 64}
+    config = resolve_run("smoke", [reading(module, model, competence=settings)])
+    trainer = Trainer(config)
+    learned, goals = trainer.estimators.by_name["learned"], trainer.goals
+    everything = np.arange(len(goals))
+    closed = goals.categories_at(everything) == 0
+    for _ in range(100):
+        learned.update(Outcomes(everything, closed.astype(float)))
+    for asked in (goals, trainer.goals.world.unseen(20, 0)):
+        said = learned.predict(asked, np.arange(len(asked)))[0]
+        closed = asked.categories_at(np.arange(len(asked))) == 0
+        assert said[closed].min() > 0.7
+        assert said[~closed].max() < 0.3
+
+
+def test_a_model_that_knows_other_words_is_refused(module, tmp_path):
+    config = resolve_run("smoke", [layer(module)])
+    words = f"does not know 'Open', in texts of world 'doors'.* --module {re.escape(module)} --out"
+    with pytest.raises(InputError, match=words):
+        train(config, tmp_path / "run", False, "none")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_world_that_names_no_texts_takes_any_model_and_says_so(module, tmp_path):
+    text = Path(module).read_text()
+    nameless = text.replace("def texts(self)", "def other(self)")
+    assert nameless != text
+    Path(module).write_text(nameless)
+    budget = {"episodes": 20, "evaluate_every": 20}
+    train(resolve_run("smoke", [layer(module, budget=budget)]), tmp_path / "run", False, "none")
+    assert (tmp_path / "run/run.log").read_text().count(UNCHECKED) == 1
+    with pytest.raises(InputError, match=r"--world: 'doors' .* names no texts"):
+        own_words.write(WORLDS["doors"], tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_its_runs_resume_in_the_middle_of_episodes(module, model):
+    config = resolve_run("smoke", [reading(module, model, sampler="online")])
     whole = Trainer(config)
     while not whole.done:
         whole.advance()

@@ -1,14 +1,27 @@
 """The simulated learner has the competence that it says it has."""
 
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+from transformers import ByT5Tokenizer
 
-from magellan.config import identity, resolve_run
+from magellan.agent import texts as texts_read
+from magellan.agent.loading import load_model
+from magellan.config import identity, parse_assignment, resolve_run
+from magellan.errors import InputError
+from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
+from magellan.training.run import train
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.simulated import KINDS, chance, practised
 from magellan.worlds.simulated.grammar import COLORS, texts
+from magellan.worlds.simulated.learner import TRANSFER
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/simulated.md"
 WORLD = WORLDS["simulated"]
 SPACE = "60-60-20-132-132"
 
@@ -72,12 +85,34 @@ def test_training_teaches_and_evaluation_does_not():
     assert (env.skills == after).all()
 
 
-def settings(sampler):
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A small random model that knows the words of this world."""
+    folder = tmp_path_factory.mktemp("models") / "simulated"
+    own_words.write(WORLD, folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", ["zoo-mini", "zoo-reader"])
+def test_a_model_that_knows_other_words_is_refused_before_any_work(name, tmp_path):
+    config = resolve_run("smoke", [settings("random", name)])
+    with pytest.raises(InputError, match=f"'{name}' .* not know 'go', .*backbone --world simulate"):
+        train(config, tmp_path / "run", False, "none")
+    assert not (tmp_path / "run").exists()
+
+
+def test_models_that_tell_all_texts_apart_are_taken(model):
+    assert texts_read.problem(ByT5Tokenizer(), WORLD) is None
+    assert texts_read.problem(load_model(model, WORLD)[1], WORLD) is None
+
+
+def settings(sampler, model):
     return {
         "world": "simulated",
         "goal_space": SPACE,
         "sampler": sampler,
         "observers": ["expert_buckets"],
+        "backbone": {"model": model},
         "budget": {"episodes": 400, "evaluate_every": 200},
     }
 
@@ -89,8 +124,8 @@ def finish(trainer):
 
 
 @pytest.mark.parametrize("sampler", ["ek_online", "magellan"])
-def test_runs_train_and_resume(sampler):
-    config = resolve_run("smoke", [settings(sampler)])
+def test_runs_train_and_resume(sampler, model):
+    config = resolve_run("smoke", [settings(sampler, model)])
     assert identity(config) != identity(resolve_run("smoke", [{"goal_space": "2500"}]))
     first, second = Trainer(config), Trainer(config)
     for _ in range(4):
@@ -99,10 +134,93 @@ def test_runs_train_and_resume(sampler):
     assert repr(finish(first).record.tables) == repr(finish(second).record.tables)
 
 
-def test_an_estimator_finds_the_competence():
-    trainer = finish(Trainer(resolve_run("smoke", [settings("random")])))
-    truth = trainer.collector.aside(1).skills
-    now, _ = trainer.estimators.by_name["expert_buckets"].predict(
-        trainer.goals, trainer.goals.nth(0, np.array([0]))
+LOOKS = 20
+"""Evenly over a run."""
+
+
+class Watched(NamedTuple):
+    """A run, looked at again and again.
+
+    truth: competence on training goals, float64 (looks, kinds).
+    errors: of what estimators say of training goals, mean of each kind's goals, (looks, kinds).
+    unseen: the same of unseen goals, whose competence is `TRANSFER` times that.
+    """
+
+    truth: np.ndarray
+    errors: dict[str, np.ndarray]
+    unseen: dict[str, np.ndarray]
+
+
+def watch(model, *layers):
+    """The documented run of this world, with changes."""
+    config = resolve_run("smoke", [*documented(), {"backbone": {"model": model}}, *layers])
+    trainer = Trainer(config)
+    estimators = {name: trainer.estimators.by_name[name] for name in config.observers}
+    unseen, every = WORLD.unseen(5, 0), config.budget.episodes // LOOKS
+    truth, errors, of_unseen = [], [], []
+    while not trainer.done:
+        trainer.advance()
+        if trainer.episodes >= every * (len(truth) + 1):
+            truth.append(trainer.collector.aside(1).skills)
+            pairs = estimators.items()
+            errors.append({n: off(e, trainer.goals, truth[-1]) for n, e in pairs})
+            of_unseen.append({n: off(e, unseen, TRANSFER * truth[-1]) for n, e in pairs})
+    assert len(truth) == LOOKS
+    stacked = (
+        {n: np.array([row[n] for row in rows]) for n in estimators} for rows in (errors, of_unseen)
     )
-    assert abs(now[0] - truth[0]) < 0.35
+    return Watched(np.array(truth), *stacked)
+
+
+def off(estimator, goals, truth):
+    """Mean error on the goals of each kind, (kinds,)."""
+    everything = np.arange(len(goals))
+    kinds = goals.categories_at(everything)
+    wrong = np.abs(estimator.predict(goals, everything)[0] - truth[kinds])
+    return np.array([wrong[kinds == kind].mean() for kind in range(len(KINDS))])
+
+
+def best_constant(truth, axis=None):
+    """Error of the constant that comes closest: of one, or of one for each row or column."""
+    return np.abs(truth - np.median(truth, axis, keepdims=True)).mean(axis)
+
+
+def documented():
+    """Settings of the small run that docs/simulated.md shows."""
+    (command,) = re.findall(r"    python -m magellan train (.*?)\n\n", PAGE.read_text(), re.DOTALL)
+    words = shlex.split(command.replace("\\\n", " "))
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert given["--preset"] == "smoke"
+    named = {key: given[f"--{key.replace('_', '-')}"] for key in ("world", "goal_space", "sampler")}
+    sets = (value for key, value in zip(words[::2], words[1::2], strict=True) if key == "--set")
+    return [named, *map(parse_assignment, sets)]
+
+
+@pytest.fixture(scope="module")
+def few_goals(model):
+    """Few goals, so that each is tried often enough for a window of its own."""
+    budget = {"episodes": 3_200, "evaluate_every": 3_200}
+    return watch(model, {"goal_space": "6-5-4-4-4", "per_goal": {"window": 20}, "budget": budget})
+
+
+# Outcomes are the world's, not the model's: these errors are the same on every machine. Measured:
+# at most 0.27 and 0.52 of the best constant of a kind.
+@pytest.mark.parametrize(("name", "share"), [("expert_buckets", 0.4), ("per_goal", 0.7)])
+def test_windows_find_the_competence_of_every_kind(name, share, few_goals):
+    """A constant has 1, even the best one of each kind."""
+    assert few_goals.truth.min() < 0.05
+    assert (few_goals.truth[-1] > 0.9).all()
+    assert (few_goals.errors[name].mean(0) < share * best_constant(few_goals.truth, 0)).all()
+
+
+def test_the_learned_estimator_reads_goals(model):
+    """Its error is a share of that of the best constant, and of the best constant at each look.
+
+    Measured with seeds 0 to 5: at most 0.33 and 0.47, and 0.80 of the latter on unseen goals. A
+    model to which all words are one, so that it sees only how many there are: 0.54, 0.77, 1.12.
+    """
+    run = watch(model)
+    error, truth = run.errors["learned"].mean(), run.truth
+    assert error < 0.43 * best_constant(truth)
+    assert error < 0.6 * best_constant(truth, 1).mean()
+    assert run.unseen["learned"].mean() < TRANSFER * best_constant(truth, 1).mean()

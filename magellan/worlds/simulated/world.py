@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,9 @@ class SimulatedWorld(ListedWorld):
 
     def arguments(self, category: int, rank: int, split: str) -> dict[str, Any]:
         return {"text": texts(split)[category][rank], "kind": category, "split": split}
+
+    def texts(self) -> Iterator[Mapping[str, str]]:
+        return self.openings()
 
     def environment(self, num_envs: int) -> Environment:
         return Trials(num_envs)

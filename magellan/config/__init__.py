@@ -24,7 +24,7 @@ from magellan.config.identity import (
     hash_of,
     identity,
 )
-from magellan.config.phases import Phase, beginning, phases_of
+from magellan.config.phases import Phase, beginning, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -86,6 +86,7 @@ __all__ = [
     "load_experiment",
     "models_of",
     "parse_assignment",
+    "part",
     "phases_of",
     "read_yaml",
     "resolve_run",

@@ -7,6 +7,7 @@ from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.config.grid import (
     BEGINNING,
     PlannedRun,
+    PlannedStart,
     check_models,
     configuration,
     given_keys,
@@ -66,6 +67,7 @@ __all__ = [
     "GoalConfig",
     "Phase",
     "PlannedRun",
+    "PlannedStart",
     "RunConfig",
     "SamplerConfig",
     "Unit",

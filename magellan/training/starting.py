@@ -99,8 +99,8 @@ def _kept(folder: Path, first: RunConfig, backbone: str) -> Start:
     found = Checkpoints(folder, first, backbone, own=False, at=point).load()
     if found is None:
         raise InputError(
-            f"--start: {folder} holds no checkpoint; {_listed(folder.parent)}; allowed: one that "
-            "budget.keep_every has kept, or the folder of a run that ended there"
+            f"--start: {folder} holds no checkpoint; {_listed(folder.parent)}; allowed: one of a run "
+            "that was trained with budget.keep_every, or the folder of a run that ended there"
         )
     _check_kept(folder, found, first)
     trainer = found.state["trainer"]

@@ -81,8 +81,10 @@ def find_start(folder: Path, config: RunConfig, backbone: str) -> Start:
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether this names a checkpoint that a run has kept; a run may lie in such a folder too."""
-    return folder.name.isdecimal() and not (folder / log.NAME).exists()
+    """Whether this names a checkpoint that a run keeps; a run may lie in such a folder too."""
+    if not folder.name.isdecimal() or (folder / log.NAME).exists():
+        return False
+    return folder.is_dir() or (folder.parent / log.NAME).exists()
 
 
 def _kept(folder: Path, first: RunConfig, backbone: str) -> Start:
@@ -99,8 +101,8 @@ def _kept(folder: Path, first: RunConfig, backbone: str) -> Start:
     found = Checkpoints(folder, first, backbone, own=False, at=point).load()
     if found is None:
         raise InputError(
-            f"--start: {folder} holds no checkpoint; {_listed(folder.parent)}; allowed: one of a run "
-            "that was trained with budget.keep_every, or the folder of a run that ended there"
+            f"--start: {folder} holds no checkpoint; {_listed(folder.parent)}; allowed: what a run "
+            "with budget.keep_every has kept there, or the folder of a run that ended there"
         )
     _check_kept(folder, found, first)
     trainer = found.state["trainer"]

@@ -134,6 +134,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused(long, tmp_path):
 
     message = refused(long / "45", until=45)
     assert f"{long}/45 holds no checkpoint; {long} keeps 30, 60, 90, 120; allowed: " in message
+    message = refused(tmp_path / "45", until=45)
+    assert f"{tmp_path}/45 holds no checkpoint; allowed: the folder of a run that has" in message
     message = refused(long / "90")
     assert "is a run at 90 episodes, and the phases before the last one end at 60; " in message
     assert f"allowed: {long}/60; {long} keeps 30, 60, 90, 120" in message

@@ -131,8 +131,8 @@ def _add_job(train: ArgumentParser) -> None:
         "--start",
         type=file_path,
         metavar="FOLDER",
-        help="folder of a run with all phases of this one but the last: go on where it ended "
-        "(default: from the first phase)",
+        help="folder of a run with all phases of this one but the last: go on where it ended; or "
+        "what a longer run has kept there, RUN/10000 (default: from the first phase)",
     )
     train.add_argument(
         "--identity",

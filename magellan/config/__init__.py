@@ -7,6 +7,7 @@ from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.config.grid import (
     BEGINNING,
     PlannedRun,
+    PlannedStart,
     check_models,
     configuration,
     given_keys,
@@ -24,7 +25,7 @@ from magellan.config.identity import (
     hash_of,
     identity,
 )
-from magellan.config.phases import Phase, beginning, phases_of
+from magellan.config.phases import Phase, beginning, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -66,6 +67,7 @@ __all__ = [
     "GoalConfig",
     "Phase",
     "PlannedRun",
+    "PlannedStart",
     "RunConfig",
     "SamplerConfig",
     "Unit",
@@ -86,6 +88,7 @@ __all__ = [
     "load_experiment",
     "models_of",
     "parse_assignment",
+    "part",
     "phases_of",
     "read_yaml",
     "resolve_run",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magellan.config.identity import flat_keys, identity
-from magellan.config.phases import beginning
+from magellan.config.phases import beginning, part, phases_of
 from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
@@ -87,35 +87,100 @@ def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
     return runs
 
 
-def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedRun]:
+@dataclass(frozen=True)
+class PlannedStart:
+    """What a run of the workflow starts from.
+
+    Attributes:
+        run: where it starts.
+        kept: length of that run at which it keeps the checkpoint; None: where it ends.
+    """
+
+    run: PlannedRun
+    kept: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Folder, below that of the experiment."""
+        return self.run.path if self.kept is None else f"{self.run.path}/{self.kept}"
+
+
+def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedStart]:
     """Beginnings that runs share, so that each is trained once and the runs start from it.
 
+    A beginning that a longer run passes where it keeps a checkpoint is no run of its own.
+
     Returns:
-        identity of a run -> the run that it starts from. That one may start from another; runs of
-        which no phase is shared are trained whole, and not listed.
+        identity of a run -> what it starts from. That run may start from another; runs of which no
+        phase is shared are trained whole, and not listed.
     """
-    begun: dict[str, PlannedRun] = {}
-    starts: dict[str, str] = {}
     known = {run.identity: run for run in runs}
+    starts, begun = _beginnings(known)
+    longer = _longest_keepers(begun, known)
+    planned = {run: longer.get(first, PlannedStart(begun[first])) for run, first in starts.items()}
+    users = Counter(start.run.identity for start in planned.values())
+
+    def shares(run: str) -> bool:
+        """Whether others begin as this run does, in all its phases but the last or in fewer."""
+        if run not in planned:
+            return False
+        first = planned[run].run.identity
+        return users[first] > 1 or shares(first)
+
+    return {run: start for run, start in planned.items() if shares(run)}
+
+
+def _beginnings(known: Mapping[str, PlannedRun]) -> tuple[dict[str, str], dict[str, PlannedRun]]:
+    """What each run begins with, and beginnings with: run -> beginning, and beginnings by identity.
+
+    known: runs of the grid by identity; a beginning that is one of them is that run.
+    """
+    starts: dict[str, str] = {}
+    begun: dict[str, PlannedRun] = {}
     waiting = list(known.values())
     while waiting:
         run = waiting.pop()
         first = beginning(run.config)
-        if first is not None:
-            found = PlannedRun(
-                first.sampler, BEGINNING, first.goal_space, first.seed, first, identity(first)
-            )
-            starts[run.identity] = found.identity
-            if found.identity not in begun:
-                begun[found.identity] = known.get(found.identity, found)
-                waiting += [found] if found.identity not in known else []
-    users = Counter(starts.values())
+        if first is None:
+            continue
+        name = starts[run.identity] = identity(first)
+        if name not in begun:
+            found = PlannedRun(first.sampler, BEGINNING, first.goal_space, first.seed, first, name)
+            begun[name] = known.get(name, found)
+            waiting += [found] if name not in known else []
+    return starts, begun
 
-    def shares(run: str) -> bool:
-        """Whether others begin as this run does, in all its phases but the last or in fewer."""
-        return run in starts and (users[starts[run]] > 1 or shares(starts[run]))
 
-    return {run: begun[first] for run, first in starts.items() if shares(run)}
+def _longest_keepers(
+    begun: Mapping[str, PlannedRun], known: Mapping[str, PlannedRun]
+) -> dict[str, PlannedStart]:
+    """Beginnings that are no runs of the grid, and the longest run that keeps the same checkpoint.
+
+    That run is in its last phase there, so that it trains it itself wherever it starts.
+    """
+    there = {**begun, **known}.values()
+    keepers = [run for run in there if run.config.budget.keep_every]
+    keepers.sort(key=lambda run: run.config.budget.end, reverse=True)
+    found: dict[str, PlannedStart] = {}
+    for name in begun.keys() - known.keys():
+        first = begun[name]
+        longest = next((run for run in keepers if _keeps(run, first)), None)
+        if longest is not None:
+            found[name] = PlannedStart(longest, first.config.budget.end)
+    return found
+
+
+def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
+    """Whether a run keeps a checkpoint in its last phase that is the end of a beginning."""
+    budget, end = run.config.budget, first.config.budget.end
+    if (run.sampler, run.goal_space, run.seed) != (first.sampler, first.goal_space, first.seed):
+        return False  # asked first, as it is soon answered
+    if budget.unit == "episodes" and end % budget.practice_window:
+        return False  # a row of practice.csv would lie across it
+    last = phases_of(run.config)[-1]
+    if end % budget.keep_every or not last.begins < end < budget.end:
+        return False
+    return identity(part(run.config, end)) == first.identity
 
 
 def check_layers(experiment: ExperimentConfig) -> None:

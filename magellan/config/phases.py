@@ -1,13 +1,14 @@
 """The phases of a run: parts of it with goals and a sampler of their own (Gaven et al. 2025, Q4).
 
 All but the last phase of a run are a run of their own: its *beginning*. A run may start from the
-checkpoint that its beginning ended with, and is then what it would have been from the start.
+checkpoint that its beginning ended with, or that a longer run kept where its beginning would have
+ended. It is then what it would have been from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from magellan.config.schema import GoalConfig, RunConfig, Unit, checked_goal_space
@@ -90,14 +91,20 @@ def drivers_of(config: RunConfig) -> tuple[str, ...]:
 
 
 def beginning(config: RunConfig) -> RunConfig | None:
-    """All phases of a run but the last, as a run of its own; None where it has one phase.
-
-    Its estimators are those of the run: an estimator that drives the last phase has watched it.
-    """
+    """All phases of a run but the last, as a run of its own; None where it has one phase."""
     phases = phases_of(config)
-    if len(phases) == 1:
-        return None
-    last = phases[-2]
+    return None if len(phases) == 1 else part(config, phases[-2].ends)
+
+
+def part(config: RunConfig, length: int) -> RunConfig:
+    """What a run is up to some length, as a run of its own.
+
+    Its estimators are those of the run: an estimator that drives a later phase has watched it.
+
+    length: above 0, in what the budget counts, and not more than the run has.
+    """
+    phases = [phase for phase in phases_of(config) if phase.begins < length]
+    phases[-1] = last = replace(phases[-1], ends=length)
     watching = {*drivers_of(config), *config.observers} - {SAMPLERS[last.sampler].estimator}
     values = config.model_dump()
     values |= {
@@ -106,13 +113,13 @@ def beginning(config: RunConfig) -> RunConfig | None:
         "goals": last.goals.model_dump(),
         "seed": last.seed,
         "observers": tuple(sorted(watching)),
-        "phases": _listed(phases[:-1]),
+        "phases": _listed(phases),
     }
-    values["budget"] = values["budget"] | {config.budget.unit: last.ends}
+    values["budget"] = values["budget"] | {config.budget.unit: length}
     return type(config).model_validate(values)
 
 
-def _listed(phases: tuple[Phase, ...]) -> tuple[Mapping[str, Any], ...]:
+def _listed(phases: Sequence[Phase]) -> tuple[Mapping[str, Any], ...]:
     """Phases as a configuration lists them; none where there is one."""
     if len(phases) == 1:
         return ()

@@ -21,7 +21,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from magellan.config import RunConfig, check_backbone, counted, flat_keys, identity
+from magellan.config import (
+    RunConfig,
+    check_backbone,
+    counted,
+    flat_keys,
+    identity,
+    part,
+    stored_config,
+)
 from magellan.errors import InputError, shown
 from magellan.model_files import model_digest
 from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
@@ -48,10 +56,12 @@ class OtherFormat(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """The newest checkpoint that can be used, and the damaged one set aside for it, if any."""
+    """The newest checkpoint that can be used, the run that wrote it, and the damaged one set aside
+    for it, if any."""
 
     name: str
     state: dict[str, Any]
+    run: str
     set_aside: str | None = None
 
 
@@ -64,6 +74,8 @@ class Checkpoints:
         backbone: `model_digest` of the configured backbone; reckoned where it is not given.
         own: false where another run starts from them: nothing in the folder is changed.
         argument: that names the folder, for errors; None: `--resume`, or `--start` of another run.
+        at: length of the other run when it kept what is here: up to there it has to be the run of
+            `config`. None: as a whole.
     """
 
     def __init__(
@@ -73,15 +85,22 @@ class Checkpoints:
         backbone: str | None = None,
         own: bool = True,
         argument: str | None = None,
+        at: int | None = None,
     ) -> None:
         self.folder = folder / FOLDER
-        self._own = own
+        self._own, self._at = own, at
         self._argument = argument or ("--resume" if own else "--start")
         self._anew = f"move {self.folder} away to start over"
         self._other = "use another --output, or move the checkpoints away to start over"
         if not own:
             self._anew = f"remove {folder} and train that run again"
             self._other = "name the run that has the phases before the last one"
+            there = folder / str(config.budget.end)
+            if argument is None and there.is_dir():
+                self._other += f"; allowed: {there}, which it keeps"
+        if at is not None:
+            self._anew = f"move {folder.parent} away and train that run again"
+            self._other = f"name a run that is the same up to {at} {config.budget.unit}"
         self._config = config
         self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
 
@@ -156,11 +175,11 @@ class Checkpoints:
                     f"on with the code that wrote it, or {self._anew}"
                 ) from None
             self._check_backbone(path, metadata)
-            self._check_config(path, metadata)
+            self._check_config(path, self._up_to_there(path, metadata))
             if damaged and not self._own:
                 break
             aside = [_set_aside(bad) for bad, _ in reversed(damaged)]
-            return Found(path.name, state, aside[-1] if aside else None)
+            return Found(path.name, state, metadata["identity"], aside[-1] if aside else None)
         if damaged:
             listed = "; ".join(f"{path} is damaged ({reason})" for path, reason in damaged)
             raise InputError(f"{self._argument}: {listed}; {self._anew}")
@@ -175,6 +194,27 @@ class Checkpoints:
             f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
             f"{shown(there)} with {metadata['backbone'][:12]} there; {self._other}"
         )
+
+    def _up_to_there(self, path: Path, metadata: dict[str, str]) -> dict[str, str]:
+        """Metadata as a run has it that ended where this one was kept."""
+        if self._at is None:
+            return metadata
+        modules = self._config.modules
+        try:
+            values = dict(json.loads(metadata["config"]))
+            whole = stored_config(values, metadata["identity"], modules, path)
+        except InputError as error:
+            raise InputError(f"{self._argument}: {error}") from None
+        except (*_MALFORMED, RecursionError):
+            raise InputError(
+                f"{self._argument}: {path} holds no configuration; {self._anew}"
+            ) from None
+        if self._at > whole.budget.end:
+            raise InputError(
+                f"{self._argument}: {path}: its run ends at {whole.budget.end} "
+                f"{whole.budget.unit}, before {self._at}; {self._other}"
+            )
+        return metadata | _described(part(whole, self._at))
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["identity"] == identity(self._config):
@@ -216,6 +256,15 @@ def _set_aside(path: Path) -> str:
     return aside.name
 
 
+def _described(config: RunConfig) -> dict[str, str]:
+    """What the metadata of a checkpoint say of its run."""
+    return {
+        "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
+        "counted": json.dumps(counted(config), sort_keys=True),
+        "identity": identity(config),
+    }
+
+
 def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: str) -> bytes:
     """Content of a checkpoint file; `backbone` is the SHA-256 of its files."""
     tensors: dict[str, torch.Tensor] = {}
@@ -223,9 +272,7 @@ def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: s
     metadata = {
         "version": VERSION,
         "serial": str(serial),
-        "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
-        "counted": json.dumps(counted(config), sort_keys=True),
-        "identity": identity(config),
+        **_described(config),
         "backbone": backbone,
         "state": json.dumps(tree),
     }

@@ -1,6 +1,7 @@
 """Checkpoints that are kept for good, each in a folder that is called by how far the run was.
 
-`RUN/10000/checkpoints/00000001.safetensors` is the run at 10,000 episodes, or shortly behind.
+`RUN/10000/checkpoints/00000001.safetensors` is the run at 10,000 episodes, or shortly behind: after
+the round that passed them, before the evaluation there. Another run may start from it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config import RunConfig
-from magellan.training.checkpoint import Checkpoints
+from magellan.training.checkpoint import FOLDER, SUFFIX, Checkpoints
 from magellan.training.record import cannot_write
+
+POINT = "kept"
+"""Key of a kept state that says how far the run was, should its folder get another name."""
 
 
 class Keeper:
@@ -50,7 +54,8 @@ class Keeper:
         except OSError as error:
             raise cannot_write(folder, error) from error
         kept = Checkpoints(folder, self._config, self._backbone)
-        return kept.save(state) if not kept.paths() else kept.paths()[-1]
+        whole = {**state, POINT: self._last}
+        return kept.save(whole) if not kept.paths() else kept.paths()[-1]
 
 
 def folders(run: Path) -> list[Path]:
@@ -58,3 +63,9 @@ def folders(run: Path) -> list[Path]:
     if not run.is_dir():
         return []
     return sorted(path for path in run.iterdir() if path.name.isdecimal())
+
+
+def points(run: Path) -> list[int]:
+    """How far a run was where it kept a checkpoint, in order."""
+    whole = f"{FOLDER}/*{SUFFIX}"
+    return sorted(int(path.name) for path in folders(run) if any(path.glob(whole)))

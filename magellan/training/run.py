@@ -65,7 +65,8 @@ def train(
             the limit in SLURM_JOB_END_TIME counts too.
         log: where curves go while it trains, one of `sinks.SINKS`.
         start: folder of the run that is the beginning of this one, which goes on where that one
-            ended; unless it has a checkpoint of its own.
+            ended; or a checkpoint that a longer run kept there, such as `RUN/10000`. Not used where
+            this one has a checkpoint of its own.
         backend: the language model at its start; closed at the end. None: the one of the
             configuration is made.
 
@@ -238,7 +239,8 @@ class Job:
         self._describe(number)
         if found is None and self._started is not None:
             start = self._started
-            note(f"begins where run {start['run']} ended, {start['checkpoint']}, {self._where()}")
+            then = f"was at {start['at']}" if "at" in start else "ended"
+            note(f"begins where run {start['run']} {then}, {start['checkpoint']}, {self._where()}")
             return
         if found is None:
             note("begins at episode 0")
@@ -303,8 +305,8 @@ class Job:
         check_weights(self._trainer.updates, state["backend"])
         spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
         kept = {"trainer": state, **spent, "started_from": self._started}
+        self._keep(kept)  # first: a run that is killed between the two comes here again
         path = self._checkpoints.save(kept)
-        self._keep(kept)
         self._saved_at = time.monotonic()
         self._last_save = self._saved_at - begun
         self._saving += self._last_save

@@ -177,6 +177,14 @@ FAULTS: dict[str, Fault] = {
     "kill after a start": Fault(
         "SIGKILL in a run that starts where another one ended", SAME, (1, 12, 30, 25)
     ),
+    "kill while it keeps": Fault(
+        "SIGKILL while a run writes a checkpoint that another run starts from",
+        SAME,
+        ("open", "write", "replace"),
+    ),
+    "kill after a kept start": Fault(
+        "SIGKILL in a run that starts where a longer one kept a checkpoint", SAME, (1, 12, 25)
+    ),
     "start gone": Fault(
         "what a run started from is removed while it works", SAME, ("killed, then resumed",)
     ),
@@ -184,6 +192,11 @@ FAULTS: dict[str, Fault] = {
         "the checkpoint that a run starts from is damaged, removed or of another run",
         "one clear error, the other run untouched",
         ("bit", "cut", "removed", "another run", "not ended"),
+    ),
+    "damaged kept start": Fault(
+        "the kept checkpoint that a run starts from is damaged, removed, renamed or of another run",
+        "one clear error, the other run untouched",
+        ("bit", "cut", "removed", "another run", "renamed"),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Faults in a run that starts where another one ended."""
+"""Faults in a run that starts where another one ended, or where it kept a checkpoint."""
 
 import json
 import shutil
@@ -68,16 +68,20 @@ def test_what_a_run_started_from_is_needed_once(case, jobs, whole, first, tmp_pa
     assert tables(tmp_path / "r") == whole
 
 
-def spoil(case, first, jobs):
+def damage(case, newest):
     """Do it; gives what the error says."""
-    newest = max((first / "checkpoints").iterdir())
     content = newest.read_bytes()
     if case == "bit":
         newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
         return f"{newest} is damaged (its checksum is wrong)"
-    if case == "cut":
-        newest.write_bytes(content[: len(content) // 2])
-        return f"{newest} is damaged"
+    newest.write_bytes(content[: len(content) // 2])
+    return f"{newest} is damaged"
+
+
+def spoil(case, first, jobs):
+    """Do it; gives what the error says."""
+    if case in ("bit", "cut"):
+        return damage(case, max((first / "checkpoints").iterdir()))
     if case == "removed":
         shutil.rmtree(first / "checkpoints")
         return f"{first} holds no checkpoint"
@@ -93,14 +97,106 @@ def spoil(case, first, jobs):
     return f"the run in {first} has not ended"
 
 
-@pytest.mark.parametrize("case", cases("damaged start"))
-def test_a_start_that_cannot_be_used(case, jobs, first, tmp_path):
-    words = spoil(case, first, jobs)
-    before = contents(first)
-    _, status, said = jobs.start(tmp_path / "r", sampler=SAMPLER, more=started(first))
+def refused(jobs, run, words, output, more):
+    """It ends with these words in one line, and leaves both folders as they were."""
+    before = contents(run)
+    _, status, said = jobs.start(output, sampler=SAMPLER, more=more)
     assert status == 2, said
     assert said.startswith("error: --start: ")
     assert words in said
     assert said.count("\n") == 1
-    assert contents(first) == before
-    assert not list((tmp_path / "r").glob("*"))
+    assert contents(run) == before
+    assert not list(output.glob("*"))
+
+
+@pytest.mark.parametrize("case", cases("damaged start"))
+def test_a_start_that_cannot_be_used(case, jobs, first, tmp_path):
+    words = spoil(case, first, jobs)
+    refused(jobs, first, words, tmp_path / "r", started(first))
+
+
+# --- where a longer run kept a checkpoint --------------------------------------------------------
+
+POINT = 20
+LATER = [{"until": POINT}, {"goals": {"split": "unseen"}}]
+KEEPING = {"keep_every": POINT}
+KEEPS = ("--set", f"budget.keep_every={POINT}")
+
+
+def from_kept(run):
+    return ("--start", str(run / str(POINT)), "--set", f"phases={json.dumps(LATER)}")
+
+
+@pytest.fixture(scope="module")
+def whole_later(tmp_path_factory):
+    """Tables of the run in one go."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(config(SAMPLER, phases=LATER), folder, resume=False, progress="none")
+    return tables(folder)
+
+
+@pytest.fixture(scope="module")
+def went_on(tmp_path_factory):
+    """Folder of a run that went on where the first phase ends, and kept a checkpoint there."""
+    folder = tmp_path_factory.mktemp("long")
+    train(config(SAMPLER, budget=KEEPING), folder, resume=False, progress="none")
+    return folder
+
+
+@pytest.fixture
+def long(went_on, tmp_path):
+    """A copy that a test may spoil."""
+    return shutil.copytree(went_on, tmp_path / "long")
+
+
+@pytest.mark.parametrize("step", cases("kill while it keeps"))
+def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole_later, tmp_path):
+    kill = (signal.SIGKILL, 1, step, f"/{POINT}/checkpoints/")
+    long = tmp_path / "long"
+    _, status, said = jobs.resume(long, kill, sampler=SAMPLER, more=KEEPS)
+    assert status == -signal.SIGKILL, said
+    assert not list((long / str(POINT)).rglob("*.safetensors"))
+    _, status, said = jobs.resume(long, sampler=SAMPLER, more=KEEPS)
+    assert status == 0, said
+    _, status, said = jobs.start(tmp_path / "r", sampler=SAMPLER, more=from_kept(long))
+    assert status == 0, said
+    assert tables(tmp_path / "r") == whole_later
+
+
+def test_killed_after_a_start_from_a_kept_checkpoint(jobs, whole_later, long, tmp_path):
+    before = contents(long)
+    for steps in cases("kill after a kept start"):
+        kill = (signal.SIGKILL, steps, "", "")
+        _, status, said = jobs.resume(tmp_path / "r", kill, sampler=SAMPLER, more=from_kept(long))
+        assert status == -signal.SIGKILL, said
+    _, status, said = jobs.resume(tmp_path / "r", sampler=SAMPLER, more=from_kept(long))
+    assert status == 0, said
+    assert tables(tmp_path / "r") == whole_later
+    assert contents(long) == before
+    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    assert manifest["started_from"]["at"] == POINT
+
+
+def spoil_kept(case, long):
+    """Do it; gives what the error says."""
+    kept = long / str(POINT)
+    if case in ("bit", "cut"):
+        return damage(case, next((kept / "checkpoints").iterdir()))
+    if case == "removed":
+        shutil.rmtree(kept)
+        return f"{kept} holds no checkpoint; {long} keeps none"
+    if case == "renamed":
+        shutil.rmtree(kept)
+        earlier = config(SAMPLER, budget={"keep_every": POINT // 2})
+        train(earlier, long / "again", resume=False, progress="none")
+        shutil.move(long / "again" / str(POINT // 2), kept)
+        return f"{kept} was kept at {POINT // 2} episodes"
+    shutil.rmtree(long)
+    train(config("random", budget=KEEPING), long, resume=False, progress="none")
+    return "sampler is 'magellan' here and 'random' there"
+
+
+@pytest.mark.parametrize("case", cases("damaged kept start"))
+def test_a_kept_checkpoint_that_cannot_be_used(case, jobs, long, tmp_path):
+    words = spoil_kept(case, long)
+    refused(jobs, long, words, tmp_path / "r", from_kept(long))

@@ -1,13 +1,23 @@
 """Runs with phases in the workflow: what several begin with is trained once."""
 
+import json
 import re
 import textwrap
+from collections import Counter
 
 import pytest
 
-from magellan.config import beginning, grid, identity, load_experiment, shared_beginnings
+from magellan.config import (
+    beginning,
+    grid,
+    identity,
+    load_experiment,
+    read_yaml,
+    shared_beginnings,
+)
 from magellan.errors import InputError
 from magellan.parsing import parse_yaml
+from magellan.training.run import train
 from magellan.worlds import WORLDS
 from tests.snippets import write_files
 from tests.workflow.conftest import ROOT
@@ -40,8 +50,8 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     starts = shared_beginnings(runs)
     assert len(runs) == 12
     assert set(starts) == {run.identity for run in runs}
-    assert len({start.identity for start in starts.values()}) == 1
-    (start,) = {start.identity: start for start in starts.values()}.values()
+    (start,) = {start.run.identity: start.run for start in starts.values()}.values()
+    assert {start.kept for start in starts.values()} == {None}
     assert (start.sampler, start.seed, start.config.budget.episodes) == ("magellan", 0, 4_000)
     assert start.config.phases == ()
 
@@ -57,7 +67,7 @@ def test_phases_in_a_world_of_the_users_own(doors):
     values = declared(goal_spaces=["20-10"], world="doors", modules=[doors], samplers=["random"])
     runs = grid(load_experiment(values))
     starts = shared_beginnings(runs)
-    assert [start.goal_space for start in starts.values()] == ["20-10", "20-10"]
+    assert [start.run.goal_space for start in starts.values()] == ["20-10", "20-10"]
     few = values | {"goal_spaces": ["30-30"]}
     with pytest.raises(InputError, match=r"30 goals of closed are not allowed: .* has 20"):
         grid(load_experiment(few))
@@ -71,10 +81,10 @@ def test_a_beginning_that_starts_from_another_one():
     overrides = {"observers": ["per_goal", "learned"]}
     runs = grid(load_experiment(declared(variants=chain, overrides=overrides)))
     starts = shared_beginnings(runs)
-    late = [starts[run.identity] for run in runs if run.variant == "late"]
-    early = [starts[run.identity] for run in runs if run.variant == "early"]
+    late = [starts[run.identity].run for run in runs if run.variant == "late"]
+    early = [starts[run.identity].run for run in runs if run.variant == "early"]
     assert len({each.identity for each in late}) == len({each.identity for each in early}) == 1
-    assert starts[late[0].identity].identity == early[0].identity
+    assert starts[late[0].identity].run.identity == early[0].identity
     assert len(starts) == len(runs) + 1
 
 
@@ -83,9 +93,9 @@ def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
     overrides = {"observers": ["per_goal", "learned"], "phases": phases}
     runs = grid(load_experiment(declared(overrides=overrides)))
     starts = shared_beginnings(runs)
-    seconds = [starts[run.identity] for run in runs]
+    seconds = [starts[run.identity].run for run in runs]
     assert len({second.identity for second in seconds}) == len(runs)
-    assert len({starts[second.identity].identity for second in seconds}) == 1
+    assert len({starts[second.identity].run.identity for second in seconds}) == 1
     assert len(starts) == 2 * len(runs)
 
 
@@ -105,8 +115,109 @@ def test_a_beginning_that_is_a_run_of_the_grid_is_that_run():
     values = declared(variants=variants, overrides={}, seeds=[0], samplers=["random"])
     runs = {run.variant: run for run in grid(load_experiment(values))}
     starts = shared_beginnings(runs.values())
-    assert starts[runs["one"].identity] is runs["short"]
-    assert starts[runs["other"].identity] is runs["short"]
+    assert starts[runs["one"].identity].run is runs["short"]
+    assert starts[runs["other"].identity].run is runs["short"]
+
+
+# --- starts from what a longer run keeps ----------------------------------------------------------
+
+
+def ends(until: int, **budget) -> dict:
+    """A variant of which the first phase ends there."""
+    return {
+        "phases": [{**FIRST, "until": until}, NEW],
+        "budget": {"episodes": until + 30, **budget},
+    }
+
+
+def kept(variants: dict, **changes) -> Counter:
+    """How many runs start from (length of the run, checkpoint of it)."""
+    own = {"overrides": {"observers": ["per_goal", "learned"]}, "variants": variants, **changes}
+    starts = shared_beginnings(grid(load_experiment(declared(**own))))
+    return Counter((start.run.config.budget.episodes, start.kept) for start in starts.values())
+
+
+def test_runs_start_from_what_the_longest_one_keeps():
+    variants = {"a": ends(30), "b": ends(60), "c": ends(90, keep_every=30)}
+    assert kept(variants) == {(90, 30): 4, (90, 60): 4, (90, None): 4}
+    single = {"samplers": ["random"], "seeds": [0]}
+    assert kept(variants, **single) == {(90, 30): 1, (90, 60): 1, (90, None): 1}
+    # Where none is kept each has a beginning of its own, as far as runs share it.
+    without = {"a": ends(30), "b": ends(60), "c": ends(90)}
+    assert kept(without) == {(30, None): 4, (60, None): 4, (90, None): 4}
+    assert kept(without, **single) == {}
+
+
+def test_a_run_of_the_grid_may_be_the_one_that_keeps():
+    long = {"phases": [], "budget": {"episodes": 90, "keep_every": 30}}
+    own = {"samplers": ["magellan"], "seeds": [0], "overrides": {"observers": ["per_goal"]}}
+    variants = {"a": ends(30), "b": ends(60), "long": long}
+    runs = grid(load_experiment(declared(variants=variants, **own)))
+    starts = shared_beginnings(runs)
+    (longest,) = [run for run in runs if run.variant == "long"]
+    assert {start.run for start in starts.values()} == {longest}
+    assert {start.path for start in starts.values()} == {f"{longest.path}/{n}" for n in (30, 60)}
+
+
+@pytest.mark.parametrize(
+    "longer",
+    [
+        ends(90, keep_every=20),
+        ends(90, keep_every=30, practice_window=45),
+        {**ends(90, keep_every=30), "agent": {"gamma": 0.9}},
+        {"phases": [{**FIRST, "until": 90, "seed": 1}, NEW], "budget": ends(90)["budget"]},
+    ],
+    ids=["another point", "across a row", "another constant", "another seed"],
+)
+def test_a_run_that_is_another_one_at_that_length_is_no_start(longer):
+    window = longer["budget"].get("practice_window", 30)
+    first = ends(30, practice_window=window)
+    assert kept({"a": first, "longer": longer}) == {(30, None): 4, (90, None): 4}
+
+
+def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it():
+    experiment = load_experiment(read_yaml(ROOT / "config/evolving.yaml"), models=False)
+    runs = grid(experiment)
+    starts = shared_beginnings(runs)
+    assert len(runs) == len(starts) == 10 * 4 * 8
+    assert {start.run.identity for start in starts.values()} == {
+        starts[runs[0].identity].run.identity
+    }
+    first = starts[runs[0].identity].run.config
+    assert (first.sampler, first.budget.episodes, first.phases) == ("magellan", 500_000, ())
+    points = Counter(start.kept for start in starts.values())
+    assert points == {None: 32, **dict.fromkeys(range(50_000, 500_000, 50_000), 32)}
+    lengths = {run.config.budget.episodes - run.config.phases[0].until for run in runs}
+    assert lengths == {50_000}
+    paper = load_experiment(read_yaml(ROOT / "config/paper.yaml"), models=False).overrides
+    assert paper == {key: experiment.overrides[key] for key in paper}
+
+
+def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
+    """A long run, one that starts where it kept a checkpoint, and one that starts at its end."""
+    budget = {"evaluate_every": 15, "practice_window": 15, "evaluation_goals": 1}
+    variants = {"early": ends(15), "late": ends(30, keep_every=15)}
+    for variant in variants.values():
+        variant["budget"] |= budget | {"episodes": variant["phases"][0]["until"] + 15}
+    own = {"samplers": ["random"], "seeds": [1], "goal_spaces": ["20-10-6-4-4"]}
+    values = declared(variants=variants, overrides={}, **own)
+    (project / "changing.yaml").write_text(json.dumps(values))
+    results, runs = project / "results/changing", grid(load_experiment(values))
+    targets = [f"results/changing/{run.path}/manifest.json" for run in runs]
+    done = project.snakemake(*targets, "-c", "1", "--configfile", "changing.yaml")
+    assert done.returncode == 0, done.stdout
+    assert len(list((results / "runs").rglob("manifest.json"))) == 3
+    begun = {}
+    for run in runs:
+        folder, whole = results / run.path, tmp_path / "whole" / run.variant
+        whole.parent.mkdir(exist_ok=True)
+        train(run.config, whole, False, "none")
+        found = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+        assert len(found) == 4
+        assert found == {path.name: path.read_bytes() for path in whole.glob("*.csv")}
+        begun[run.variant] = json.loads((folder / "manifest.json").read_text())["started_from"]
+    assert begun["early"]["run"] == begun["late"]["run"]
+    assert (begun["early"]["at"], "at" in begun["late"]) == (15, False)
 
 
 @pytest.mark.parametrize("seeds", ["[0,1]", "[0,1,2]"])

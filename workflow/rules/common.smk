@@ -340,9 +340,14 @@ def numbers_of_seeds(folder, planned, experiment):
     return numbers(runs, len(missing), manifest["experiment"])
 
 
+def starting_runs():
+    """The runs that others start from."""
+    return [start.run for start in STARTS.values()]
+
+
 def run_with(identity):
-    """The run of this identity: of the grid, or a beginning that runs of the grid share."""
-    return next(run for run in (*GRID, *STARTS.values()) if run.identity == identity)
+    """The run of this identity: of the grid, or one that runs of the grid start from."""
+    return next(run for run in (*GRID, *starting_runs()) if run.identity == identity)
 
 
 def in_words(variant):
@@ -352,8 +357,8 @@ def in_words(variant):
     return f", variant {variant}," if EXPERIMENT.variants else ""
 
 
-def start_folder(identity):
-    """Folder of the run that a run starts from; None where it is trained whole.
+def planned_start(identity):
+    """What a run starts from; None where it is trained whole.
 
     A run that is there, as one from committed tables, needs no beginning that is not.
     """
@@ -361,14 +366,14 @@ def start_folder(identity):
     if start is None:
         return None
     there = is_complete(folder / run_with(identity).path, RUN_FILES, identity)
-    begun = is_complete(folder / start.path, RUN_FILES, start.identity)
-    return folder / start.path if begun or not there else None
+    begun = is_complete(folder / start.run.path, RUN_FILES, start.run.identity)
+    return start if begun or not there else None
 
 
 def start_files(wildcards):
-    """Input of a run that starts where another one ended: that one's manifest, its last file."""
-    folder = start_folder(wildcards.identity)
-    return [] if folder is None else [(folder / "manifest.json").as_posix()]
+    """Input of a run that starts from another one: that one's manifest, its last file."""
+    start = planned_start(wildcards.identity)
+    return [] if start is None else [f"{FOLDER}/{start.run.path}/manifest.json"]
 
 
 def files_of_smollm2():
@@ -389,8 +394,8 @@ def made_backbone(wildcards):
 
 def start_arguments(wildcards):
     """Words of the train command that say where a run starts."""
-    folder = start_folder(wildcards.identity)
-    return [] if folder is None else ["--start", folder.as_posix()]
+    start = planned_start(wildcards.identity)
+    return [] if start is None else ["--start", f"{FOLDER}/{start.path}"]
 
 
 def train_arguments(wildcards, output):

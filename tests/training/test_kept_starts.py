@@ -1,0 +1,171 @@
+"""Runs that start from a checkpoint that a longer run kept on its way."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from magellan.config import identity, part, resolve_run
+from magellan.errors import InputError
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.keeping import points
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+
+SPACE = "40-20-10-5-5"
+UNSEEN = {"goals": {"split": "unseen"}}
+WATCHED = ["learned", "per_goal"]
+LONG = {
+    "sampler": "magellan",
+    "goal_space": SPACE,
+    "seed": 5,
+    "observers": WATCHED,
+    # No evaluation is planned at 30 or 90 episodes; some rounds end more than one episode.
+    "budget": {"keep_every": 30, "evaluate_every": 40, "record_goals": True, "evaluation_goals": 2},
+}
+
+
+def long_run(**layer):
+    return resolve_run("smoke", [LONG, layer])
+
+
+def short_run(sampler: str, until: int, more: int = 30, last=UNSEEN, **layer):
+    """One phase of the long run, and one with other goals."""
+    phases = [{"until": until, "sampler": LONG["sampler"], "seed": LONG["seed"]}, last]
+    named = {"sampler": sampler, "seed": 3, "phases": phases}
+    return resolve_run("smoke", [LONG, {"budget": {"episodes": until + more}}, layer, named])
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    paths = {name: folder / f"{name}.csv" for name in COLUMNS}
+    return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+
+
+def trained(config, folder: Path, start: Path | None = None) -> dict[str, bytes]:
+    train(config, folder, False, "none", start=start)
+    return tables(folder)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("long") / "run"
+    train(long_run(), folder, False, "none")
+    return folder
+
+
+@pytest.mark.parametrize(("sampler", "until"), [("random", 30), ("magellan", 90), ("online", 120)])
+def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp_path):
+    run = short_run(sampler, until)
+    started = trained(run, tmp_path / "started", long / str(until))
+    assert started == trained(run, tmp_path / "whole")
+    assert {"goals", "evaluation", "practice"} <= started.keys()
+    manifest = json.loads((tmp_path / "started" / "manifest.json").read_text())
+    begun = manifest["started_from"]
+    assert begun["run"] == identity(long_run())
+    assert begun["at"] == until
+    assert (long / begun["checkpoint"]).is_file()
+    assert f"was at {until}, {until}/" in (tmp_path / "started" / "run.log").read_text()
+
+
+def test_a_long_run_that_random_drives(tmp_path):
+    layer = {"sampler": "random", "observers": [], "budget": {"keep_every": 60, "episodes": 90}}
+    train(long_run(**layer), tmp_path / "long", False, "none")
+    phases = {"phases": [{"until": 60, "sampler": "random", "seed": 5}, {"goals": {"seed": 2}}]}
+    named = {"sampler": "random", "seed": 4, "observers": [], "budget": {"episodes": 90}}
+    run = resolve_run("smoke", [LONG, named, phases])
+    started = trained(run, tmp_path / "started", tmp_path / "long" / "60")
+    assert started == trained(run, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("unit", ["steps", "updates"])
+def test_kept_by_what_the_budget_counts(unit, tmp_path):
+    until = {"steps": 400, "updates": 11}[unit]
+    every = {"evaluate_every": 3 * until, "keep_every": until}
+    ends = {"agent": {"num_envs": 32}, "budget": {**every, unit: 2 * until}}
+    train(long_run(**ends), tmp_path / "long", False, "none")
+    run = short_run("online", until, **ends)
+    assert points(tmp_path / "long") == [until, 2 * until]
+    started = trained(run, tmp_path / "started", tmp_path / "long" / str(until))
+    assert started == trained(run, tmp_path / "whole")
+
+
+def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
+    agent = {"num_envs": 32, "steps_per_update": 160}
+    layer = {"agent": agent, "budget": {"practice_window": 3, "keep_every": 33}}
+    train(long_run(**layer), tmp_path / "long", False, "none")
+    kept = Checkpoints(tmp_path / "long" / "33", long_run(**layer)).load()
+    assert kept.state["trainer"]["episodes"] > 35
+    run = short_run("random", 33, **layer)
+    started = trained(run, tmp_path / "started", tmp_path / "long" / "33")
+    assert started == trained(run, tmp_path / "whole")
+
+
+def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
+    """What it did after the checkpoint, in that phase or a later one, does not matter."""
+    phases = [
+        {"until": 25, "sampler": "random"},
+        {"until": 80, "sampler": "magellan", "goals": {"seed": 1}},
+    ]
+    long = long_run(phases=[*phases, {"seed": 9}])
+    train(long, tmp_path / "long", False, "none")
+    shorter = [phases[0], {**phases[1], "until": 60}, {"goals": {"seed": 4}}]
+    run = long_run(phases=shorter, budget={"episodes": 90})
+    assert len(part(run, 60).phases) == 2
+    started = trained(run, tmp_path / "started", tmp_path / "long" / "60")
+    assert started == trained(run, tmp_path / "whole")
+
+
+# --- what cannot be started from ------------------------------------------------------------------
+
+
+def refusal(start: Path, output: Path, **named) -> str:
+    with pytest.raises(InputError) as error:
+        train(short_run(**named), output, False, "none", start=start)
+    assert not output.exists()
+    assert str(error.value).startswith("--start: ")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(long, tmp_path):
+    def refused(start, sampler="random", until=60, **named):
+        return refusal(start, tmp_path / "r", sampler=sampler, until=until, **named)
+
+    message = refused(long / "45", until=45)
+    assert f"{long}/45 holds no checkpoint; {long} keeps 30, 60, 90, 120; allowed: " in message
+    message = refused(tmp_path / "45", until=45)
+    assert f"{tmp_path}/45 holds no checkpoint; allowed: the folder of a run that has" in message
+    message = refused(long / "90")
+    assert "is a run at 90 episodes, and the phases before the last one end at 60; " in message
+    assert f"allowed: {long}/60; {long} keeps 30, 60, 90, 120" in message
+    message = refused(long / "60", agent={"gamma": 0.9})
+    assert "belongs to a run with another configuration: agent.gamma is 0.9 here" in message
+    assert message.endswith("name a run that is the same up to 60 episodes")
+    assert "observers" in refused(long / "60", observers=["learned"])
+    assert "budget.episodes is 60 here and 120 there" in refused(long)
+    assert f"allowed: {long}/60, which it keeps" in refused(long)
+    message = refused(long / "60", budget={"practice_window": 7, "episodes": 90})
+    assert "budget.practice_window is 7 here and 30 there" in message
+
+
+def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
+    layer = {"budget": {"practice_window": 50}}
+    train(long_run(**layer), tmp_path / "long", False, "none")
+    message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
+    assert "a row of practice.csv goes on past 60 episodes: budget.practice_window is 50" in message
+
+
+def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
+    shutil.copytree(long / "90", tmp_path / "run" / "60")
+    message = refusal(tmp_path / "run/60", tmp_path / "r", sampler="random", until=60)
+    assert f"{tmp_path}/run/60 was kept at 90 episodes; allowed: its own name, 90" in message
+    shutil.copytree(long / "90", tmp_path / "run" / "150")
+    message = refusal(tmp_path / "run/150", tmp_path / "r", sampler="random", until=150)
+    assert "its run ends at 120 episodes, before 150" in message
+
+
+def test_a_run_in_a_folder_that_is_called_by_a_number_is_a_run(tmp_path):
+    run = short_run("random", 30)
+    train(part(run, 30), tmp_path / "7", False, "none")
+    assert trained(run, tmp_path / "started", tmp_path / "7") == trained(run, tmp_path / "whole")

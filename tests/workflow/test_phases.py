@@ -176,7 +176,7 @@ def test_a_run_that_is_another_one_at_that_length_is_no_start(longer):
 
 
 def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it():
-    experiment = load_experiment(read_yaml(ROOT / "config/evolving.yaml"), models=False)
+    experiment = load_experiment(read_yaml(ROOT / "config/paper_evolving.yaml"), models=False)
     runs = grid(experiment)
     starts = shared_beginnings(runs)
     assert len(runs) == len(starts) == 10 * 4 * 8

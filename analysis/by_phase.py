@@ -139,9 +139,12 @@ def curves(phase: OnePhase, goal_space: str) -> dict[Panel, list[Curve]]:
     return found
 
 
-def all_alike(found: Mapping[Panel, Sequence[Curve]]) -> bool:
-    """Whether several algorithms have the very same runs in a phase: one that they share."""
-    return all(
+def is_shared(phase: OnePhase, found: Mapping[Panel, Sequence[Curve]]) -> bool:
+    """Whether several algorithms have the very same runs in a phase, because they start from them.
+
+    Equal success alone does not say so: it is 0 wherever nothing is learnt.
+    """
+    return phase.named and all(
         len(each) > 1 and all(np.array_equal(each[0].runs, other.runs) for other in each[1:])
         for each in found.values()
     )

@@ -34,6 +34,8 @@ class OnePhase(NamedTuple):
         begins: length of a run at which it begins, in the unit of the results.
         goals: those that it practises.
         replaces: whether they are others than those of the phase before.
+        named: whether this phase and all before it name their sampler, so that runs of every
+            sampler may begin with the same ones.
         results: its rows.
     """
 
@@ -41,6 +43,7 @@ class OnePhase(NamedTuple):
     begins: int
     goals: Goals
     replaces: bool
+    named: bool
     results: Results
 
 
@@ -65,10 +68,12 @@ def each_phase(results: Results) -> Iterator[OnePhase]:
         mine = _of_variant(whole, variant)
         config = mine.manifest["runs"][0]["config"]
         goals = goals_of_phases(config)
-        begins = [0, *(given["until"] for given in _given(config)[:-1])]
+        listed = _given(config)
+        begins = [0, *(given["until"] for given in listed[:-1])]
         for at, begin in enumerate(begins):
             replaces = at > 0 and goals[at] != goals[at - 1]
-            yield OnePhase(at + 1, begin, goals[at], replaces, _only(mine, at + 1))
+            named = all(given.get("sampler") for given in listed[: at + 1])
+            yield OnePhase(at + 1, begin, goals[at], replaces, named, _only(mine, at + 1))
 
 
 def goals_of_phases(config: Mapping[str, Any]) -> list[Goals]:

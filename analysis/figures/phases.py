@@ -33,7 +33,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     drawn = [(phase, by_phase.curves(phase, goal_space)) for phase in each_phase(results)]
     drawn = [(phase, found) for phase, found in drawn if found]
     feasible = results.categories.feasible
-    shared = any(by_phase.all_alike(found) for _, found in drawn)
+    shared = any(by_phase.is_shared(*each) for each in drawn)
     figure, axes = style.page(
         (len(SPLITS), len(feasible)),
         (max(9.6, 2.4 * len(feasible)), 5.4),
@@ -73,7 +73,7 @@ def _phase(
     band: bool,
 ) -> None:
     """One phase in all panels, (splits, categories)."""
-    shared = by_phase.all_alike(found)
+    shared = by_phase.is_shared(phase, found)
     feasible = results.categories.feasible
     for row, split in enumerate(SPLITS):
         for column, category in enumerate(feasible):

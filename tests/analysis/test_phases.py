@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 
 from analysis import figures, summaries, summary, tables
+from analysis.by_phase import curves, is_shared
 from analysis.figures import FIGURES, style
 from analysis.figures import phases as phases_figure
 from analysis.phases import each_phase, last_phase
-from analysis.results import rows_where
+from analysis.results import Results, rows_where
 from analysis.unpacking import unpack
 from magellan.errors import InputError
 from tests.analysis import synthetic
@@ -357,3 +358,13 @@ def test_nothing_in_the_figure_is_cut_off(evolving, tmp_path):
     png, _ = style.save(drawn(evolving), tmp_path / "first")
     again, _ = style.save(drawn(evolving), tmp_path / "second")
     assert png.read_bytes() == again.read_bytes()
+
+
+def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share(evolving):
+    whole = evolving.whole
+    evaluation = whole.tables["evaluation"].assign(success=0.0)
+    nothing = last_phase(Results({**whole.tables, "evaluation": evaluation}, whole.manifest))
+    shared_ones = [
+        is_shared(phase, curves(phase, synthetic.GOAL_SPACE)) for phase in each_phase(nothing)
+    ]
+    assert shared_ones == [True, False]

@@ -107,10 +107,12 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     if arguments.known_competence and not arguments.estimators:
         raise InputError("--known-competence: allowed: with --estimators")
-    given = [arguments.second, arguments.variants, arguments.estimators]
+    named = [arguments.variants, arguments.samplers, arguments.estimators]
+    given = [arguments.second, *named]
     if sum(each is not None for each in given) != 1:
         raise InputError(
-            "compare: allowed: two folders of tables, or one and --variants A B or --estimators A B"
+            "compare: allowed: two folders of tables, or one and --variants A B, --samplers A B or "
+            "--estimators A B"
         )
     first = tables.load(arguments.first)
     if arguments.known_competence:
@@ -119,6 +121,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         first = with_known_competence(first)
     if arguments.estimators:
         pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
+    elif arguments.samplers:
+        pairs, of = comparison.pairs_of_samplers(first, arguments.samplers), arguments.of
     elif arguments.variants:
         pairs, of = comparison.pairs_of_variants(first, arguments.variants), arguments.of
     else:
@@ -242,7 +246,7 @@ def _add_pages(commands: Commands) -> None:
 
 def _add_compare(commands: Commands) -> None:
     compare = commands.add_parser(
-        "compare", help="two experiments with the same runs, or variants of one, by seed"
+        "compare", help="two experiments, or variants or samplers of one, by seed"
     )
     compare.add_argument("first", type=file_path, help="folder of combined tables")
     compare.add_argument(
@@ -253,6 +257,12 @@ def _add_compare(commands: Commands) -> None:
         nargs="+",
         metavar="NAME",
         help="variants of the first folder, the first with each other one (default: none)",
+    )
+    compare.add_argument(
+        "--samplers",
+        nargs="+",
+        metavar="NAME",
+        help="samplers of the first folder, the first with each other one (default: none)",
     )
     compare.add_argument(
         "--estimators",

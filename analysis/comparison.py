@@ -1,9 +1,10 @@
 """Runs that should differ in one setting only: do they learn alike?
 
-Two experiments, or variants of one. Runs are paired by sampler, goal space and seed. The
-difference of a category is the mean over seeds; its interval is the studentised bootstrap of it.
-The mean of the categories is one number of a run; only its difference has a test, a sign flip of
-the pairs, corrected after Holm where one variant is compared with several.
+Two experiments, or variants or samplers of one. Runs are paired by sampler, goal space and seed, or
+those of two samplers by goal space and seed. The difference of a category is the mean over seeds;
+its interval is the studentised bootstrap of it. The mean of the categories is one number of a run;
+only its difference has a test, a sign flip of the pairs, corrected after Holm where one side is
+compared with several. Runs of several phases are compared in their last one.
 
 What is compared: mean success over training, or the error of the predicted competence.
 """
@@ -131,6 +132,26 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
     return pairs
 
 
+def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
+    """The first sampler with each other one, of the same variant, seeds and goal space.
+
+    Raises:
+        InputError: unknown samplers, a pair that no variant has, or one has a seed that the other
+            lacks.
+    """
+    _check_names("--samplers", "samplers", names, results.experiment["samplers"])
+    pairs: list[Pair] = []
+    first = names[0]
+    for second in names[1:]:
+        before = len(pairs)
+        for variant in dict.fromkeys(each.variant for each in results.algorithms):
+            both = [Algorithm(name, variant) for name in (first, second)]
+            pairs += _pairs_of_both(results, both, (first, second), f"variant {variant}")
+        if len(pairs) == before:
+            raise InputError(f"--samplers: no variant has runs of both {first!r} and {second!r}")
+    return pairs
+
+
 def _check_names(option: str, kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
@@ -147,13 +168,22 @@ def _pairs_of_two(results: Results, first: str, second: str) -> list[Pair]:
     pairs = []
     for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
         both = [Algorithm(sampler, name) for name in (first, second)]
-        if not set(both) <= set(results.algorithms):
-            continue  # the variants make no difference to this sampler
-        sides = [Side(algorithm.variant, results, algorithm) for algorithm in both]
-        for goal_space in results.goal_spaces:
-            if _check_seeds(results, both, goal_space):
-                pairs.append(Pair(f"sampler {sampler}", goal_space, *sides))
+        pairs += _pairs_of_both(results, both, (first, second), f"sampler {sampler}")
     return pairs
+
+
+def _pairs_of_both(
+    results: Results, both: Sequence[Algorithm], names: Sequence[str], title: str
+) -> list[Pair]:
+    """Two algorithms of the same tables, in each goal space that has runs of them."""
+    if not set(both) <= set(results.algorithms):
+        return []  # a variant that makes no difference to a sampler has no runs of it
+    sides = [Side(name, results, each) for name, each in zip(names, both, strict=True)]
+    return [
+        Pair(title, goal_space, *sides)
+        for goal_space in results.goal_spaces
+        if _check_seeds(results, both, goal_space)
+    ]
 
 
 def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -308,8 +338,9 @@ def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> 
             )
         means = ours.mean(axis=1), theirs.mean(axis=1)
         rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
+    what = measure.title + pair.first.results.counted_from
     title = (
-        f"{measure.title}, {pair.title}, goal space {pair.goal_space}: "
+        f"{what}, {pair.title}, goal space {pair.goal_space}: "
         f"{names[0]} and {names[1]}, paired by seed"
     )
     return titled(title, header, rows)

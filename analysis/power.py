@@ -1,7 +1,8 @@
 """How many seeds an experiment needs, from the spread between the runs of one that is there.
 
 All numbers are about the primary metric: mean success over training, mean over the feasible
-categories of a run, on training goals. They are as uncertain as the spread that they rest on.
+categories of a run, on the goals that are practised. They are as uncertain as the spread that they
+rest on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from analysis.grid import Algorithm
 from analysis.intervals import Matrix
 from analysis.labels import algorithm_label
 from analysis.markdown import head, row
-from analysis.primary import PRIMARY_SPLIT, run_means
+from analysis.phases import practised_split
+from analysis.primary import run_means
 from analysis.results import Results
 from magellan.errors import InputError
 
@@ -161,7 +163,7 @@ def to_markdown(
     parts = []
     for goal_space in results.goal_spaces:
         runs = {
-            algorithm: run_means(results, algorithm, goal_space, PRIMARY_SPLIT)
+            algorithm: run_means(results, algorithm, goal_space, practised_split(results))
             for algorithm in results.algorithms_in(goal_space)
         }
         parts.append("\n".join(_needed_lines(results, goal_space, runs, difference, power)))

@@ -1,7 +1,9 @@
 """The comparison that was fixed before the runs: the reference against each other algorithm.
 
 Primary metric: mean success over training (score `area`), its mean over the feasible categories of
-a run, on training goals. Second: the same on unseen goals. The final success stands beside them.
+a run, on the goals that are practised: training goals, unless `goals.split` says otherwise. Second:
+the same on the others. The final success stands beside them. Runs of several phases are compared in
+their last one: `tables.load` gives its rows alone.
 
 Where episodes end the runs there is a second reading, at equal environment steps: equal episodes
 are not equal work, as an episode of an impossible goal never ends early.
@@ -28,10 +30,11 @@ from analysis.matrices import (
     step_curves,
     success_curves,
 )
+from analysis.phases import practised_split
 from analysis.registry import register_statistic
 from analysis.results import Results
 
-PRIMARY_SCORE, PRIMARY_SPLIT = "area", "train"
+PRIMARY_SCORE = "area"
 
 COMPARISON_COLUMNS = (
     "goal_space",
@@ -94,7 +97,7 @@ def comparison(results: Results) -> pd.DataFrame:
     def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
         return run_means(results, algorithm, goal_space, split, score)
 
-    return _compared(results, means, SCORES, PRIMARY_SPLIT)
+    return _compared(results, means, SCORES, practised_split(results))
 
 
 @register_statistic("comparison_steps")

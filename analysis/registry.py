@@ -9,7 +9,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.grid import Algorithm
@@ -69,6 +69,7 @@ class FigureSpec:
         caption: what the report says below it, plain text; the package's own have a file each in
             `workflow/report`.
         source: file that it comes from.
+        phased: whether it is of runs with several phases only.
     """
 
     name: str
@@ -79,6 +80,7 @@ class FigureSpec:
     lacks: Needs = nothing
     caption: str = ""
     source: str = ""
+    phased: bool = False
 
 
 STATISTICS: Registry[StatisticSpec] = Registry("statistic")
@@ -103,6 +105,7 @@ def register_figure(
     statistics: tuple[str, ...] = (),
     lacks: Needs = nothing,
     caption: str | None = None,
+    phased: bool = False,
 ) -> Callable[[FunctionT], FunctionT]:
     """Decorator of a function (combined tables, statistics, goal space) -> matplotlib figure.
 
@@ -124,11 +127,8 @@ def register_figure(
             )
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
         words = inspect.getdoc(draw) if caption is None else caption
-        FIGURES.add(
-            FigureSpec(
-                name, draw, label, section, tuple(statistics), lacks, words or "", source_of(draw)
-            )
-        )
+        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, words or "")
+        FIGURES.add(replace(spec, source=source_of(draw), phased=phased))
         return draw
 
     return add

@@ -75,10 +75,13 @@ class Results:
         manifest: `experiment` (the configuration asked for), `plan` (its grid), `runs` (one
             manifest each), `missing` (planned runs that are not there, each with its reason) and
             `notes` (what differs between the runs and is no part of the configuration).
+        whole: the same runs with the rows of all phases, where `tables` has those of the last of
+            several (`analysis.phases`).
     """
 
     tables: Mapping[str, pd.DataFrame]
     manifest: Mapping[str, Any]
+    whole: Results | None = None
 
     @property
     def experiment(self) -> Mapping[str, Any]:

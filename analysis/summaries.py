@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import intervals, statistics
+from analysis.by_phase import phases
 from analysis.grid import RUN_COLUMNS
 from analysis.intervals import Bootstrap, Estimate, Matrix
 from analysis.mastery import mastery
@@ -439,6 +440,7 @@ __all__ = [
     "improvement",
     "load",
     "mastery",
+    "phases",
     "practice",
     "predictions",
     "profiles",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from analysis import pages
+from analysis.by_phase import MEAN
 from analysis.coverage import sentence
 from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
@@ -17,6 +18,7 @@ from analysis.primary import PRIMARY_SCORE, equal_steps
 from analysis.results import SPLITS, Results, rows_where
 from analysis.units import UNIT_WORDS
 
+PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
 ESTIMATING = "Episodes for estimating"
 STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
 
@@ -49,6 +51,36 @@ def success_table(
     return pd.DataFrame(rows)
 
 
+def phase_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str, split: str
+) -> pd.DataFrame:
+    """One row per algorithm, three columns per phase: `mean (interval)` over seeds.
+
+    Of the mean over the feasible categories of a run: at the first evaluation of the phase, over
+    the phase, and at its last one.
+    """
+    frame = rows_where(statistics["phases"], goal_space=goal_space, split=split, category=MEAN)
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
+        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
+            between = f" ({found['low']:.2f}-{found['high']:.2f})" if found["runs"] > 1 else ""
+            place = f"Phase {found['phase']}, {PHASE_WORDS[found['score']]}"
+            row[place] = f"{found['value']:.2f}{between}"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("")
+
+
+def phase_heading(results: Results, goal_space: str, split: str) -> str:
+    """What the table of the phases shows, in one line."""
+    seeds = number_text(results.seed_counts(goal_space))
+    confidence = results.experiment["analysis"]["confidence"]
+    return (
+        f"Success by phase, mean over feasible categories, {SPLIT_LABELS[split].lower()}, goal "
+        f"space {goal_space}: mean over n = {seeds} seeds ({confidence:.0%} interval)"
+    )
+
+
 def _cell(values: pd.Series) -> str:
     if len(values) == 1:
         return f"{values.iloc[0]:.2f}"
@@ -64,7 +96,8 @@ def _over_seeds(results: Results, goal_space: str) -> str:
 
 def heading(results: Results, goal_space: str, split: str, score: str) -> str:
     """What a table shows, in one line."""
-    what = f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
+    score_label = SCORE_LABELS[score] + results.counted_from
+    what = f"{score_label}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
     return f"{what}: {_over_seeds(results, goal_space)}"
 
 
@@ -201,9 +234,10 @@ def mastery_heading(results: Results, goal_space: str, split: str) -> str:
 def comparison_heading(results: Results, goal_space: str) -> str:
     """What the table of the comparison shows, in one line."""
     reference = algorithm_label(results.reference, results.algorithms)
+    score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
     return (
-        f"{reference} minus each other: {SCORE_LABELS[PRIMARY_SCORE].lower()}, mean over feasible "
-        f"categories, goal space {goal_space}"
+        f"{reference} minus each other: {score}, mean over feasible categories, goal space "
+        f"{goal_space}"
     )
 
 
@@ -219,8 +253,12 @@ def _tables(
         yield comparison_heading(results, goal_space), compared
     at_steps = comparison_table(results, statistics, goal_space, name="comparison_steps")
     if len(at_steps):
-        steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps of each run"
+        steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps"
+        steps += f"{results.counted_from} of each run"
         yield f"Secondary, over {steps}: {comparison_heading(results, goal_space)}", at_steps
+    for split in SPLITS if results.whole is not None else ():
+        table = phase_table(results, statistics, goal_space, split)
+        yield phase_heading(results, goal_space, split), table
     for score in SCORES:
         for split in SPLITS:
             table = success_table(results, statistics, goal_space, split, score)

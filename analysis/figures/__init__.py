@@ -42,7 +42,12 @@ def _predictions(algorithms: Algorithms, predicting: Algorithms, reference: Algo
 
 
 def _built_in(
-    name: str, label: str, section: str, *statistics: str, lacks: Needs = nothing
+    name: str,
+    label: str,
+    section: str,
+    *statistics: str,
+    lacks: Needs = nothing,
+    phased: bool = False,
 ) -> None:
     """Register the function `draw` of the module of this name, which is imported late."""
 
@@ -50,10 +55,11 @@ def _built_in(
         module = importlib.import_module(f"analysis.figures.{name}")
         return module.draw(results, statistics, goal_space)
 
-    register_figure(name, label, section, statistics, lacks)(draw)
+    register_figure(name, label, section, statistics, lacks, phased=phased)(draw)
 
 
 _built_in("success_by_category", "Success per category", "1. Success", "success")
+_built_in("phases", "Success over all phases", "1. Success", phased=True)
 _built_in("sample_efficiency", "Sample efficiency", "1. Success", "sample_efficiency")
 _built_in("mastery", "Time to mastery", "1. Success")
 _built_in("aggregates", "IQM and mean", "2. Comparison", "aggregates")
@@ -80,15 +86,25 @@ def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -
     present = list(dict.fromkeys(algorithms))
     predicting = [algorithm for algorithm in present if predicts(algorithm, experiment)]
     there = present, predicting, reference_algorithm(experiment)
-    return tuple(name for name, spec in FIGURES.items() if not lacking(spec, *there))
+    phased = has_phases(experiment)
+    return tuple(name for name, spec in FIGURES.items() if not lacking(spec, *there, phased=phased))
 
 
-def lacking(spec: FigureSpec, *there: Any) -> str:
+def has_phases(experiment: Mapping[str, Any]) -> bool:
+    """Whether an experiment asks for runs of several phases."""
+    layers = experiment.get("overrides") or {}, *(experiment.get("variants") or {}).values()
+    return any((layer or {}).get("phases") for layer in layers)
+
+
+def lacking(spec: FigureSpec, *there: Any, phased: bool) -> str:
     """What a goal space lacks for a figure; empty if nothing.
 
     Args:
         there: its algorithms, those with predictions, and the reference.
+        phased: whether runs have several phases.
     """
+    if spec.phased and not phased:
+        return "runs of several phases"
     return called(spec, spec.lacks, *there, kind=str)
 
 
@@ -119,7 +135,7 @@ def draw(
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"goal space: {goal_space!r} is not in the tables; there are: {allowed}")
     there = results.algorithms_in(goal_space), results.predicting(goal_space), results.reference
-    missing = lacking(spec, *there)
+    missing = lacking(spec, *there, phased=results.whole is not None)
     if missing:
         raise InputError(f"figure: {name} needs {missing}")
     # Late, so that the workflow can read the list of figures without loading matplotlib.

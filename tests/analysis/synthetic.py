@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.figures import FIGURES
 from analysis.grid import run_of
 from analysis.results import SPLITS, TABLES
 from magellan.config import counted, estimators_of, grid, load_experiment
@@ -26,6 +27,8 @@ HALF = {
     "grow_carnivore": (60_000, 50_000, 22_000, 17_000),
 }
 SPEED = {"random": 0, "online": 1, "ek_online": 2, "magellan": 3}
+PLAIN_FIGURES = tuple(name for name, spec in FIGURES.items() if not spec.phased)
+"""Those of runs with one phase."""
 VARIANTS = {"whole": {}, "small": {"competence": {"buffer": 100}}}
 """Two variants that differ for `magellan` only."""
 

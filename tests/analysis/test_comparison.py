@@ -8,11 +8,14 @@ import pytest
 
 from analysis import comparison, tables
 from analysis.__main__ import main
+from analysis.grid import Algorithm
+from analysis.matrices import score_matrices
 from analysis.results import Results, rows_where
 from magellan.errors import InputError
 from tests.analysis import synthetic
 
 SEEDS = (3, 1, 2)
+GOAL_SPACE = synthetic.GOAL_SPACE
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +257,41 @@ def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
     partial = tables.combine(folders[:-1], declared, incomplete=tmp_path)
     with pytest.raises(InputError, match=r"'whole'.*seed 1 is there in one of the two only"):
         comparison.pairs_of_variants(partial, ["whole", "small"])
+
+
+def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
+    declared = synthetic.experiment(("random", "online", "magellan"), seeds=SEEDS)
+    results = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    pairs = comparison.pairs_of_samplers(results, ["magellan", "random", "online"])
+    assert [pair.second.name for pair in pairs] == ["random", "online"]
+    text = comparison.to_markdown(pairs)
+    assert "variant default, goal space" in text
+    assert "magellan and random, paired by seed" in text
+    rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
+    for row, sampler in zip(rows, ("random", "online"), strict=True):
+        ours, theirs = (
+            score_matrices(results, Algorithm(name, "default"), GOAL_SPACE, "train")["area"]
+            for name in ("magellan", sampler)
+        )
+        differences = (theirs - ours).mean(axis=1)
+        assert row[4] == f"{differences.mean():+.3f}"
+        assert row[7] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
+        assert row[8] == "0.500"  # twice that, after Holm over two
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["magellan", "best"], "--samplers: 'best' is unknown; allowed: random, magellan"),
+        (["magellan"], "--samplers: 'magellan' stands alone; allowed: two samplers or more"),
+        (["magellan", "magellan"], "--samplers: 'magellan' stands twice"),
+    ],
+)
+def test_samplers_that_do_not_pair_are_refused(names, message, tmp_path, capsys):
+    declared = synthetic.experiment(("random", "magellan"), seeds=(0,))
+    results = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
+    tables.write(results, tmp_path / "tables")
+    assert main(["compare", str(tmp_path / "tables"), "--samplers", *names]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

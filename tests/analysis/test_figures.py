@@ -20,6 +20,7 @@ from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
 
 GOAL_SPACE = synthetic.GOAL_SPACE
+PLAIN_FIGURES = synthetic.PLAIN_FIGURES
 WIDE = "20000-4000-900-160-32"
 
 
@@ -72,12 +73,12 @@ def assert_whole(figure):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name, shape):
     assert_whole(figures.draw(name, *experiments[shape]))
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_each_figure_says_goal_space_and_number_of_seeds(experiments, name):
     for results, statistics, goal_space in experiments.values():
         figure = figures.draw(name, results, statistics, goal_space)
@@ -86,7 +87,7 @@ def test_each_figure_says_goal_space_and_number_of_seeds(experiments, name):
         assert goal_space in words
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experiments, name, tmp_path):
     results, statistics, goal_space = experiments["default"]
     png, pdf = style.save(figures.draw(name, results, statistics, goal_space), tmp_path / name)
@@ -114,7 +115,7 @@ from analysis.figures import style
 results = tables.load(Path(sys.argv[1]))
 statistics = summaries.compute(results)
 summaries.write(statistics, Path(sys.argv[2]))
-for name in figures.FIGURES:
+for name in sys.argv[4:]:
     style.save(figures.draw(name, results, statistics, sys.argv[3]), Path(sys.argv[2]) / name)
 """
 
@@ -122,15 +123,16 @@ for name in figures.FIGURES:
 def test_two_reports_from_the_same_tables_are_identical_files(results, statistics, tmp_path):
     tables.write(results, tmp_path / "tables")
     summaries.write(statistics, tmp_path / "first")
-    for name in figures.FIGURES:
+    for name in PLAIN_FIGURES:
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
         style.save(figure, tmp_path / "first" / name)
     # Another process with another order of sets, and seconds later: no dates may show.
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", DRAW_ALL, tmp_path / "tables", tmp_path / "second", GOAL_SPACE]
+    command += PLAIN_FIGURES
     subprocess.run(command, check=True, env=environment, cwd=os.getcwd())
     first = sorted((tmp_path / "first").iterdir())
-    assert len(first) == len(summaries.STATISTICS) + 2 * len(figures.FIGURES)
+    assert len(first) == len(summaries.STATISTICS) + 2 * len(PLAIN_FIGURES)
     for path in first:
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
 
@@ -266,7 +268,7 @@ def words_of(figure):
     return " | ".join(text.get_text() for text in visible_texts(figure))
 
 
-@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "improvement"])
+@pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])
 def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
     """One more variant: its label and its lines."""
     results, _ = varied
@@ -320,7 +322,7 @@ def test_a_variant_leaves_other_pixels(varied, varied_statistics):
     mine = [folder for folder in folders if "small" not in variant_of(results, folder)]
     plain = tables.combine(mine, declared)
     plain_statistics = summaries.compute(plain)
-    for name in figures.FIGURES:
+    for name in PLAIN_FIGURES:
         with_variant, without = (
             figures.draw(name, *pair, GOAL_SPACE)
             for pair in ((results, varied_statistics), (plain, plain_statistics))
@@ -364,7 +366,7 @@ def test_every_estimator_of_the_reference_has_its_line(watched):
         assert line.get_marker() == look.marker
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_long_names_are_not_cut_off(watched, name):
     assert_whole(figures.draw(name, *watched, GOAL_SPACE))
 
@@ -391,7 +393,7 @@ def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path
     tables.write(renamed(results, "magellan", "newcomer"), tmp_path)
     other = tables.load(tmp_path)
     statistics = summaries.compute(other)
-    for name in figures.FIGURES:
+    for name in PLAIN_FIGURES:
         figure = figures.draw(name, other, statistics, GOAL_SPACE)
         words = words_of(figure)
         assert "newcomer" in words, name

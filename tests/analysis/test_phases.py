@@ -1,15 +1,22 @@
-"""Runs of several phases: read, checked, and compared in the last one."""
+"""Runs of several phases: read, checked, compared in the last one, and shown phase by phase."""
 
+from types import SimpleNamespace
+
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import summaries, tables
-from analysis.figures import FIGURES
-from analysis.phases import last_phase
+from analysis import figures, summaries, summary, tables
+from analysis.by_phase import curves, is_shared
+from analysis.figures import FIGURES, style
+from analysis.figures import phases as phases_figure
+from analysis.phases import each_phase, last_phase
+from analysis.results import Results, rows_where
 from analysis.unpacking import unpack
 from magellan.errors import InputError
 from tests.analysis import synthetic
+from tests.analysis.test_figures import assert_whole
 
 PHASES = {
     "early": {"phases": [{"until": 4_000, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]},
@@ -160,3 +167,204 @@ def test_axes_say_where_training_is_counted_from(written, tmp_path):
     plain = synthetic.experiment(("random", "magellan"))
     folders = synthetic.write_runs(tmp_path / "plain", plain, episodes=2_000)
     assert tables.combine(folders, plain).length_label == "training episodes"
+
+
+# --- phase by phase ------------------------------------------------------------------------------
+
+
+def shared(tmp_path, seeds=(0, 1), until=4_000):
+    """Samplers that go on from the same runs of `magellan`, on held-out goals."""
+    phases = [{"until": until, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]
+    changes = {"overrides": {"phases": phases, "budget": {"episodes": 12_000}}, "seeds": seeds}
+    experiment = synthetic.experiment(("random", "online"), **changes)
+    folders = []
+    for run in synthetic.plan(experiment):
+        folders.append(phased_once(tmp_path / run.path, run, until))
+    tables.write(tables.combine(folders, experiment), tmp_path / "tables")
+    return tables.load(tmp_path / "tables")
+
+
+def phased_once(folder, run, until):
+    """Two phases; evaluations of the first are those of the seed, whatever the sampler is."""
+    synthetic.write_run(folder, run, episodes=run.config.budget.episodes)
+    first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
+    for name in tables.TABLES:
+        frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        at = frame["episode"].astype(int)
+        frame.insert(0, "phase", 1 + (at > until))
+        if "split" in frame.columns:
+            frame = pd.concat([frame, frame[at == until].assign(phase=2)])
+            frame = frame.sort_values("phase", kind="stable")
+        if name == "evaluation":
+            cells = zip(
+                frame["phase"],
+                frame["episode"].astype(int),
+                frame["category"],
+                frame["split"],
+                frame["success"],
+                strict=True,
+            )
+            frame["success"] = [
+                f"{round(first.chance(episode, category, split) * 64) / 64:.6g}"
+                if phase == 1
+                else success
+                for phase, episode, category, split, success in cells
+            ]
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+@pytest.fixture
+def evolving(tmp_path):
+    return shared(tmp_path)
+
+
+def test_each_phase_by_itself_has_its_rows_and_its_goals(written):
+    results = tables.load(written)
+    found = {(phase.results.runs[0].variant, phase.number): phase for phase in each_phase(results)}
+    assert list(found) == [("early", 1), ("early", 2), ("late", 1), ("late", 2), ("late", 3)]
+    begins = {key: (phase.begins, phase.replaces) for key, phase in found.items()}
+    assert begins["early", 2] == (4_000, True)
+    assert begins["late", 2] == (4_000, False)
+    assert begins["late", 3] == (8_000, True)
+    assert found["early", 2].goals.split == "unseen"
+    assert [found["late", number].goals.seed for number in (1, 2, 3)] == [0, 0, 3]
+    for key, phase in found.items():
+        episodes = phase.results.tables["evaluation"]["episode"]
+        length = 8_000 if key in (("early", 2), ("late", 3)) else 4_000
+        assert (episodes.min(), episodes.max()) == (0, length)
+    last = found["late", 3].results.tables["evaluation"].reset_index(drop=True)
+    compared = results.table("evaluation", variant="late").reset_index(drop=True)
+    pd.testing.assert_frame_equal(last, compared)
+
+
+def test_the_statistic_has_what_each_phase_begins_with_ends_with_and_averages(written):
+    results = tables.load(written)
+    frame = summaries.compute(results, ["phases"])["phases"]
+    where = {"split": "unseen", "sampler": "online", "variant": "late", "phase": 2}
+    rows = results.whole.table("evaluation", **where)
+    before = results.whole.table("evaluation", **where | {"phase": 1}, episode=4_000)
+    runs = pd.concat([before, rows]).groupby(["seed", "category", "episode"])["success"].first()
+    area = runs.groupby(["seed", "category"]).apply(
+        lambda run: np.trapezoid(run, run.index.get_level_values("episode")) / 4_000
+    )
+    mine = rows_where(frame, **where).set_index(["category", "score"])
+    assert set(mine["begins"]) == {4_000}
+    assert set(mine["practised"]) == {"train"}
+    assert (mine["runs"] == 2).all()
+    for category in (*synthetic.FEASIBLE, "mean"):
+        chosen = area if category == "mean" else area[:, category]
+        assert mine.loc[(category, "area"), "value"] == pytest.approx(chosen.mean())
+    for score, episode in (("first", 4_000), ("final", 8_000)):
+        at = runs[:, "grasp", episode]
+        assert mine.loc[("grasp", score), "value"] == pytest.approx(at.mean())
+        low, high = (mine.loc[("grasp", score), bound] for bound in ("low", "high"))
+        assert low <= at.mean() <= high
+    assert set(frame[frame["variant"] == "early"]["practised"]) == {"train", "unseen"}
+
+
+def test_runs_of_one_phase_have_neither_the_statistic_nor_the_figure(tmp_path):
+    plain = synthetic.experiment(("random", "magellan"))
+    results = tables.combine(synthetic.write_runs(tmp_path, plain, episodes=2_000), plain)
+    assert summaries.compute(results, ["phases"])["phases"].empty
+    with pytest.raises(InputError, match="phases needs runs of several phases"):
+        figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
+    algorithms = results.algorithms
+    assert "phases" not in figures.applicable(algorithms, results.experiment)
+    assert "phases" in figures.applicable(algorithms, declared())
+    assert "Phase 2" not in summary.to_markdown(results, summaries.compute(results))
+
+
+def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase(evolving, written):
+    statistics = summaries.compute(evolving)
+    primary = statistics["comparison"].query("primary")
+    assert set(primary["split"]) == {"unseen"}
+    mixed = summaries.compute(tables.load(written), ["comparison"])["comparison"]
+    assert set(mixed.query("primary")["split"]) == {"train"}  # variants practise different ones
+    text = summary.to_markdown(evolving, statistics)
+    assert "Unseen goals (primary)" in text
+    assert "mean success over training of the last phase" in text
+    assert "Phase 2, at the end" in text
+
+
+def drawn(results):
+    return figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
+
+
+def lines_of(ax, color):
+    """Curves, without what marks a place."""
+    lines = [line for line in ax.get_lines() if line.get_color() == color]
+    return [line for line in lines if len(line.get_xdata()) > 2]
+
+
+def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evolving):
+    figure = drawn(evolving)
+    assert {ax.get_xlabel() for ax in figure.axes} - {""} == {"training episodes"}
+    for ax in figure.axes:
+        assert ax.get_xlim() == (0, 12_000)
+        (switch,) = [line for line in ax.get_lines() if list(line.get_xdata()) == [4_000, 4_000]]
+        assert switch.get_color() == phases_figure.SWITCH.color
+    upper, lower = figure.axes[1], figure.axes[4 + 1]  # grow plant
+    shaded = [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)]
+    assert shaded == [[0], [4_000]]
+    looks = style.algorithm_styles(evolving.algorithms)
+    for algorithm, look in looks.items():
+        *thin, thick = lines_of(lower, look.color)
+        assert len(thin) == 2
+        assert list(thick.get_xdata()) == list(range(4_000, 12_001, 1_000))
+        where = {"split": "unseen", "category": "grow_plant", **algorithm._asdict()}
+        rows = evolving.table("evaluation", **where).groupby("episode")["success"].mean()
+        np.testing.assert_allclose(thick.get_ydata(), rows)
+    *_, common = lines_of(lower, phases_figure.SHARED.color)
+    assert list(common.get_xdata()) == list(range(0, 4_001, 1_000))
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [
+        *(look.label for look in looks.values()),
+        "phase that all share",
+        "goals replaced",
+        "goals practised",
+    ]
+
+
+def test_bands_are_intervals_over_whole_runs(tmp_path):
+    results = shared(tmp_path, seeds=tuple(range(8)))
+    figure = drawn(results)
+    statistics = summaries.compute(results, ["success"])["success"]
+    look = style.algorithm_styles(results.algorithms)[results.algorithms[0]]
+    (band,) = [
+        each
+        for each in figure.axes[4 + 2].collections
+        if matplotlib.colors.to_hex(each.get_facecolor()[0]) == look.color.lower()
+    ]
+    where = {"split": "unseen", "category": "grow_herbivore", "sampler": "random"}
+    high = rows_where(statistics, **where)["high"].max()
+    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(high)
+    assert "resampling whole runs (n = 8)" in " ".join(text.get_text() for text in figure.texts)
+
+
+def test_phases_of_their_own_are_lines_of_their_own(written):
+    results = tables.load(written)
+    figure = drawn(results)
+    assert "phase that all share" not in [t.get_text() for t in figure.legends[0].get_texts()]
+    for look in style.algorithm_styles(results.algorithms).values():
+        own = lines_of(figure.axes[0], look.color)
+        assert own
+        assert {line.get_xdata()[0] for line in own} <= {0, 4_000, 8_000}
+    assert_whole(figure)
+
+
+def test_nothing_in_the_figure_is_cut_off(evolving, tmp_path):
+    assert_whole(drawn(evolving))
+    png, _ = style.save(drawn(evolving), tmp_path / "first")
+    again, _ = style.save(drawn(evolving), tmp_path / "second")
+    assert png.read_bytes() == again.read_bytes()
+
+
+def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share(evolving):
+    whole = evolving.whole
+    evaluation = whole.tables["evaluation"].assign(success=0.0)
+    nothing = last_phase(Results({**whole.tables, "evaluation": evaluation}, whole.manifest))
+    shared_ones = [
+        is_shared(phase, curves(phase, synthetic.GOAL_SPACE)) for phase in each_phase(nothing)
+    ]
+    assert shared_ones == [True, False]

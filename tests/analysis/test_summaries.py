@@ -9,6 +9,8 @@ from magellan.errors import InputError
 from tests.analysis import synthetic
 
 PAIRWISE = ("improvement", "comparison", "comparison_steps")
+# `phases` is empty where runs have one.
+OF_ONE_ALGORITHM = [name for name in summaries.STATISTICS if name not in (*PAIRWISE, "phases")]
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 
@@ -186,7 +188,7 @@ def test_the_readable_table_has_mean_and_range(results, statistics):
 # --- variants, watchers, cost ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in summaries.STATISTICS if name not in PAIRWISE])
+@pytest.mark.parametrize("name", OF_ONE_ALGORITHM)
 def test_every_statistic_tells_variants_apart(varied_statistics, name):
     """Rows of each, of the same shape, with other numbers; a column `variant` after `sampler`."""
     frame = varied_statistics[name]

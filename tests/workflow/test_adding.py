@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from analysis.figures import FIGURES
 from analysis.summaries import STATISTICS
+from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
 from tests.workflow.conftest import ROOT, Project
 from tests.workflow.test_analysis_rules import digests, edit
@@ -65,7 +65,7 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     assert len(frame) == 2 * 2 * 3 * 2  # splits, categories, algorithms, seeds
     assert {path.name for path in (mine / PLACE).iterdir()} == {
         "numbers.html",
-        *(f"{name}.{end}" for name in (*FIGURES, "forgetting") for end in ("png", "pdf")),
+        *(f"{name}.{end}" for name in (*PLAIN_FIGURES, "forgetting") for end in ("png", "pdf")),
     }
     assert mine.planned(*CALL) == {}
 

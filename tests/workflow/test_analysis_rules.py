@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from analysis.figures import FIGURES
+from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project
 
-DRAWN = {f"draw_{name}": 1 for name in FIGURES}
+DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 SPACE = "1000-400-200-100-50"
 
 
@@ -39,7 +39,7 @@ def analysed(tmp_path_factory):
 def test_finished_runs_become_tables_statistics_and_figures(analysed):
     assert analysed.planned() == {}
     figures = {path.name for path in (analysed / f"results/default/figures/{SPACE}").iterdir()}
-    assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
+    assert figures == {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")} | {
         "numbers.html"
     }
 

@@ -12,6 +12,7 @@ from magellan.config import (
     grid,
     identity,
     load_experiment,
+    phases_of,
     read_yaml,
     shared_beginnings,
 )
@@ -54,6 +55,24 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     assert {start.kept for start in starts.values()} == {None}
     assert (start.sampler, start.seed, start.config.budget.episodes) == ("magellan", 0, 4_000)
     assert start.config.phases == ()
+
+
+def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
+    values = parse_yaml((ROOT / "config/evolving.yaml").read_text(), "config/evolving.yaml")
+    runs = grid(load_experiment(values))
+    starts = shared_beginnings(runs)
+    users = Counter(start.identity for start in starts.values())
+    assert (len(runs), set(users.values()), len(users)) == (40, {4}, 10)
+    for run in runs:
+        start = starts[run.identity]
+        assert (start.sampler, start.seed) == ("magellan", run.seed)
+        assert (start.config.budget.steps, start.config.phases) == (48_000, ())
+        first, last = phases_of(run.config)
+        assert (first.goals.split, last.goals.split) == ("train", "unseen")
+        assert (last.sampler, last.seed, last.ends - last.begins) == (run.sampler, run.seed, 32_000)
+    study = parse_yaml((ROOT / "config/reference.yaml").read_text(), "config/reference.yaml")
+    for section in ("backbone", "agent", "competence"):
+        assert values["overrides"][section] == study["overrides"][section]
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from analysis.summaries import STATISTICS
 from analysis.tables import TABLES
 from magellan.config import load_experiment
 from tests.analysis import synthetic
+from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import ROOT
 
-DRAWN = {f"draw_{name}": 1 for name in FIGURES}
+DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 
 
 def snakefmt():
@@ -97,7 +98,7 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     expected |= {f"results/default/statistics/{name}.csv" for name in STATISTICS}
     assert expected <= wanted
     figures = {Path(path).name for path in wanted - expected}
-    assert figures == {f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")} | {
+    assert figures == {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")} | {
         "numbers.html",
         "coverage.html",
         "runs.html",

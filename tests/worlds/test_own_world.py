@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import figures, tables
+from analysis import tables
 from analysis.__main__ import main
 from analysis.worlds import categories_of, category_colors
 from magellan import cli
@@ -21,6 +21,7 @@ from magellan.training.loop import Trainer
 from magellan.training.run import UNCHECKED, train
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
 from magellan.worlds.describe import describe
+from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import ROOT, write_files
 
 
@@ -85,7 +86,7 @@ def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
     html = str(tmp_path / "numbers.html")
     assert main(["summary", *where, "--html", html]) == 0
     assert "Locked doors" in (tmp_path / "numbers.html").read_text()
-    for name in figures.FIGURES:
+    for name in PLAIN_FIGURES:
         stem = str(tmp_path / name)
         assert main(["figure", name, *where, "--goal-space", "30-10", "--stem", stem]) == 0
 

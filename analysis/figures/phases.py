@@ -1,0 +1,120 @@
+"""What happens to success where goals are replaced, and how soon is it back?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis import by_phase
+from analysis.by_phase import Curve, Panel
+from analysis.figures import style
+from analysis.labels import SPLIT_LABELS
+from analysis.phases import OnePhase, each_phase
+from analysis.results import SPLITS, Results
+from analysis.units import UNIT_LABELS
+
+SHADE = "#F1EDE2"
+SWITCH = style.LineStyle("goals replaced", "#000000", (0, (1.5, 1.5)), "")
+SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
+
+
+def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Rows are splits, columns are categories, one line per algorithm and phase."""
+    band = min(results.seed_counts(goal_space)) >= style.SEEDS_FOR_BAND
+    marks = "line: mean over seeds, " + ("band: interval of it" if band else "thin: each seed")
+    subtitle = (
+        f"{style.describe(results, goal_space)}; {style.seed_lines(results, goal_space, marks)}"
+    )
+    drawn = [(phase, by_phase.curves(phase, goal_space)) for phase in each_phase(results)]
+    drawn = [(phase, found) for phase, found in drawn if found]
+    feasible = results.categories.feasible
+    shared = any(by_phase.is_shared(*each) for each in drawn)
+    figure, axes = style.page(
+        (len(SPLITS), len(feasible)),
+        (max(9.6, 2.4 * len(feasible)), 5.4),
+        "Success per category over all phases",
+        subtitle,
+        _handles(results, goal_space, shared),
+        sharex=True,
+        sharey=True,
+    )
+    for phase, found in drawn:
+        _phase(axes, results, phase, found, band)
+    for row, split in enumerate(SPLITS):
+        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
+    for column, category in enumerate(feasible):
+        axes[0, column].set_title(results.categories.named(category).words)
+        axes[-1, column].set_xlabel(UNIT_LABELS[results.unit])
+    last = max(curve.points[-1] for _, found in drawn for each in found.values() for curve in each)
+    style.training_axis(axes.flat, last)
+    style.fraction_axis(axes.flat)
+    style.footnote(figure, _footnote(results, goal_space, band))
+    return figure
+
+
+def _handles(results: Results, goal_space: str, shared: bool) -> Sequence[Artist]:
+    handles = style.algorithm_handles(results, goal_space)
+    if shared:
+        handles.append(style.line_handle(SHARED))
+    handles.append(style.line_handle(SWITCH, linewidth=1.2))
+    return [*handles, Patch(facecolor=SHADE, label="goals practised")]
+
+
+def _phase(
+    axes: style.AxesGrid,
+    results: Results,
+    phase: OnePhase,
+    found: Mapping[Panel, Sequence[Curve]],
+    band: bool,
+) -> None:
+    """One phase in all panels, (splits, categories)."""
+    shared = by_phase.is_shared(phase, found)
+    feasible = results.categories.feasible
+    for row, split in enumerate(SPLITS):
+        for column, category in enumerate(feasible):
+            curves = found.get((split, category), [])
+            _where(axes[row, column], phase, split, curves)
+            _lines(axes[row, column], results, curves, band, shared)
+
+
+def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
+    """Shade a phase where its goals are practised, and mark a beginning with new goals."""
+    if phase.goals.split == split and lines:
+        ax.axvspan(phase.begins, lines[0].points[-1], color=SHADE, lw=0, zorder=0)
+    if phase.replaces:
+        ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
+
+
+def _lines(ax: Axes, results: Results, lines: Sequence[Curve], band: bool, shared: bool) -> None:
+    """The curves of one phase; a phase that all algorithms share is one line."""
+    styles = style.algorithm_styles(results.algorithms)
+    for curve in lines[:1] if shared else lines:
+        look = SHARED if shared else styles[curve.algorithm]
+        if band:
+            ax.fill_between(curve.points, curve.low, curve.high, color=look.color, alpha=0.18, lw=0)
+        elif len(curve.runs) > 1:
+            ax.plot(curve.points, curve.runs.T, color=look.color, lw=0.7, alpha=0.45)
+        ax.plot(
+            curve.points,
+            curve.mean,
+            color=look.color,
+            linestyle=look.dash,
+            linewidth=1.8,
+            marker=look.marker,
+            markersize=4,
+            markevery=style.marker_spacing(len(curve.points)),
+            clip_on=False,
+            zorder=3,
+        )
+
+
+def _footnote(results: Results, goal_space: str, band: bool) -> str:
+    text = "Where goals are replaced, success is measured twice: on the goals before and after."
+    if not band:
+        return f"{text} No smoothing."
+    return f"{text} {style.interval_text(results, goal_space, style.STUDENTISED)}"

@@ -9,11 +9,14 @@ import tempfile
 from pathlib import Path
 
 # The packages that the rules call lie beside this folder: found also where another workflow, in a
-# folder of its own, takes this one as a module. A copy of the rules alone needs them installed.
+# folder of its own, takes this one as a module. A copy of the rules alone, as Snakemake makes of a
+# hosted repository, needs them installed.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
-if (CHECKOUT / "magellan").is_dir():
+WHOLE = (CHECKOUT / "magellan").is_dir()
+if WHOLE:
     sys.path.insert(0, str(CHECKOUT))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH"))))
+    paths = (str(CHECKOUT), os.getenv("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 from analysis.captions import facts as caption_facts
 from analysis.captions import as_plain_text, numbers
@@ -73,8 +76,12 @@ os.environ.update(PATH=os.pathsep.join((str(Path(sys.executable).parent), os.get
 
 def script(name):
     """Path of a script of this workflow, as a word of a command; braces in it are no wildcards."""
-    path = os.path.relpath(workflow.source_path(f"../scripts/{name}"))
-    return shlex.quote(path).replace("{", "{{").replace("}", "}}")
+    place = (
+        CHECKOUT / "workflow/scripts" / name
+        if WHOLE
+        else workflow.source_path(f"../scripts/{name}")
+    )
+    return shlex.quote(os.path.relpath(place)).replace("{", "{{").replace("}", "}}")
 
 
 # In a job of the Slurm executor a run is a step of its own, so that it hears Slurm's signals.

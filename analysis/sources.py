@@ -45,7 +45,7 @@ def _with_imports(waiting: list[Path]) -> list[str]:
         if path not in found:
             found.add(path)
             waiting += [file for name in _imported(path) for file in _files(name)]
-    # A checkout that moves stays what it is; from any other folder the files are found all the same.
+    # A checkout that moves stays what it is; from other folders the files are found all the same.
     here = ROOT.samefile(Path.cwd())
     return sorted((path.relative_to(ROOT) if here else path).as_posix() for path in found)
 

@@ -81,5 +81,9 @@ def test_the_workflow_catalog_finds_what_it_asks_of_a_standardized_workflow():
     assert usage["software-stack-deployment"]["conda"] is True
     rules = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     assert "environment.yml" in rules  # the claim about conda
+    # Nobody who takes the rules alone has the profile: what it says of making anew are flags.
+    profile = yaml.safe_load((ROOT / "profiles/default/config.yaml").read_text())
+    triggers = " ".join(profile["rerun-triggers"])
+    assert f"--rerun-triggers {triggers}" in usage["mandatory-flags"]["flags"]
     for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "LICENSE"):
         assert (ROOT / path).is_file(), path

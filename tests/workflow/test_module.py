@@ -1,4 +1,4 @@
-"""The workflow as a module of another one, in a folder that has a configuration and nothing else."""
+"""The workflow as a module of another one, in a folder with a configuration and nothing else."""
 
 import os
 import re

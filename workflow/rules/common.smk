@@ -15,8 +15,8 @@ CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).pare
 WHOLE = (CHECKOUT / "magellan").is_dir()
 if WHOLE:
     sys.path.insert(0, str(CHECKOUT))
-    paths = (str(CHECKOUT), os.getenv("PYTHONPATH"))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    found = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
+    os.environ.update(PYTHONPATH=os.pathsep.join(found))
 
 from analysis.captions import facts as caption_facts
 from analysis.captions import as_plain_text, numbers

@@ -21,7 +21,7 @@ def sources(module: str) -> list[str]:
         module: for instance `analysis.figures.calibration`.
 
     Returns:
-        Paths relative to the repository.
+        Paths relative to the repository where that is the working folder; else absolute ones.
 
     Raises:
         ModuleNotFoundError: the package has no such module.
@@ -38,14 +38,16 @@ def sources_of_file(path: str) -> list[str]:
 
 
 def _with_imports(waiting: list[Path]) -> list[str]:
-    """Files of the package and all that they import from it, relative to the repository."""
+    """Files of the package and all that they import from it."""
     found: set[Path] = set()
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
             waiting += [file for name in _imported(path) for file in _files(name)]
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+    # A checkout that moves stays what it is; from other folders the files are found all the same.
+    here = ROOT.samefile(Path.cwd())
+    return sorted((path.relative_to(ROOT) if here else path).as_posix() for path in found)
 
 
 def _files(module: str) -> list[Path]:

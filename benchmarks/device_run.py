@@ -32,7 +32,7 @@ from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline
 from magellan.backends import check_backend
 from magellan.config import check_backbone
-from magellan.errors import OutOfMemoryError, is_out_of_memory
+from magellan.errors import InputError, OutOfMemoryError, is_out_of_memory
 from magellan.model_files import number_of_parameters
 
 DEFAULT_MODEL = "zoo-mini"
@@ -86,6 +86,7 @@ def run_device(output: Path, wanted: Wanted) -> str:
         parameters = number_of_parameters(folder)
         device = wanted.device or "cpu"
         config = device_configuration(folder, parameters, device, wanted.dtype, wanted.settings)
+        check_kind(config.backend.kind)
         check_backend(config.backend, config.backbone)
         prepare_folder(output)
         whole = QUICK_SECONDS if wanted.quick else SECONDS
@@ -103,6 +104,12 @@ def run_device(output: Path, wanted: Wanted) -> str:
         "wall_seconds": round(time.perf_counter() - began, 1),
     }
     return write_files(output, facts, parts, hours_of(parts, config), need_of(parts, config))
+
+
+def check_kind(kind: str) -> None:
+    """What is timed is this process's model: its parts, and the device's memory."""
+    if kind != "local":
+        raise InputError(f"backend.kind: {kind!r} is not timed here; allowed: local")
 
 
 def _told(part: Part | Missing) -> Part | Missing:

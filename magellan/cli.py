@@ -280,7 +280,7 @@ def _add_modules(command: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="Python file with samplers, estimators or worlds of your own; may be repeated "
+        help="Python file with samplers, estimators, worlds, backends of your own; may be repeated "
         "(default: none)",
     )
 

@@ -1,4 +1,4 @@
-"""A user's own samplers, estimators, worlds, statistics, figures: files named under `modules`.
+"""A user's own samplers, estimators, worlds, backends, figures ...: files named under `modules`.
 
 Such a file is run as any program is: use only files that you trust.
 """

@@ -1,4 +1,4 @@
-"""Named things: samplers, competence estimators, worlds; statistics and figures of the analysis.
+"""Named things: samplers, estimators, worlds, backends, updates; the analysis' tables and figures.
 
 A user's own file adds to the same registries as the built-in ones (`magellan.modules`); schema,
 documentation and figures take names, labels and looks from here.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,9 +115,11 @@ REGISTRIES: list[Registry[Any]] = []
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """File that a function was written in, as entries name it."""
+    """File that a function or class was written in, as entries name it."""
     written = inspect.unwrap(function)
-    return str(getattr(getattr(written, "__code__", None), "co_filename", written.__module__))
+    module = sys.modules.get(written.__module__)
+    file = getattr(module, "__file__", None) or written.__module__
+    return str(getattr(getattr(written, "__code__", None), "co_filename", file))
 
 
 def is_built_in(entry: Named) -> bool:

@@ -72,10 +72,12 @@ MOST_STATES = 10**6
 class BackendConfig(Section):
     """Where and in which numbers the model is computed: how a job runs, not what the run is."""
 
-    kind: Literal["local", "lamorel"] = Field(
+    kind: str = Field(
         "local",
         description="`local`: the model is in the job's own process; `lamorel`: it is behind "
-        "lamorel's servers, which lamorel's launcher starts beside the job (docs/lamorel.md).",
+        "lamorel's servers, which lamorel's launcher starts beside the job (docs/lamorel.md); or "
+        "a backend from `modules`.",
+        json_schema_extra={"examples": ["local", "lamorel"]},
     )
     device: str = Field(
         "cpu",

@@ -40,7 +40,7 @@ class LocalBackend(Backend):
         self._handles = 0
 
     def start(self, name: str, settings: Any, seed: int) -> None:
-        self.learners[name] = UPDATES[name](self.backbone, settings, seed)
+        self.learners[name] = UPDATES.find(name).build(self.backbone, settings, seed)
         if name == "sac" and self.backbone.sizes_itself and self.backbone.reader is None:
             self._choose_micro_batch(settings.batch_size)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from magellan.agent.settings import BackendConfig
+from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.phases import drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
@@ -117,6 +118,8 @@ def _unused_sections(config: RunConfig) -> set[str]:
     used |= {ESTIMATORS[name].section for name in estimators_of(config)}
     own = {sampler.section for sampler in SAMPLERS.values()}
     own |= {estimator.section for estimator in ESTIMATORS.values()}
+    # How a job is run; one without constants has no section, whatever its name.
+    own |= {each.section for each in BACKENDS.values() if each.settings.model_fields}
     explores = set() if any(sampler.epsilon for sampler in samplers) else {"samplers"}
     return (own - used) & set(sections()) | explores
 

@@ -1,7 +1,7 @@
 """The schema: one model for a run, one for an experiment (a grid of runs).
 
-Every key has its default and a sentence saying what it is. Sections of samplers and estimators come
-from their registries, so that a new one brings its own keys.
+Every key has its default and a sentence saying what it is. Sections of samplers, estimators and
+backends come from their registries, so that a new one brings its own keys.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from magellan.agent.settings import (
     BackendConfig,
     check_together,
 )
+from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
 from magellan.errors import InputError, shown
@@ -193,8 +194,8 @@ class PhaseConfig(Section):
 
 
 MODULES_DESCRIPTION = (
-    "Python files that add samplers, estimators, worlds, statistics or figures of your own; what "
-    "they hold is run."
+    "Python files that add samplers, estimators, worlds, backends, updates, statistics or figures "
+    "of your own; what they hold is run."
 )
 WORLD_DESCRIPTION = "Text world that goals are of and episodes are played in."
 OBSERVERS_DESCRIPTION = (
@@ -208,7 +209,7 @@ PHASES_DESCRIPTION = (
 
 
 class RunConfig(Section):
-    """One training run. The sections of samplers and estimators are in `run_model()`."""
+    """One training run. The sections of samplers, estimators and backends are in `run_model()`."""
 
     sampler: str = Field("magellan", description="Goal sampler.")
     world: str = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
@@ -265,6 +266,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _can_be_computed(self) -> RunConfig:
+        BACKENDS.find(self.backend.kind, "backend.kind")
         check_together(self.backbone, self.backend)
         return self
 
@@ -292,12 +294,12 @@ GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "mod
 
 
 def run_model() -> type[RunConfig]:
-    """Model of a run with the sections of all registered estimators and samplers.
+    """Model of a run with the sections of all registered estimators, samplers and backends.
 
     Raises:
         InputError: a section has the name of another key.
     """
-    entries: list[Entry] = [*ESTIMATORS.values(), *SAMPLERS.values()]
+    entries: list[Entry] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
     return _run_model(tuple((e.section, e.settings) for e in entries if e.settings.model_fields))
 
 

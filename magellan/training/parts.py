@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magellan.backends import Backend, make_backend
+from magellan.backends import BACKENDS, Backend, make_backend
 from magellan.competence import EstimatorParts
 from magellan.config import Phase, RunConfig, phases_of
 from magellan.training.evaluate import EvaluationSet, evaluation_sets
@@ -54,7 +54,9 @@ def estimator_parts(
     for_adapters, _, for_estimators = initial_seeds(first.seed)
     goals = goals_of(config, first)
     if backend is None:
-        backend = make_backend(config.backbone, config.backend, for_adapters, goals.world)
+        kind = BACKENDS[config.backend.kind]
+        own = config.section(kind.section) if kind.settings.model_fields else None
+        backend = make_backend(config.backbone, config.backend, for_adapters, goals.world, own)
     return EstimatorParts(
         goals,
         streams or Streams(first.seed),

@@ -1,7 +1,7 @@
 """One of each from outside the package: the files of docs/extending.md and docs/adding.md.
 
-A sampler with a constant of its own, an estimator, a world, variants, a statistic and a figure,
-named in one experiment, from training to the report.
+A sampler with a constant of its own, an estimator, a world, a backend, variants, a statistic and a
+figure, named in one experiment, from training to the report.
 """
 
 import base64
@@ -56,6 +56,9 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     powers = {run["variant"]: run["counted"].get("sharp.power") for run in manifest["runs"]}
     assert powers == {"plain": None, "soft": 0.5}
     assert {run["counted"]["world"] for run in manifest["runs"]} == {"doors"}
+    logs = [path.read_text() for path in (mine / "results/mine/logs/train").rglob("*.log")]
+    assert len(logs) == len(manifest["runs"])
+    assert all("timed: update, " in log for log in logs)
     competence = pd.read_csv(mine / "results/mine/tables/competence.csv")
     assert set(competence["estimator"]) == {"counts"}
     statistics = mine / "results/mine/statistics"
@@ -112,10 +115,11 @@ def test_the_reference_results_do_without_them(mine):
 
 
 def test_results_without_them_are_the_same(mine, tmp_path):
-    """A statistic and a figure of one's own change no other file of the results."""
+    """A statistic and a figure of one's own change no other file of the results, and with
+    another backend the runs are the same."""
     names = ("my_estimator.py", "my_sampler.py", "my_world.py")
     values = yaml.safe_load((mine / "mine.yaml").read_text())
-    values |= {"experiment": "plain", "modules": list(names)}
+    values |= {"experiment": "plain", "modules": list(names), "overrides": {}}
     (mine / "plain.yaml").write_text(yaml.safe_dump(values))
     runs = mine / "results/plain/runs"
     runs.parent.mkdir()

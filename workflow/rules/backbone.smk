@@ -85,4 +85,4 @@ rule backbone:
         expand(f"{BACKBONE}/{{model}}/model.safetensors", model=("zoo-reader", "zoo-mini")),
     localrule: True
     message:
-        "the language models are in {BACKBONE}"
+        f"the language models are in {BACKBONE}"

@@ -30,7 +30,7 @@ rule combine:
         reasons=lambda wildcards: missing_text(LEFT_OUT),  # a new reason makes the list anew
         folder=subpath(output.manifest, parent=True),
     message:
-        "combine the tables of {EXPERIMENT.experiment}"
+        f"combine the tables of {EXPERIMENT.experiment}"
     shell:
         "python -m analysis combine --experiment {params.experiment:q} {params.options:q} "
         "--output {params.folder:q} {params.runs:q} > {log:q} 2>&1"

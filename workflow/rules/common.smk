@@ -3,9 +3,20 @@
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
+
+# The packages that the rules call lie beside this folder: found also where another workflow, in a
+# folder of its own, takes this one as a module. A copy of the rules alone, as Snakemake makes of a
+# hosted repository, needs them installed.
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
+WHOLE = (CHECKOUT / "magellan").is_dir()
+if WHOLE:
+    sys.path.insert(0, str(CHECKOUT))
+    found = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
+    os.environ.update(PYTHONPATH=os.pathsep.join(found))
 
 from analysis.captions import facts as caption_facts
 from analysis.captions import as_plain_text, numbers
@@ -63,11 +74,21 @@ LARGEST_GROWTH = 4
 os.environ.update(PATH=os.pathsep.join((str(Path(sys.executable).parent), os.getenv("PATH", ""))))
 
 
+def script(name):
+    """Path of a script of this workflow, as a word of a command; braces in it are no wildcards."""
+    place = (
+        CHECKOUT / "workflow/scripts" / name
+        if WHOLE
+        else workflow.source_path(f"../scripts/{name}")
+    )
+    return shlex.quote(os.path.relpath(place)).replace("{", "{{").replace("}", "}}")
+
+
 # In a job of the Slurm executor a run is a step of its own, so that it hears Slurm's signals.
 IN_SLURM_JOB = workflow.remote_exec and "SLURM_JOB_ID" in os.environ
-OUTSIDE = "bash workflow/scripts/slurm_step.sh" if IN_SLURM_JOB else ""
+OUTSIDE = f"bash {script('slurm_step.sh')}" if IN_SLURM_JOB else ""
 # On the GPUs that it asks for, which no other run of the machine has.
-STEP = f"{OUTSIDE} python workflow/scripts/take_gpu.py {{resources.gpu}}"
+STEP = f"{OUTSIDE} python {script('take_gpu.py')} {{resources.gpu}}"
 
 
 def growing(amount):

@@ -1,0 +1,69 @@
+"""The package's own backends. They import torch when they are built, not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magellan.agent.settings import BackboneConfig, BackendConfig
+from magellan.backends.base import Backend
+from magellan.backends.registry import BackendParts, register_backend
+from magellan.errors import InputError
+from magellan.settings import NoSettings
+from magellan.worlds import DEFAULT_WORLD, WORLDS
+
+if TYPE_CHECKING:
+    from magellan.backends.local import LocalBackend
+
+
+def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """Look for the device, and for what the model needs there.
+
+    Raises:
+        InputError: the device, or a library, is absent.
+        OutOfMemoryError: the weights alone are larger than the free memory.
+    """
+    from magellan.agent.devices import find_device
+
+    device = find_device(settings.device)
+    if backbone is not None:
+        from magellan.agent.loading import check_four_bits
+        from magellan.backends.memory import check_room
+
+        check_four_bits(backbone.quantization)
+        check_room(backbone, settings, device)
+
+
+def make_local(parts: BackendParts) -> LocalBackend:
+    """The model in this process, on the device that the settings name, whatever their `kind`.
+
+    Raises:
+        InputError: the model is missing, or cannot be read as configured.
+    """
+    from magellan.agent.backbone import Backbone
+    from magellan.agent.trial import check_scores
+    from magellan.backends.local import LocalBackend
+
+    made = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
+    check_scores(made, parts.world or WORLDS[DEFAULT_WORLD])
+    return LocalBackend(made, parts.world)
+
+
+@register_backend("local", check=check_local)
+def local(parts: BackendParts, settings: NoSettings) -> Backend:
+    """The model in this process."""
+    return make_local(parts)
+
+
+def not_by_itself(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """A job cannot start lamorel's servers: their launcher gives the run its backend."""
+    raise InputError(
+        "backend.kind: 'lamorel' is not allowed here: the servers are started by "
+        "`python -m lamorel_launcher.launch` (docs/lamorel.md); allowed: local"
+    )
+
+
+@register_backend("lamorel", check=not_by_itself)
+def lamorel(parts: BackendParts, settings: NoSettings) -> Backend:
+    """Behind lamorel's servers: made by `magellan.launched`, never from here."""
+    not_by_itself(parts.settings, parts.backbone)
+    raise AssertionError("unreachable")

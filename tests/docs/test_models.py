@@ -1,0 +1,30 @@
+"""A language model of one's own: the files of docs/models.md."""
+
+import json
+import os
+import subprocess
+import sys
+
+from magellan.config import grid, load_experiment, read_yaml
+from magellan.training.run import train
+from tests.snippets import ROOT, write_files
+
+
+def test_a_folder_is_made_and_trained(tmp_path, monkeypatch):
+    files = write_files("docs/models.md", tmp_path)
+    subprocess.run(
+        [sys.executable, files["make_model.py"]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    monkeypatch.chdir(tmp_path)
+    (run,) = grid(load_experiment(read_yaml(files["my_model.yaml"])))
+    manifest = train(run.config, tmp_path / run.path, False, "none")
+    assert manifest["status"] == "complete"
+    assert (manifest["backbone"]["model"], manifest["passes"]) == ("my-model", "transformers")
+    weights = json.loads((tmp_path / "my-model/config.json").read_text())
+    assert weights["model_type"] == "gpt2"
+    assert manifest["counted"]["backbone.model"] == "my-model"

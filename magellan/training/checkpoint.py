@@ -37,6 +37,7 @@ from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_a
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 KEPT = 2
+MOST_METADATA = 1 << 28  # bytes; what is longer is no checkpoint
 # Where version 0.1.0 kept its only checkpoint.
 FIRST_VERSION = "checkpoint.safetensors"
 # Format of the files. A checkpoint of another one is whole, but not for this code.
@@ -56,13 +57,12 @@ class OtherFormat(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """The newest checkpoint that can be used, the run that wrote it, and the damaged one set aside
-    for it, if any."""
+    """The newest checkpoint that can be used, the run that wrote it, and newer ones, damaged."""
 
     name: str
     state: dict[str, Any]
     run: str
-    set_aside: str | None = None
+    damaged: tuple[Path, ...] = ()
 
 
 class Checkpoints:
@@ -92,11 +92,14 @@ class Checkpoints:
         self._argument = argument or ("--resume" if own else "--start")
         self._anew = f"move {self.folder} away to start over"
         self._other = "use another --output, or move the checkpoints away to start over"
-        if not own:
+        if not own and argument is not None:
+            self._anew = "name another checkpoint of this run"
+            self._other = "name a checkpoint of this very run"
+        elif not own:
             self._anew = f"remove {folder} and train that run again"
             self._other = "name the run that has the phases before the last one"
             there = folder / str(config.budget.end)
-            if argument is None and there.is_dir():
+            if there.is_dir():
                 self._other += f"; allowed: {there}, which it keeps"
         if at is not None:
             self._anew = f"move {folder.parent} away and train that run again"
@@ -154,13 +157,12 @@ class Checkpoints:
     def load(self) -> Found | None:
         """The newest checkpoint that is whole; None where there is none.
 
-        A damaged one that is newer is renamed, never removed; in the folder of another run it is
-        an error.
+        Nothing in the folder changes: `set_aside` is for damaged ones that are newer. In the folder
+        of another run these are an error.
 
         Raises:
             InputError: all are damaged, or the newest whole one belongs to another configuration,
                 another backbone or another format of checkpoints.
-            StorageError: the damaged one cannot be renamed.
         """
         damaged: list[tuple[Path, str]] = []
         for path in reversed(self.paths()):
@@ -178,12 +180,39 @@ class Checkpoints:
             self._check_config(path, self._up_to_there(path, metadata))
             if damaged and not self._own:
                 break
-            aside = [_set_aside(bad) for bad, _ in reversed(damaged)]
-            return Found(path.name, state, metadata["identity"], aside[-1] if aside else None)
+            newer = tuple(bad for bad, _ in damaged)
+            return Found(path.name, state, metadata["identity"], newer)
         if damaged:
             listed = "; ".join(f"{path} is damaged ({reason})" for path, reason in damaged)
             raise InputError(f"{self._argument}: {listed}; {self._anew}")
         return None
+
+    def set_aside(self, found: Found) -> str | None:
+        """Rename damaged checkpoints that are newer than the one found; the newest one's name.
+
+        None of them is removed.
+
+        Raises:
+            StorageError: one cannot be renamed.
+        """
+        renamed = [_set_aside(path) for path in found.damaged]
+        return renamed[0] if renamed else None
+
+    def check_kept_by_this_run(self) -> None:
+        """Refuse checkpoints that another run has written here.
+
+        One that cannot be read passes: it is nobody's.
+
+        Raises:
+            InputError: another configuration or backbone.
+        """
+        for path in self.paths():
+            try:
+                metadata = _read_metadata(path)
+            except (OSError, struct.error, KeyError, *_MALFORMED):
+                continue
+            self._check_backbone(path, metadata)
+            self._check_config(path, metadata)
 
     def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["backbone"] == self._backbone:
@@ -278,6 +307,14 @@ def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: s
     }
     metadata["sha256"] = _checksum(metadata, tensors)
     return save(tensors, metadata)
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    """Metadata alone, unchecked."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        metadata = json.loads(file.read(min(length, MOST_METADATA)))["__metadata__"]
+    return {name: metadata[name] for name in ("config", "counted", "identity", "backbone")}
 
 
 def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

@@ -58,6 +58,21 @@ class Keeper:
         return kept.save(whole) if not kept.paths() else kept.paths()[-1]
 
 
+def check_kept(run: Path, config: RunConfig, backbone: str) -> None:
+    """Refuse a folder in which another run has left checkpoints: they would pass for this one's.
+
+    Args:
+        run: its folder.
+        config: of the run that is to go on there.
+        backbone: digest of the language model's files.
+
+    Raises:
+        InputError: names the checkpoint, and how the configurations differ.
+    """
+    for folder in folders(run):
+        Checkpoints(folder, config, backbone).check_kept_by_this_run()
+
+
 def folders(run: Path) -> list[Path]:
     """What lies in a run's folder under a number."""
     if not run.is_dir():

@@ -28,7 +28,7 @@ from magellan.training.attempts import Attempts, host_description, peak_memory_m
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
 from magellan.training.folder import MANIFEST, check_folder
-from magellan.training.keeping import Keeper
+from magellan.training.keeping import Keeper, check_kept, points
 from magellan.training.lock import FolderLock, held
 from magellan.training.log import RunLog, utc_now
 from magellan.training.loop import Trainer
@@ -88,6 +88,7 @@ def train(
         origin = Origin.now(config.backbone.model, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
+        check_kept(output, config, origin.backbone["sha256"])
         found = checkpoints.load() if resume else None
         begun = None
         if start is not None and found is None:
@@ -135,6 +136,7 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
     """Only `resume` may go on in a folder that holds a run."""
     present = [name for name in (MANIFEST, FIRST_VERSION) if (output / name).exists()]
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
+    present += [str(point) for point in points(output)]
     if present and not resume:
         raise InputError(
             f"--output: {output} already holds a run ({present[0]}); "
@@ -248,10 +250,10 @@ class Job:
                 self._log.warn(f"{FIRST_VERSION} of version 0.1.0 is not read; the run starts anew")
             return
         self._spent, self._spent_saving = _times(found)
-        if found.set_aside is not None:
+        aside = self._checkpoints.set_aside(found)
+        if aside is not None:
             self._log.warn(
-                f"the newest checkpoint is damaged: kept as {found.set_aside}, "
-                f"going on from {found.name}"
+                f"the newest checkpoint is damaged: kept as {aside}, going on from {found.name}"
             )
         note(f"resumed from {found.name}, {self._where()}")
 

@@ -106,9 +106,11 @@ def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
     before, newest = checkpoints.paths()
     newest.write_bytes(content)
     found = checkpoints.load()
-    assert (found.name, found.set_aside) == (before.name, f"{newest.name}.damaged")
+    assert (found.name, found.damaged) == (before.name, (newest,))
+    assert newest.read_bytes() == content  # looking changes nothing
+    assert checkpoints.set_aside(found) == f"{newest.name}.damaged"
     assert number_of(checkpoints) == 2
-    assert (checkpoints.folder / found.set_aside).read_bytes() == content
+    assert newest.with_name(f"{newest.name}.damaged").read_bytes() == content
     checkpoints.save(state(4))
     assert number_of(checkpoints) == 4
 

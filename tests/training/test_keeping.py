@@ -1,5 +1,7 @@
 """Checkpoints that are kept for good, by the number of episodes."""
 
+import shutil
+
 import pytest
 
 from magellan.config import identity, resolve_run
@@ -64,6 +66,30 @@ def test_what_cannot_be_gone_on_from(whole, tmp_path):
         go_on(config(), tmp_path / "run", tmp_path)
     with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .*another configuration"):
         go_on(config(seed=1), tmp_path / "run", whole / "50")
+
+
+def test_advice_is_for_a_run_of_its_own(whole, tmp_path):
+    """Where a run goes on from its own checkpoint, nobody is told to train another run again."""
+    with pytest.raises(InputError, match=r"there; name a checkpoint of this very run$"):
+        go_on(config(seed=1), tmp_path / "run", whole / "50")
+    shutil.copytree(whole / "50", tmp_path / "50")
+    [path] = (tmp_path / "50" / "checkpoints").iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"is damaged .*; name another checkpoint of this run$"):
+        go_on(config(), tmp_path / "run", tmp_path / "50")
+
+
+def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
+    """Its checkpoints were moved away, as an error advises; what it kept is still there."""
+    shutil.copytree(whole / "50", tmp_path / "run" / "50")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=r"/50/checkpoints/00000001.safetensors belongs to .*seed"):
+        train(config(seed=1), tmp_path / "run", True, "none")
+    with pytest.raises(InputError, match=r"already holds a run \(50\)"):
+        train(config(), tmp_path / "run", False, "none")
+    assert sorted(tmp_path.rglob("*")) == before
+    train(config(), tmp_path / "run", True, "none")
+    assert tables(tmp_path / "run") == tables(whole)
 
 
 @pytest.mark.parametrize("name", ["50", "50/checkpoints"])

@@ -2,7 +2,8 @@
 
 Boxes are packages and modules of `magellan` and `analysis`. One stands above all that it imports,
 directly or not. A line that follows from others (A imports B, B imports C, A imports C) is left
-out. Imports that only type checkers see, and those inside functions, are not drawn.
+out. Where all imports stand inside functions, and so happen when they are needed, it is dashed.
+Imports that only type checkers see are not drawn.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ Graph = dict[str, set[str]]
 BOX_HEIGHT, ROW, GAP, LETTER, MARGIN = 34, 78, 18, 8.2, 20
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports when it is imported itself."""
-    for node in _executed(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path: Path, late: bool = True) -> Iterator[str]:
+    """Modules that a file imports; without `late` only those when it is imported itself."""
+    for node in _executed(ast.parse(path.read_text(encoding="utf-8")), late):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
 
 
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+def _executed(tree: ast.AST, late: bool) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not late:
             continue
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             continue
         yield node
-        yield from _executed(node)
+        yield from _executed(node, late)
 
 
 def box_of(module: str) -> str | None:
@@ -53,8 +54,8 @@ def box_of(module: str) -> str | None:
     return ".".join(parts[:2])
 
 
-def graph() -> Graph:
-    """Box -> the boxes that it imports."""
+def graph(late: bool = True) -> Graph:
+    """Box -> the boxes that it imports; `late` as in `imports`."""
     found: Graph = {}
     for part in PARTS:
         for path in sorted((ROOT / part).rglob("*.py")):
@@ -63,7 +64,7 @@ def graph() -> Graph:
             if box is None or path.name == "__main__.py":
                 continue
             mine = found.setdefault(box, set())
-            mine |= {other for name in imports(path) if (other := box_of(name))} - {box}
+            mine |= {other for name in imports(path, late) if (other := box_of(name))} - {box}
     return {box: targets & found.keys() for box, targets in found.items()}
 
 
@@ -121,8 +122,10 @@ def short(group: str) -> str:
     return group.replace("magellan.", "")
 
 
-def to_svg(edges: Graph) -> str:
-    """The picture: highest level on top, the ground at the bottom."""
+def to_svg(edges: Graph, early: Graph) -> str:
+    """The picture: highest level on top, the ground at the bottom; dashed what is not `early`."""
+    name = groups({box: targets - SMALL for box, targets in edges.items() if box not in SMALL})
+    at_once = {(name[box], name[to]) for box in name for to in early.get(box, set()) - SMALL}
     lines = condensed({box: targets - SMALL for box, targets in edges.items() if box not in SMALL})
     level = levels(lines)
     rows = [sorted(g for g in lines if level[g] == n) for n in range(max(level.values()), -1, -1)]
@@ -147,9 +150,10 @@ def to_svg(edges: Graph) -> str:
             x, y = place[group][0] + widths[group] / 2, place[group][1] + BOX_HEIGHT
             to_x, to_y = place[target][0] + widths[target] / 2, place[target][1]
             bend = (y + to_y) / 2
+            dashes = "" if (group, target) in at_once else ' stroke-dasharray="5 4"'
             parts.append(
                 f'<path d="M{x:.0f} {y:.0f} C{x:.0f} {bend:.0f} {to_x:.0f} {bend:.0f} '
-                f'{to_x:.0f} {to_y:.0f}" fill="none" stroke="#8a8a8a"/>'
+                f'{to_x:.0f} {to_y:.0f}" fill="none" stroke="#8a8a8a"{dashes}/>'
             )
     for group, (x, y) in sorted(place.items()):
         fill = "#fdf1dc" if group.startswith("analysis") else "#e3eef9"
@@ -171,5 +175,5 @@ def _box(x: float, y: float, width: float, text: str, fill: str) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(to_svg(graph()), encoding="utf-8")
+    PICTURE.write_text(to_svg(graph(), graph(late=False)), encoding="utf-8")
     sys.stdout.write(f"{PICTURE.relative_to(ROOT)}\n")

@@ -11,6 +11,7 @@ import pytest
 from magellan import cli, model_files
 from magellan.cli import main
 from magellan.config import PRESETS, identity, load_experiment, resolve_run, sampler_names
+from magellan.config.host_memory import host_memory_mb
 from magellan.errors import InputError, OutOfMemoryError
 from magellan.first import READ_ONCE
 from magellan.samplers import SAMPLERS
@@ -241,3 +242,26 @@ def test_weights_that_cannot_be_mapped_are_not_called_broken(monkeypatch, tmp_pa
     assert main(["train", "--preset", "smoke", "--output", str(tmp_path / "run")]) == 71
     assert capsys.readouterr().err.startswith("error: out of memory (OSError: ")
     assert not (tmp_path / "run").exists()
+
+
+FLAN = 247_577_856
+MEMORY = {
+    "cpu": ({"device": "cpu"}, "per_token", 35_175),
+    "cpu, merged": ({"device": "cpu"}, "merged", 18_390),
+    "no GPU, perhaps": ({"device": "auto"}, "per_token", 35_175),
+    "gpu": ({"device": "cuda"}, "per_token", 4_990),
+    "second gpu, merged": ({"device": "cuda:1"}, "merged", 5_981),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_the_machines_own_memory_by_device(case):
+    backend, mode, expected = MEMORY[case]
+    layer = {"backend": backend, "backbone": {"lora_mode": mode}, "agent": {"batch_size": 256}}
+    assert host_memory_mb(resolve_run("paper", [layer]), FLAN) == expected
+
+
+def test_on_a_gpu_the_batch_is_not_in_the_machines_memory():
+    for batch in (16, 256):
+        layer = {"backend": {"device": "cuda"}, "agent": {"batch_size": batch}}
+        assert host_memory_mb(resolve_run("smoke", [layer]), 10**6) == 4_008

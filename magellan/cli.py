@@ -26,7 +26,7 @@ from magellan.config import (
     resolve_run,
     sampler_names,
 )
-from magellan.errors import InputError, JobError
+from magellan.errors import InputError, JobError, is_out_of_memory, out_of_memory
 from magellan.modules import load_modules
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
@@ -44,16 +44,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         options.command(options)
     except (InputError, JobError) as error:
-        with contextlib.suppress(OSError):
-            print(f"{error.label}: {error}", file=sys.stderr, flush=True)
-        return error.exit_status
+        return _told(error)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return _told(out_of_memory(error))
     return 0
+
+
+def _told(error: InputError | JobError) -> int:
+    """Print the line; gives the exit status."""
+    with contextlib.suppress(OSError):
+        print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+    return error.exit_status
 
 
 def _parser() -> ArgumentParser:

@@ -90,6 +90,14 @@ class ServersDiffer(JobError):
     exit_status = 76
 
 
+def out_of_memory(error: BaseException) -> OutOfMemoryError:
+    """An error of a library that memory ran out, as one line; see `is_out_of_memory`."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    return OutOfMemoryError(
+        f"out of memory ({said[:160]}); it needs more memory, or a smaller model, or bfloat16"
+    )
+
+
 _NO_MEMORY = ("allocate memory", "bad_alloc", "out of memory")
 
 

@@ -5,7 +5,6 @@
         rl_script_args.output_dir=outputs/magellan rl_script_args.seed=0
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,8 +13,9 @@ def run() -> None:
     """Entry point; ends the process."""
     # Started as a file, it would find this package's modules where others look for their own.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    # Large tensors on large pages. PyTorch looks at this once, before its first tensor.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    from magellan.first import prepare
+
+    prepare()
     from magellan.launched.entry import main
 
     main()

@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import constants as hub
 from safetensors import SafetensorError, safe_open
 
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.parsing import read_json_object
 
 BACKBONES = Path(__file__).parent / "backbones"
@@ -304,6 +304,8 @@ def _check_header(path: Path) -> None:
         with safe_open(path, framework="numpy") as file:
             empty = not file.keys()
     except (SafetensorError, OSError) as error:
+        if is_out_of_memory(error):
+            raise
         raise _Unfit(f"has weights {path.name} that cannot be read ({error})") from None
     if empty:
         raise _Unfit(f"has weights {path.name} without a tensor")

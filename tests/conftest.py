@@ -11,10 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from magellan.first import prepare
+
 THREADS = 1
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Libraries read these once, when test modules import them; processes that tests start inherit them.
 os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)))
+prepare()
 
 
 @pytest.fixture(autouse=True)

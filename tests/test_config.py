@@ -1,5 +1,6 @@
 """Configuration and command line: every bad input is one clear line, before any work."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,9 +8,12 @@ import types
 
 import pytest
 
+from magellan import cli, model_files
 from magellan.cli import main
 from magellan.config import PRESETS, identity, load_experiment, resolve_run, sampler_names
-from magellan.errors import InputError
+from magellan.config.host_memory import host_memory_mb
+from magellan.errors import InputError, OutOfMemoryError
+from magellan.first import READ_ONCE
 from magellan.samplers import SAMPLERS
 from magellan.worlds.little_zoo import parse_goal_space
 
@@ -176,18 +180,24 @@ def test_configuration_and_goals_need_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_large_pages_are_asked_for_before_torch_is_there():
-    code = """
+@pytest.mark.parametrize(
+    ("start", "command"),
+    [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launched.entry")],
+)
+def test_what_is_read_once_is_said_before_torch_is_there(start, command):
+    code = f"""
 import os, sys, types
 def main():
-    return "torch" in sys.modules or os.environ["THP_MEM_ALLOC_ENABLE"] != "1"
-sys.modules["magellan.cli"] = types.SimpleNamespace(main=main)
-from magellan.__main__ import run
-sys.exit(run())
+    print("torch" in sys.modules, *map(os.environ.get, {list(READ_ONCE)}))
+sys.modules["{command}"] = types.SimpleNamespace(main=main)
+from {start} import run
+run()
 """
-    environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
-    assert done.returncode == 0
+    environment = {k: v for k, v in os.environ.items() if k not in READ_ONCE}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "1", ":4096:8"]
 
 
 def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
@@ -202,3 +212,56 @@ def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
             resolve_run("smoke", [layer, shared])
     assert resolve_run("smoke", [{"sampler": "magellan"}, shared]).section("competence")
     assert resolve_run("smoke", [{"sampler": "random"}, shared])  # no use for it
+
+
+def no_memory(*_, **__):
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
+    def strike(options):
+        raise MemoryError("Unable to allocate 9 GiB\nfor an array")
+
+    monkeypatch.setattr(cli, "_schema", strike)
+    assert main(["schema"]) == OutOfMemoryError.exit_status
+    line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); it needs "
+    assert capsys.readouterr().err == f"{line}more memory, or a smaller model, or bfloat16\n"
+
+
+def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
+    def strike(options):
+        raise RuntimeError("another")
+
+    monkeypatch.setattr(cli, "_schema", strike)
+    with pytest.raises(RuntimeError, match="another"):
+        main(["schema"])
+
+
+def test_weights_that_cannot_be_mapped_are_not_called_broken(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(model_files, "safe_open", no_memory)
+    assert main(["train", "--preset", "smoke", "--output", str(tmp_path / "run")]) == 71
+    assert capsys.readouterr().err.startswith("error: out of memory (OSError: ")
+    assert not (tmp_path / "run").exists()
+
+
+FLAN = 247_577_856
+MEMORY = {
+    "cpu": ({"device": "cpu"}, "per_token", 35_175),
+    "cpu, merged": ({"device": "cpu"}, "merged", 18_390),
+    "no GPU, perhaps": ({"device": "auto"}, "per_token", 35_175),
+    "gpu": ({"device": "cuda"}, "per_token", 4_990),
+    "second gpu, merged": ({"device": "cuda:1"}, "merged", 5_981),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_the_machines_own_memory_by_device(case):
+    backend, mode, expected = MEMORY[case]
+    layer = {"backend": backend, "backbone": {"lora_mode": mode}, "agent": {"batch_size": 256}}
+    assert host_memory_mb(resolve_run("paper", [layer]), FLAN) == expected
+
+
+def test_on_a_gpu_the_batch_is_not_in_the_machines_memory():
+    for batch in (16, 256):
+        layer = {"backend": {"device": "cuda"}, "agent": {"batch_size": batch}}
+        assert host_memory_mb(resolve_run("smoke", [layer]), 10**6) == 4_008

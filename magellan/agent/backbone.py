@@ -440,10 +440,11 @@ def _attention_names(model: nn.Module) -> list[str]:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seed torch's generator for initial values only, and give the old state back."""
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    # Initial values are drawn on the CPU: no GPU is touched, least of all those of other runs.
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # peft reads an attribute that transformers 5 has renamed; nothing a user could mend.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         # GPT-2 keeps its weights transposed; peft finds out by itself, and says so.
         warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         yield

@@ -20,6 +20,11 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
 from transformers.utils import logging as transformers_logging
 
 from magellan.agent import older, texts
@@ -57,7 +62,8 @@ def load_model(
             already; None: none are.
 
     Raises:
-        InputError: missing, or not a language model that `transformers` knows; weights that do not
+        InputError: missing, or not a language model that `transformers` knows, causal or
+            encoder-decoder; weights that do not
             fill the model, are not finite, or have no row for a token of the tokenizer; a tokenizer
             that cannot tell texts of the world apart.
     """
@@ -80,7 +86,7 @@ def _load(
     """Model, what `transformers` says of its loading, and tokenizer."""
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **local)
-    family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    family = _family(name, config)
     _check_size(name, folder, config, family)
     model, loading = family.from_pretrained(
         folder,
@@ -93,6 +99,26 @@ def _load(
         **local,
     )
     return model, loading, AutoTokenizer.from_pretrained(folder, **local)
+
+
+def _family(name: str, config: PretrainedConfig) -> Any:
+    """What loads the model, by its kind; an encoder alone, such as BERT, cannot be used.
+
+    `transformers` would give a model of masked words a head for the next one, but it still sees the
+    words after it, unless its config.json has `is_decoder`. An encoder that was cut out of an
+    encoder-decoder has that one's kind.
+    """
+    kind, classes = config.model_type, config.architectures or [type(config).__name__]
+    cut_out = str(classes[0]).endswith("EncoderModel")
+    masked = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    if config.is_encoder_decoder and kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        family, fits = AutoModelForSeq2SeqLM, not cut_out
+    else:
+        family, fits = AutoModelForCausalLM, kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        fits = fits and not (cut_out or masked or config.is_encoder_decoder)
+    if not fits:
+        raise unusable(name, f"is neither causal nor encoder-decoder ({classes[0]})")
+    return family
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:

@@ -40,7 +40,8 @@ class BackboneConfig(Section):
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
         description="`merged` adds B A to the weights once per update (small models); `per_token` "
-        "applies the adapter to every token (large models). Same result up to rounding.",
+        "applies the adapter to every token (large models). Same result up to rounding, "
+        "which in bfloat16 loses small changes when they are merged (docs/runs.md).",
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",

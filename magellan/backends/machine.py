@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 import torch
+
+from magellan.first import prepare
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 _KEEP = 1 << 30
@@ -20,11 +21,11 @@ def settle(threads: int, deterministic: bool = True) -> None:
     Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
     that was never written; this code is tested without. glibc gives large blocks back to the system
     at every free and takes them, zeroed page by page, at every allocation: it is told to keep them.
-    Large pages are asked for before the library is loaded, in `magellan/__main__.py`.
+    What libraries read once is set before they are loaded (`magellan/first.py`), by whatever starts
+    the process; here only for who imports this package from a program of his own.
     """
     torch.set_num_threads(threads)
-    # What cuBLAS, which reads it once, wants for the same numbers every time.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    prepare()
     torch.use_deterministic_algorithms(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if sys.platform == "linux":

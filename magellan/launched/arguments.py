@@ -114,7 +114,10 @@ def read(values: Mapping[str, Any]) -> Launch:
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
+    return _mapping(values.get(name), name)
+
+
+def _mapping(found: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise InputError(f"{name}: {shown(found)} is not a mapping of keys to values")
     return found
@@ -138,15 +141,18 @@ def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             layers.append(_nested(NAMES[key], value))
         elif key in _TRANSLATED:
             layers.append(_TRANSLATED[key](value))
-    more = script.get("config", {})
-    if not isinstance(more, Mapping):
-        raise InputError(f"{SCRIPT}.config: {shown(more)} is not a mapping of keys to values")
-    taken = [key for key in ("backend", "backbone") if {"kind", "model"} & set(more.get(key) or ())]
-    if taken:
-        raise InputError(
-            f"{SCRIPT}.config.{taken[0]}: model and kind are not allowed here: {LAMOREL} says them"
-        )
-    return [*layers, more]
+    return [*layers, _more(script)]
+
+
+def _more(script: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keys of ours; model and kind are none of them."""
+    more = _mapping(script.get("config", {}), f"{SCRIPT}.config")
+    for key in ("backend", "backbone"):
+        if {"kind", "model"} & set(_mapping(more.get(key) or {}, f"{SCRIPT}.config.{key}")):
+            raise InputError(
+                f"{SCRIPT}.config.{key}: model and kind are not allowed here: {LAMOREL} says them"
+            )
+    return more
 
 
 def _nested(path: str, value: Any) -> dict[str, Any]:

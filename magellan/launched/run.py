@@ -11,7 +11,7 @@ from typing import Any
 
 from magellan.backends.lamorel.section import Servers
 from magellan.config import RunConfig, check_backbone, phases_of
-from magellan.errors import InputError, JobError, StoppedEarly
+from magellan.errors import InputError, JobError, StoppedEarly, is_out_of_memory, out_of_memory
 from magellan.launched.arguments import SCRIPT, read
 from magellan.worlds import WORLDS
 
@@ -31,10 +31,19 @@ def run(values: Mapping[str, Any]) -> int:
     except StoppedEarly as error:
         print(f"{error.label}: {error}", file=sys.stderr, flush=True)
     except (InputError, JobError) as error:
-        if _is_trainer():
-            print(f"{error.label}: {error}", file=sys.stderr, flush=True)
-        return error.exit_status
+        return _told(error)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return _told(out_of_memory(error))
     return 0
+
+
+def _told(error: InputError | JobError) -> int:
+    """Have the trainer print the line; gives the exit status."""
+    if _is_trainer():
+        print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+    return error.exit_status
 
 
 def _is_trainer() -> bool:

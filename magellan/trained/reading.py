@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from magellan.backends import Backend, check_backend, make_backend
 from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.model_files import model_digest
 from magellan.parsing import parse_json
 from magellan.settings import validated
@@ -128,16 +128,20 @@ class TrainedAgent:
         return "competence" in self.state["backend"]
 
     def backend(self, given: Mapping[str, str]) -> Backend:
-        """The language model as the agent has it.
+        """The language model as the agent has it, in a process that is settled for it.
 
         given: keys of the section `backend`; that of the run does not count.
 
         Raises:
             InputError: no such device, the model cannot be loaded, or the state is not one of it.
+            OutOfMemoryError: the weights alone are larger than the free memory.
         """
+        from magellan.backends.machine import settle
+
         config = self.config
         settings = validated(BackendConfig, given, "backend.")
-        check_backend(settings)
+        check_backend(settings, config.backbone)
+        settle(config.threads, settings.deterministic)  # before the model's first product
         # No use to compile passes for a few states.
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
@@ -147,9 +151,11 @@ class TrainedAgent:
             if self.predicts:
                 backend.start("competence", config.section("competence"), estimators)
             backend.load_state_dict(self.state["backend"])
-        except InputError:
+        except (InputError, JobError):
             raise
         except MALFORMED as error:
+            if is_out_of_memory(error):
+                raise
             self.unfit(error)
         return backend
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from magellan.agent.codec import stack
 from magellan.backends import CURRENT, DELAYED, Backend
-from magellan.backends.machine import settle
 from magellan.errors import InputError, printable
 from magellan.trained.reading import TrainedAgent
 from magellan.training.randomness import choose
@@ -104,7 +103,6 @@ def watch(
         out: where the episode is written, as plain text.
         pause: a line is read from it before each step, `q` or its end stops; None: nothing is.
     """
-    settle(agent.config.threads, agent.config.backend.deterministic)
     rng = np.random.default_rng(seed)
     env = goals.world.environment(1)
     env.reset(seed=int(rng.integers(2**31)), options={"goals": [goals.goal(position)]})

@@ -161,7 +161,11 @@ def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
 def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
     try:
         trainer.load_state_dict(state)
+    except JobError:
+        raise
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise _does_not_fit(place, error) from error
 
 

@@ -5,6 +5,9 @@ import torch
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BertConfig,
+    BertLMHeadModel,
+    BertModel,
     BloomConfig,
     BloomForCausalLM,
     Gemma2Config,
@@ -19,8 +22,10 @@ from transformers import (
     MistralForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    T5EncoderModel,
 )
 
+from magellan.agent import loading
 from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import make_backend
 from magellan.errors import InputError
@@ -104,3 +109,34 @@ def test_families_that_would_be_scored_wrongly_are_refused(family, tmp_path):
     with pytest.raises(InputError, match=r"^backbone.model: .*; allowed: ") as refused:
         backend_of(BAD[family], tmp_path)
     assert "\n" not in str(refused.value)
+
+
+def bert(tokens, kind, **more):
+    return kind(BertConfig(vocab_size=tokens, intermediate_size=48, **SMALL, **more))
+
+
+def encoder_of_t5(tokens):
+    return T5EncoderModel(t5(tokens).config)
+
+
+ENCODERS = {
+    "BertModel": lambda n: bert(n, BertModel),
+    "BertLMHeadModel": lambda n: bert(n, BertLMHeadModel),
+    "T5EncoderModel": encoder_of_t5,
+}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_an_encoder_alone_is_refused_before_it_is_loaded(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "_check_size", None)  # the next step would fail
+    with pytest.raises(InputError) as refused:
+        backend_of(ENCODERS[kind], tmp_path)
+    said = f"'{tmp_path}' is neither causal nor encoder-decoder ({kind}); allowed: "
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_decoder_of_such_a_family_comes_as_far_as_its_scores(tmp_path):
+    """Its output layer does more than multiply."""
+    with pytest.raises(InputError, match="scores actions otherwise together than one by one"):
+        backend_of(lambda n: bert(n, BertLMHeadModel, is_decoder=True), tmp_path)

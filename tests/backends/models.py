@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from magellan.agent.backbone import ADAPTERS
+from benchmarks.shapes import model_folder
+from magellan.agent import loading
+from magellan.agent.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.agent.codec import stack
 from magellan.agent.replay import Batch, Episodes
 from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
@@ -60,6 +66,32 @@ def make(
     made.start("sac", AgentConfig(**{**constants, **more, **(agent or {})}), 0)
     made.start("competence", LearnedSettings(hidden=8, learning_rate=1e-3), 0)
     return made
+
+
+@contextmanager
+def undecided(model: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """A model whose policy is certain of nothing, and the scores that leave it so.
+
+    A random T5 has logits of size 8: its policy takes one action with probability 1.000 whatever
+    the rest of it says. Here they are a tenth; log-probabilities of so even logits would make the
+    shortest action certain.
+    """
+    with model_folder(model) as folder:
+        if model == "t5":
+            path = Path(folder) / "model.safetensors"
+            weights = load_file(path)
+            weights["lm_head.weight"] *= 0.1
+            save_file(weights, path, metadata={"format": "pt"})
+        yield folder, {"score": "logit_sum" if model == "t5" else "log_prob_sum"}
+
+
+def make_as_for_a_gpu(merged: bool, model: str, agent=None, **backend) -> LocalBackend:
+    """On the CPU, by the way that a GPU takes: `transformers`, fused attention, padded lengths."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "attention_on", lambda device: None)
+        patch.setattr(Backbone, "_reader", lambda self: (None, "transformers"))
+        way = "torch" if merged else "plain"
+        return make(way, model, agent, length_bucket=GPU_BUCKET, **backend)
 
 
 def some_states(backend: LocalBackend, n: int = 10):
@@ -116,3 +148,45 @@ def largest_gap(
         float(np.abs(found[name] - values).max() / max(np.abs(values).max(), least))
         for name, values in expected.items()
     )
+
+
+SAME_GRADIENT = 1e-3
+"""Largest difference of gradients between two machines, in shares of the largest of an array."""
+
+
+def check_one_update(here: LocalBackend, there: LocalBackend) -> None:
+    """One update of each kind in float32 is the same, up to what rounding alone can do.
+
+    Adam's first step is the sign of a gradient times the step size. Where a gradient is nothing but
+    rounding its sign is chance, and two right answers are two steps, 0.002, apart. So gradients are
+    compared, and adapters only where a gradient within the bound has the same sign. No such step
+    may lie between: both want `joint_update`.
+    """
+    data = {"sac": transitions(here), "competence": episodes(here)}
+    for update, name in (("sac", "policy"), ("competence", "competence")):
+        losses = [each.update(update, data[update]) for each in (here, there)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
+        found, expected = (moments(each.state_dict(), update) for each in (there, here))
+        assert largest_gap(found, expected, least=1e-3) < SAME_GRADIENT
+        first = "joint" if update == "sac" else ""
+        adapters = [each.backbone.adapter(name) for each in (there, here)]
+        compared = []
+        for number, key in enumerate(adapters[0]):
+            gradient = np.abs(expected[f"{first}.{number}"])
+            sure = gradient > SAME_GRADIENT * max(gradient.max(), 1e-3)
+            values = [each[key].detach().cpu().numpy()[sure] for each in adapters]
+            np.testing.assert_allclose(*values, atol=1e-4, err_msg=key)
+            compared.append(sure.flatten())
+        assert np.concatenate(compared).mean() > 0.8
+
+
+def check_half(full: LocalBackend, half: LocalBackend) -> None:
+    """What a model says in bfloat16 is what it says in float32, within the error of its numbers.
+
+    Scores of a random T5 are not scaled, so that theirs is larger.
+    """
+    states, held = some_states(full), prompts(full)
+    gaps = np.abs(half.probabilities(states) - full.probabilities(states))
+    assert 0 < gaps.max() < (0.15 if full.backbone.is_encoder_decoder else 0.05)
+    assert gaps.mean() < 0.02
+    assert np.abs(half.competence(held) - full.competence(held)).max() < 0.05

@@ -10,18 +10,19 @@ import pytest
 import torch
 
 from benchmarks.shapes import model_folder
-from magellan.backends.local import LocalBackend
 from magellan.config import resolve_run
 from magellan.training.run import train
 from tests.backends.models import (
+    check_half,
+    check_one_update,
     episodes,
-    largest_gap,
     make,
     moments,
     needs_cuda,
     prompts,
     some_states,
     transitions,
+    undecided,
 )
 
 pytestmark = needs_cuda
@@ -58,43 +59,23 @@ def test_without_determinism_a_run_ends_as_well(tmp_path):
 @MODELS
 @WAYS
 def test_one_update_is_that_of_a_cpu(model, way):
-    with model_folder(model) as folder:
-        here, there = (make(each, folder, agent={"joint_update": False}) for each in ("plain", way))
-        losses = [each.update("sac", transitions(each)) for each in (here, there)]
-        assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
-        losses = [each.update("competence", episodes(each)) for each in (here, there)]
-        assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
-        for update in ("sac", "competence"):
-            gradients = (moments(each.state_dict(), update) for each in (there, here))
-            assert largest_gap(*gradients, least=1e-3) < 1e-3
-        for name, values in adapters(here).items():
-            np.testing.assert_allclose(adapters(there)[name], values, atol=1e-4, err_msg=name)
-
-
-def adapters(backend: LocalBackend) -> dict[str, np.ndarray]:
-    return {
-        f"{adapter}.{name}": values.detach().cpu().numpy()
-        for adapter in ("policy", "competence")
-        for name, values in backend.backbone.adapter(adapter).items()
-    }
+    """`test_layers.py` has the same for the way that a GPU takes, on a CPU."""
+    with undecided(model) as (folder, score):
+        check_one_update(*(make(each, folder, score) for each in ("plain", way)))
 
 
 @MODELS
 def test_scores_in_bfloat16_are_those_of_a_cpu_within_its_error(model):
-    with model_folder(model) as folder:
-        here, there = make("plain", folder), make("cuda", folder, dtype="bfloat16")
-        states, held = some_states(here), prompts(here)
-        gaps = np.abs(there.probabilities(states) - here.probabilities(states))
-        assert 0 < gaps.max() < 0.05
-        assert np.abs(there.competence(held) - here.competence(held)).max() < 0.05
+    with undecided(model) as (folder, score):
+        check_half(make("plain", folder, score), make("cuda", folder, score, dtype="bfloat16"))
 
 
 @MODELS
 @pytest.mark.parametrize("order", [("cuda", "plain"), ("plain", "cuda")], ids=["down", "up"])
 def test_states_move_between_devices(model, order):
     """Trained on one device, put on the other: what it says there differs by rounding."""
-    with model_folder(model) as folder:
-        first, second = (make(each, folder) for each in order)
+    with undecided(model) as (folder, score):
+        first, second = (make(each, folder, score) for each in order)
         first.update("sac", transitions(first))
         first.update("competence", episodes(first))
         first.restore(first.snapshot())

@@ -16,13 +16,17 @@ from magellan.backends.machine import settle
 from magellan.backends.memory import StoragePeak
 from magellan.errors import InputError
 from tests.backends.models import (
+    check_half,
+    check_one_update,
     episodes,
     largest_gap,
     make,
+    make_as_for_a_gpu,
     moments,
     prompts,
     some_states,
     transitions,
+    undecided,
 )
 
 MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
@@ -75,6 +79,40 @@ def test_the_fused_kernels_give_the_same_numbers(model, monkeypatch):
         assert mine == pytest.approx(other, rel=1e-4)
     # Scores of a random T5 are large and not scaled: its softmax turns rounding into 1.3e-4.
     assert largest_gap(flat(gradients), flat(wanted), least=1e-3) < 1e-3
+
+
+MERGED = pytest.mark.parametrize("merged", [False, True], ids=["per token", "merged"])
+
+
+@MODELS
+@MERGED
+def test_the_way_that_a_gpu_takes_gives_the_same_update(model, merged):
+    """What `test_cuda.py` asks of a GPU holds for all of it but the GPU's own rounding."""
+    with undecided(model) as (folder, score):
+        here, there = make("plain", folder, score), make_as_for_a_gpu(merged, folder, score)
+        assert there.passes == "transformers"
+        assert there.backbone._model.config._attn_implementation == "sdpa"
+        assert (there.backbone._plain is not None) == merged
+        check_one_update(here, there)
+
+
+def test_an_update_with_another_gradient_is_noticed():
+    with undecided("t5") as (folder, score):
+        here, there = make("plain", folder, score), make_as_for_a_gpu(False, folder, score)
+        name = next(key for key in there.backbone.adapter("policy") if key.endswith("lora_A"))
+        there.backbone.adapter("policy")[name].data *= 1.01
+        with pytest.raises(AssertionError):
+            check_one_update(here, there)
+
+
+@MODELS
+@MERGED
+def test_the_way_that_a_gpu_takes_in_bfloat16(model, merged):
+    with undecided(model) as (folder, score):
+        full = make("plain", folder, score)
+        check_half(full, make_as_for_a_gpu(merged, folder, score, dtype="bfloat16"))
+        chances = full.probabilities(some_states(full)).max(axis=1)
+        assert model == "zoo-mini" or np.median(chances) < 0.8
 
 
 def test_plain_products_on_a_cpu_fused_kernels_on_a_gpu():

@@ -296,6 +296,24 @@ def test_a_gpu_that_is_absent_is_one_line(monkeypatch):
     assert make("plain", device="auto").device == "cpu"
 
 
+def test_initial_values_touch_no_gpu(monkeypatch):
+    """They are drawn on the CPU; a GPU would be woken for nothing, and all that are visible."""
+    expected = make().state_dict()
+
+    def touched(*_):
+        raise AssertionError("a GPU was touched")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("get_rng_state", "set_rng_state", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, touched)
+    before = torch.get_rng_state()
+    found = make().state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    for (name, mine), (_, other) in zip(leaves(found), leaves(expected), strict=True):
+        np.testing.assert_array_equal(mine, other, err_msg=name)
+
+
 def test_nothing_is_held_after_the_end():
     backend = make()
     backend.hold(prompts(backend))

@@ -1,6 +1,10 @@
 """Device and number format of whole runs: how a job runs, told in its manifest and its log."""
 
 import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +12,7 @@ from magellan.cli import main
 from magellan.config import resolve_run
 from magellan.training.run import train
 
+ROOT = Path(__file__).resolve().parents[2]
 SPACE = "40-8-4-2-2"
 BRIEF = {"episodes": 30, "record_outcomes": True}
 
@@ -50,3 +55,42 @@ def test_a_replay_is_computed_as_it_is_told(half, tmp_path, capsys):
     assert found[0] != found[1]
     assert main([*arguments, "--dtype", "int4", "--output", str(tmp_path / "none")]) == 2
     assert "backend.dtype: 'int4' is not allowed" in capsys.readouterr().err
+
+
+NOTED = """
+import builtins, runpy, sys
+FOR_GPUS = {"triton", "bitsandbytes", "flash_attn", "xformers", "pynvml", "cupy", "kernels"}
+wanted, own = set(), builtins.__import__
+def noted(name, globals=None, *more, **named):
+    by = (globals or {}).get("__name__") or ""
+    if name.split(".")[0] in FOR_GPUS and by.split(".")[0] in ("magellan", "__main__"):
+        wanted.add(f"{name} by {by}")
+    return own(name, globals, *more, **named)
+builtins.__import__ = noted
+try:
+    runpy.run_module("magellan", run_name="__main__")
+except SystemExit as end:
+    import torch
+    there = {name for name in FOR_GPUS & sys.modules.keys() if name not in ALLOWED}
+    print(end.code, sorted(wanted), torch.cuda.is_initialized(), sorted(there))
+"""
+
+
+@pytest.mark.parametrize("mode", ["merged", "per_token"])
+def test_on_a_cpu_nothing_for_gpus_is_imported(mode, tmp_path):
+    """Neither by this package, nor by a library that would find it missing; and no GPU is woken.
+
+    Where bitsandbytes or triton are installed, peft and PyTorch import them by themselves.
+    """
+    options = ["--preset", "smoke", "--goal-space", SPACE, "--set", "budget.episodes=4"]
+    options += ["--set", f"backbone.lora_mode={mode}", "--device", "cpu", "--progress", "none"]
+    allowed = [name for name in ("triton", "bitsandbytes", "pynvml", "kernels") if find_spec(name)]
+    program = NOTED.replace("ALLOWED", repr(allowed))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "train", *options, "--output", str(tmp_path / "run")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "0 [] False []", done.stderr

@@ -191,6 +191,23 @@ def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, 
     assert tables(tmp_path / "stopped") == undisturbed["random"]
 
 
+def test_memory_that_runs_out_when_a_run_goes_on_is_no_bad_input(jobs, undisturbed, tmp_path):
+    """A GPU's own error is a RuntimeError, as is what a state of another version leads to."""
+    jobs.start(tmp_path, (signal.SIGKILL, 4, "update", ""))
+    before = contents(tmp_path)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SAC, "load_state_dict", fail)
+        with pytest.raises(OutOfMemoryError, match=r"^out of memory while the run was set up"):
+            run(tmp_path)
+    assert contents(tmp_path) == before
+    run(tmp_path)
+    assert tables(tmp_path) == undisturbed["random"]
+
+
 def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys, monkeypatch):
     """The library's own error, from a head of 4 PB: widths that need as much are not allowed."""
     arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--progress", "none"]

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from magellan.agent.codec import stack
-from magellan.backends import CURRENT, DELAYED
+from magellan.backends import CURRENT, DELAYED, machine, memory
+from magellan.backends.local import LocalBackend
 from magellan.cli import main
+from magellan.trained import reading
 from magellan.trained.reading import TrainedAgent
 from magellan.trained.watch import chosen_goal, watch
 from magellan.training.evaluate import play
@@ -172,6 +174,45 @@ def test_a_goal_that_cannot_be_watched(words, said, complete, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert said in err
+
+
+def test_the_process_is_settled_before_the_models_first_product(agent, monkeypatch):
+    """PyTorch asks once whether products on a GPU are to be deterministic: at the first one."""
+    calls = []
+
+    def made(*_):
+        calls.append("model")
+        raise Stop
+
+    monkeypatch.setattr(machine, "settle", lambda *how: calls.append(how))
+    monkeypatch.setattr(reading, "make_backend", made)
+    for given, deterministic in (({}, True), ({"deterministic": False}, False)):
+        calls.clear()
+        with pytest.raises(Stop):
+            agent.backend(given)
+        assert calls == [(1, deterministic), "model"]
+
+
+class Stop(Exception):
+    pass
+
+
+def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "free_bytes", lambda device: 500_000)
+        assert main(["watch", str(complete)]) == 71
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: backbone.model: the weights of 'zoo-mini' take")
+
+    def fail(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(LocalBackend, "load_state_dict", fail)
+    assert main(["watch", str(complete)]) == 71
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: out of memory (RuntimeError: CUDA out of memory. Tried")
 
 
 def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):

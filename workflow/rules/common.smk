@@ -41,6 +41,7 @@ from magellan.config import (
     resolve_run,
     shared_beginnings,
 )
+from magellan.config.host_memory import host_memory_mb
 from magellan.errors import InputError
 from magellan.model_files import (
     MADE_IN,
@@ -450,25 +451,11 @@ def own_keys(run):
 
 
 def memory_mb():
-    """Memory that a run asks for at first, of the largest model and batch among the runs.
-
-    Measured with zoo-mini and with a model of 248 million parameters (docs/speed.md): weights with
-    their adapters, and what a batch of transitions leaves behind for its gradients.
-    """
-    return max(
-        2000 + round(parameters(model) / 1e6 * per_parameter(mode, batch))
-        for model, mode, batch in {
-            (run.config.backbone.model, run.config.backbone.lora_mode, run.config.agent.batch_size)
-            for run in GRID
-        }
-    )
+    """Memory that a run asks for at first, of the run that needs most."""
+    numbers = {model: parameters(model) for model in models_of(EXPERIMENT)}
+    return max(host_memory_mb(run.config, numbers[run.config.backbone.model]) for run in GRID)
 
 
 def parameters(model):
     """Numbers in a model's weights; 0 for one that is yet to come."""
     return 0 if is_of_the_hub(model) else number_of_parameters(model)
-
-
-def per_parameter(lora_mode, batch_size):
-    """MB per million parameters of a model."""
-    return 15 + 0.2 * batch_size if lora_mode == "merged" else 6 + 0.5 * batch_size

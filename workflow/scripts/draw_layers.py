@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "layers.svg"
 PARTS = ("magellan", "analysis")
-SMALL = {"magellan.errors", "magellan.settings", "magellan.parsing", "magellan.arguments"}
+SMALL = {"magellan." + name for name in ("arguments", "errors", "first", "parsing", "settings")}
 """Used by nearly all; drawn as the ground that everything stands on."""
 
 Graph = dict[str, set[str]]

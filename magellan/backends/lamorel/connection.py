@@ -58,9 +58,17 @@ def leave_groups() -> None:
 
     lamorel leaves none of its own. A thread of gloo may then hold the last message when Python is
     taken down, which aborts a process that has done its work (seen by others with PyTorch 2.x).
+    On GPUs only the groups that lamorel makes are of gloo; the one of all processes is NCCL's,
+    which may wait for the others when it is left, and stays.
     """
-    if distributed.is_initialized() and distributed.get_backend() == distributed.Backend.GLOO:
-        distributed.destroy_process_group()
+    if not distributed.is_initialized():
+        return
+    if distributed.get_backend() == distributed.Backend.GLOO:
+        distributed.destroy_process_group()  # all of them
+        return
+    for group in list(distributed.distributed_c10d._world.pg_map):
+        if distributed.get_backend(group) == distributed.Backend.GLOO:
+            distributed.destroy_process_group(group)
 
 
 def check_version(layout: str) -> None:

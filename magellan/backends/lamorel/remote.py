@@ -6,6 +6,7 @@ shared out among the servers; what changes something goes through its updater, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from magellan.agent.codec import Codec, Packed, PackedState
 from magellan.backends.base import CURRENT, Backend, Which
-from magellan.errors import InputError, ServersDiffer
+from magellan.errors import InputError, JobError, ServersDiffer, is_out_of_memory
 
 READING = "magellan"
 """Name of the module function."""
@@ -43,15 +44,17 @@ class Caller(Protocol):
 class Failure:
     """What a server answers instead of raising, which would leave the caller waiting."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: Exception) -> None:
         self.kind, self.text = type(error).__name__, str(error)
+        # A library's error may not say so in its text; the trainer's process asks that.
+        self.text += " (out of memory)" if is_out_of_memory(error) else ""
+        same = type(error) is KeyError or isinstance(error, InputError | JobError)
+        self.same = type(error) if same else None
 
     def raised(self) -> Exception:
         """The error, as the trainer's process raises it."""
-        if self.kind == InputError.__name__:
-            return InputError(self.text)
-        if self.kind == KeyError.__name__:
-            return KeyError(self.text)
+        if self.same is not None:
+            return self.same(self.text)
         return ServerError(f"{self.kind} in a server of lamorel: {self.text}")
 
 
@@ -71,7 +74,7 @@ class LamorelBackend(Backend):
         self._contexts = [str(number) for number in range(servers)]
         try:
             told = self._tell("describe")[0]
-        except InputError:
+        except BaseException:  # nobody else would end the servers
             self.close()
             raise
         self.passes, self.device, self.dtype = told["passes"], told["device"], told["dtype"]
@@ -96,7 +99,19 @@ class LamorelBackend(Backend):
         )
 
     def start(self, name: str, settings: Any, seed: int) -> None:
-        self._tell("start", name, settings, seed)
+        chosen = self._tell("start", name, settings, seed)
+        if name == "sac":
+            self._agree(chosen)
+
+    def _agree(self, chosen: list[tuple[int, str]]) -> None:
+        """One micro-batch in all servers, the smallest that one of them has chosen, 0 being all.
+
+        Sums over other parts of a batch differ by rounding, and servers must not.
+        """
+        least, self.memory = min(chosen, key=lambda each: each[0] or math.inf)
+        if any(size != least for size, _ in chosen):
+            self._tell("take", least)
+            self.memory += f", the least of {len(chosen)} servers"
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         return _stacked(self._read("probabilities", states))

@@ -70,7 +70,12 @@ def _older(section: Mapping[str, Any]) -> Servers:
 
 def _newer(section: Mapping[str, Any]) -> Servers:
     names = list(at(section, f"{SETUP}.llm_processes"))
-    configured = list(at(section, "llm_configs", {}))
+    configs = at(section, "llm_configs", {})
+    if not isinstance(configs, Mapping):
+        raise InputError(
+            f"{LAMOREL}.llm_configs: {shown(configs)} is not a mapping of names to models"
+        )
+    configured = list(configs)
     if len(names) != 1 or configured != names:
         raise InputError(
             f"{LAMOREL}: models {shown(names)} in {SETUP}.llm_processes and {shown(configured)} in "

@@ -62,7 +62,7 @@ class Serving:
         device: GPU that lamorel gave this server; None: the one that PyTorch takes.
         """
         served = self._served
-        settle(served.threads)
+        settle(served.threads, served.settings.deterministic)
         if device is not None and served.settings.device != "cpu":
             torch.cuda.set_device(device)
         try:
@@ -70,7 +70,7 @@ class Serving:
             loaded = checked_model(config.model, model.float(), tokenizer, world)
             made = Backbone(config, served.seed, world, served.settings, loaded)
             check_scores(made, world)
-            self._backend = LocalBackend(made)
+            self._backend = LocalBackend(made, world)
         except Exception as error:  # noqa: BLE001  # the trainer's process raises it
             self._refused = Failure(error)
 
@@ -104,6 +104,15 @@ class Serving:
             "device": f"{backend.device}, lamorel with {number}",
             "dtype": backend.dtype,
         }
+
+    def _start(self, name: str, settings: Any, seed: int) -> tuple[int, str]:
+        """Micro-batch of this server, and why it is that; 0 is the whole batch."""
+        self.backend.start(name, settings, seed)
+        return self.backend.backbone.micro_batch, self.backend.memory
+
+    def _take(self, micro_batch: int) -> None:
+        """The micro-batch of all servers, instead of this one's own."""
+        self.backend.backbone.micro_batch = micro_batch
 
     def _probabilities(self, states: list[PackedState]) -> np.ndarray:
         mine = states[self._share(len(states))]

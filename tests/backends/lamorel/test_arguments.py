@@ -9,7 +9,7 @@ import yaml
 
 from magellan.backends.lamorel.section import with_model
 from magellan.config import identity, resolve_run
-from magellan.errors import InputError
+from magellan.errors import InputError, OutOfMemoryError
 from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, read
 from magellan.launched.run import run
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
@@ -99,6 +99,16 @@ REFUSED = {
     "goals": (f"{SCRIPT}.goals_distribution", [1, 2], r"goal_space"),
     "preset": (f"{SCRIPT}.preset", "small", r"preset: 'small' is unknown; allowed"),
     "config": (f"{SCRIPT}.config", 3, r"rl_script_args.config: 3 is not a mapping"),
+    "config of a section": (
+        f"{SCRIPT}.config",
+        {"backend": 5},
+        r"rl_script_args.config.backend: 5 is not a mapping of keys to values",
+    ),
+    "config of another": (
+        f"{SCRIPT}.config",
+        {"backbone": True},
+        r"rl_script_args.config.backbone: True is not a mapping of keys to values",
+    ),
     "model twice": (
         f"{SCRIPT}.config",
         {"backbone": {"model": "x"}},
@@ -161,6 +171,11 @@ REFUSED_NEWER = {
         f"{PROCESSES}.agent.devices_per_process",
         ["cpu", "cpu"],
         rf"{PROCESSES}.agent.devices_per_process: \['cpu', 'cpu'\] is not allowed for 1 pro",
+    ),
+    "no models": (
+        "lamorel_args.llm_configs",
+        5,
+        r"lamorel_args.llm_configs: 5 is not a mapping of names to models",
     ),
     "unsloth": (
         "lamorel_args.llm_configs.agent.handler",
@@ -256,3 +271,18 @@ def test_the_page_has_every_name():
     assert not [name for name in names if f"`{name}`" not in DOCS]
     for name, path in NAMES.items():
         assert f"| `{name}` | `{path}` |" in DOCS
+
+
+def test_memory_that_runs_out_is_one_line_of_the_trainer(monkeypatch, capsys):
+    from magellan.launched import run as launched
+
+    def strike(values):
+        raise MemoryError
+
+    monkeypatch.setattr(launched, "_run", strike)
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert run({}) == OutOfMemoryError.exit_status
+        err = capsys.readouterr().err
+        assert err.count("\n") == lines
+        assert err.startswith("error: out of memory (MemoryError" if lines else "")

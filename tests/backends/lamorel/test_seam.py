@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from magellan.agent.settings import BackendConfig
-from magellan.backends import CURRENT, DELAYED, check_backend
+from magellan.backends import CURRENT, DELAYED, check_backend, memory
 from magellan.backends.lamorel.remote import ServerError
-from magellan.errors import InputError, ServersDiffer, is_out_of_memory
+from magellan.errors import InputError, OutOfMemoryError, ServersDiffer, is_out_of_memory
 from tests.backends.lamorel.models import (
+    AGENT,
     as_local,
     behind,
     holds_no_tensor,
@@ -100,6 +102,74 @@ def test_a_model_that_cannot_be_used_is_one_line_and_ends_the_servers(monkeypatc
     monkeypatch.setattr(serving, "check_scores", refuse)
     with pytest.raises(InputError, match=r"^backbone.model: 'x' is no good; allowed: another$"):
         behind()
+
+
+NO_MEMORY = {
+    "ours": (OutOfMemoryError("not even one state fits"), OutOfMemoryError, "^not even one state"),
+    "without words": (
+        MemoryError(),
+        ServerError,
+        r"^MemoryError in a server .* \(out of memory\)$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_MEMORY)
+def test_a_server_without_memory_says_so_and_ends_all(case, monkeypatch):
+    from magellan.backends.lamorel import serving
+    from tests.backends.lamorel import models
+
+    error, kind, said = NO_MEMORY[case]
+    ended = []
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(serving, "check_scores", refuse)
+    monkeypatch.setattr(models.InProcess, "close", lambda caller: ended.append(caller))
+    with pytest.raises(kind, match=said) as told:
+        behind(2)
+    assert len(ended) == 1
+    assert isinstance(told.value, OutOfMemoryError) or is_out_of_memory(told.value)
+
+
+MEGA = 10**6
+
+
+@pytest.mark.parametrize(("free", "least"), [((90, 30, 10**6), 1), ((10**6, 10**6, 30), 2)])
+def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
+    """Each measures its own free memory; all take what fits into the least."""
+    what = served()
+    auto = replace(what, settings=BackendConfig(micro_batch="auto"))
+    left = iter(each * MEGA for each in free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: next(left))
+    backend = behind(3, auto)
+    backend.start("sac", AGENT, 0)
+    servers = [each.backend for each in backend._caller.servings]
+    (size,) = {each.backbone.micro_batch for each in servers}
+    assert 0 < size < AGENT.batch_size
+    assert backend.memory == f"{servers[least].memory}, the least of 3 servers"
+    assert backend.memory.startswith(f"micro-batch {size} of {AGENT.batch_size} states (auto: ")
+    backend.update("sac", transitions(local()))
+
+
+def test_one_server_says_what_it_chose(monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 30 * MEGA)
+    backend = behind(1, replace(served(), settings=BackendConfig(micro_batch="auto")))
+    assert backend.memory == ""
+    backend.start("sac", AGENT, 0)
+    assert backend.memory.startswith("micro-batch ")
+    assert "servers" not in backend.memory
+    assert behind(2).memory == ""
+
+
+def test_a_server_is_settled_as_configured(monkeypatch):
+    from magellan.backends.lamorel import serving
+
+    settled = []
+    monkeypatch.setattr(serving, "settle", lambda *how: settled.append(how))
+    behind(1, replace(served(), settings=BackendConfig(deterministic=False)))
+    assert settled == [(1, False)]
 
 
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):

@@ -829,7 +829,7 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     ),
     "no statistics": (
         summary("nowhere"),
-        ("nowhere/mastery.csv", "missing"),
+        ("nowhere/phases.csv", "missing"),
     ),
     "statistics of something else": (
         summary("BROKEN"),

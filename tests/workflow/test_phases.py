@@ -61,10 +61,11 @@ def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
     values = parse_yaml((ROOT / "config/evolving.yaml").read_text(), "config/evolving.yaml")
     runs = grid(load_experiment(values))
     starts = shared_beginnings(runs)
-    users = Counter(start.identity for start in starts.values())
+    users = Counter(start.run.identity for start in starts.values())
     assert (len(runs), set(users.values()), len(users)) == (40, {4}, 10)
     for run in runs:
-        start = starts[run.identity]
+        assert starts[run.identity].kept is None
+        start = starts[run.identity].run
         assert (start.sampler, start.seed) == ("magellan", run.seed)
         assert (start.config.budget.steps, start.config.phases) == (48_000, ())
         first, last = phases_of(run.config)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config import RunConfig
+from magellan.training import log
 from magellan.training.checkpoint import FOLDER, SUFFIX, Checkpoints
 from magellan.training.record import cannot_write
 
@@ -74,10 +75,11 @@ def check_kept(run: Path, config: RunConfig, backbone: str) -> None:
 
 
 def folders(run: Path) -> list[Path]:
-    """What lies in a run's folder under a number."""
+    """What lies in a run's folder under a number, but for runs of their own."""
     if not run.is_dir():
         return []
-    return sorted(path for path in run.iterdir() if path.name.isdecimal())
+    numbered = (path for path in run.iterdir() if path.name.isdecimal())
+    return sorted(p for p in numbered if p.is_symlink() or not (p / log.NAME).exists())
 
 
 def points(run: Path) -> list[int]:

@@ -8,6 +8,7 @@ from magellan.config import identity, resolve_run
 from magellan.errors import InputError
 from magellan.launched.run import go_on
 from magellan.training.checkpoint import Checkpoints, decode
+from magellan.training.keeping import points
 from magellan.training.run import train
 
 LAYER = {"sampler": "random", "goal_space": "40-8-4-2-2", "budget": {"keep_every": 50}}
@@ -90,6 +91,14 @@ def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
     train(config(), tmp_path / "run", True, "none")
     assert tables(tmp_path / "run") == tables(whole)
+
+
+def test_a_run_in_a_numbered_folder_is_no_checkpoint_of_the_one_above(tmp_path):
+    """Runs called by their seeds, then one in the folder that holds them."""
+    train(config(seed=1), tmp_path / "1", False, "none")
+    assert points(tmp_path) == []
+    train(config(), tmp_path, False, "none")
+    assert points(tmp_path) == [50, 100]
 
 
 @pytest.mark.parametrize("name", ["50", "50/checkpoints"])

@@ -160,6 +160,7 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     for seed, run in frame.groupby("seed", sort=False):
         settled = run[run[results.at] > _settled(run[results.at])]
         curves = settled.pivot_table(index=results.at, columns="category", values="competence")
+        progress = settled.groupby("category")["learning_progress"].mean()
         idle = [name for name in curves if name not in results.categories.feasible]
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
@@ -168,9 +169,7 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
                     "seed": seed,
                     "category": category,
                     "competence": predicted.mean(),
-                    "learning_progress": rows_where(settled, category=category)[
-                        "learning_progress"
-                    ].mean(),
+                    "learning_progress": progress.get(category, float("nan")),
                     "error": np.abs(predicted - observed).mean(),
                     "lag": lag(group[results.at].to_numpy(), observed, predicted),
                     "lockstep": float("nan")

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import WordLevel
+from tokenizers import Regex, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.errors import InputError, shown
 from magellan.model_files import WEIGHTS
 from magellan.parsing import read_json_object
+from magellan.pretraining.tokenizer import SPECIAL, of_words
 from magellan.worlds import World
 
 MAKER = "own words"
 RECORD = "build.json"
-SPECIAL = ("<pad>", "<unk>", "<eos>")
 # Every character is in one token: words with the space before them, all else by itself. So numbers
 # are read digit by digit, and two of them are never alike.
 _PATTERN = Regex(r" ?\p{L}+|\s|[^\p{L}\s]")
@@ -73,16 +72,7 @@ def build_tokenizer(world: World) -> PreTrainedTokenizerFast:
             f"--world: {shown(world.name)} is not allowed: it names no texts (its method `texts`); "
             "allowed: a world that does"
         )
-    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token="<eos>",
-        clean_up_tokenization_spaces=False,
-    )
+    return of_words(words, split)
 
 
 def build_model(tokens: int) -> LlamaForCausalLM:

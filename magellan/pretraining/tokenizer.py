@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -34,8 +36,16 @@ _PATTERN = _LINES + r"|Go to| ?[A-Za-z]+|,| "
 def build_tokenizer(objects: list[str]) -> PreTrainedTokenizerFast:
     """Tokenizer whose vocabulary is the phrases and ` <object>` for each object, in this order."""
     words = [*SPECIAL, *PHRASES, *(f" {name}" for name in objects)]
+    return of_words(words, pre_tokenizers.Split(Regex(_PATTERN), behavior="isolated"))
+
+
+def of_words(words: Iterable[str], split: pre_tokenizers.Split) -> PreTrainedTokenizerFast:
+    """Tokenizer with one token for each of these words, in this order; `SPECIAL` are among them.
+
+    split: cuts texts into words.
+    """
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PATTERN), behavior="isolated")
+    tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

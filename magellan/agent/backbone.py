@@ -80,6 +80,7 @@ class Backbone:
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
+        self._relative_positions = hasattr(model.config, "relative_attention_num_buckets")
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed), _told(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
@@ -307,25 +308,46 @@ class Backbone:
         """Encoder states of prompts, in `dtype`; tokens int64 and mask bool (batch, length)."""
         return self._run("encoder", adapter, input_ids=tokens, attention_mask=mask.long())
 
-    def decode(self, adapter: str, tokens: Tensor, encoded: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states of the decoder reading start token + `tokens`.
+    def decode(
+        self, adapter: str, tokens: Tensor, exists: Tensor, encoded: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Last hidden states of the decoder reading start token + each candidate of each prompt.
+
+        Where positions are relative (T5 and its kin) the candidates of a prompt go through the
+        decoder as one sequence, each blind to the others: the cross-attention then projects a
+        prompt's keys and values once, not once for each candidate.
 
         Args:
-            tokens: int64 (batch, length), right-padded; padding never reaches an earlier token.
+            adapter: which adapter is applied.
+            tokens: int64 (batch, candidates, length), right-padded; padding never reaches an
+                earlier token.
+            exists: bool (batch, candidates), whether there is such a candidate.
             encoded: (batch, prompt length, width), from `encode`.
             mask: bool (batch, prompt length).
 
         Returns:
-            float32 (batch, length + 1, width): entry i has read the first i tokens.
+            float32 (batch, candidates, length + 1, width): entry i of a candidate has read its
+            first i tokens. Undefined for candidates that do not exist.
         """
-        start = tokens.new_full((len(tokens), 1), self._model.config.decoder_start_token_id)
-        return self._run(
-            "decoder",
-            adapter,
-            input_ids=torch.cat([start, tokens], dim=1),
-            encoder_hidden_states=encoded,
-            encoder_attention_mask=mask.long(),
-        ).float()
+        start = self._model.config.decoder_start_token_id
+        tokens = nn.functional.pad(tokens, (1, 0), value=start)
+        inputs = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.long()}
+        if self._relative_positions:
+            _, candidates, length = tokens.shape
+            together = _blind_to_others(candidates, length, self.dtype, self.device)
+            hidden = self._run(
+                "decoder",
+                adapter,
+                input_ids=tokens.flatten(1),
+                attention_mask=together.expand(len(tokens), -1, -1, -1),
+                **inputs,
+            )
+            return hidden.float().view(*tokens.shape, -1)
+        owner = exists.nonzero()[:, 0]
+        inputs = {name: value.index_select(0, owner) for name, value in inputs.items()}
+        hidden = self._run("decoder", adapter, input_ids=tokens[exists], **inputs).float()
+        number = (exists.flatten().cumsum(0) - 1).clamp(min=0)  # candidate -> its row in `hidden`
+        return hidden.index_select(0, number).view(*tokens.shape, -1)
 
     def plain_logits(self, head: list[int], tail: list[int]) -> Tensor:
         """Logits of each token of `tail` behind `head`, (tail, vocabulary), from an ordinary call.
@@ -368,11 +390,19 @@ class Backbone:
     def _no_cache(part: str) -> dict[str, bool]:
         return {"use_cache": False} if part == "decoder" else {}
 
-    def token_embeddings(self) -> Tensor:
-        """Output embedding of every token, float32 (vocabulary, width): logit = hidden . row."""
-        weight = self._model.get_output_embeddings().weight.float()
+    def token_embeddings(self, tokens: Tensor | None = None) -> Tensor:
+        """Output embeddings, float32: logit = hidden . row.
+
+        Args:
+            tokens: int64 (n,), whose rows are wanted; None: those of the whole vocabulary.
+
+        Returns:
+            (n, width), or (vocabulary, width).
+        """
+        weight = self._model.get_output_embeddings().weight
+        rows = (weight if tokens is None else weight.index_select(0, tokens)).float()
         scaled = getattr(self._model.config, "scale_decoder_outputs", False)
-        return weight * self.width**-0.5 if scaled else weight
+        return rows * self.width**-0.5 if scaled else rows
 
     def _merged_weights(self, adapter: str) -> dict[str, Tensor]:
         """Weights W + (alpha / r) B A of the adapted layers; kept while no gradient is wanted."""
@@ -419,6 +449,17 @@ def _told(name: str) -> Iterator[None]:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise unusable(name, f"takes no adapters ({reason[:200]})") from error
+
+
+def _blind_to_others(
+    candidates: int, length: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Bias of attention, (1, 1, candidates * length, the same): 0 for a candidate's own tokens up
+    to a token, the lowest number for later ones and for those of other candidates."""
+    own = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    seen = torch.block_diag(*[own] * candidates) > 0
+    bias = torch.zeros(seen.shape, dtype=dtype, device=device)
+    return bias.masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:

@@ -111,8 +111,9 @@ def prompt_features(
 def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
     if backbone.is_encoder_decoder:
         encoded, mask = _encode(backbone, adapter, prompts)
-        nothing = prompts.tokens.new_zeros(len(encoded), 0)
-        return backbone.decode(adapter, nothing, encoded, mask)[:, 0]
+        nothing = prompts.tokens.new_zeros(len(encoded), 1, 0)
+        one = torch.ones(len(encoded), 1, dtype=torch.bool, device=mask.device)
+        return backbone.decode(adapter, nothing, one, encoded, mask)[:, 0, 0]
     hidden = backbone.hidden_states(adapter, prompts.tokens, prompts.positions, prompts.mask)
     last = (prompts.segments == PROMPT).sum(dim=1) - 1
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
@@ -135,12 +136,11 @@ def _by_piece(
     """Score of every candidate token and its slot; feature of every candidate and its slot."""
     found: list[tuple[Tensor, ...]] = []
     reading = backbone.reading(adapter)
-    embeddings = backbone.token_embeddings()
     for piece in _pieces(backbone, states):
         tree = piece.tree
         wanted, before, last = tree.read
         hidden = reading(piece, wanted)
-        token = _token_scores(hidden, before, embeddings, tree.tokens[tree.after], score)
+        token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
         found.append(
             (
                 token.index_select(0, tree.parts),
@@ -160,12 +160,13 @@ def _in_batch(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> T
 
 
 def _token_scores(
-    hidden: Tensor, before: Tensor, embeddings: Tensor, tokens: Tensor, score: str
+    backbone: Backbone, hidden: Tensor, before: Tensor, tokens: Tensor, score: str
 ) -> Tensor:
     """Logit or log-probability of each token given the hidden state before it, (tokens,)."""
     if score == "logit_sum":
-        return (embedding(before, hidden) * embeddings[tokens]).sum(dim=-1)
+        return (embedding(before, hidden) * backbone.token_embeddings(tokens)).sum(dim=-1)
     distinct, index = torch.unique(before, return_inverse=True)
+    embeddings = backbone.token_embeddings()
     logits = hidden.index_select(0, distinct) @ embeddings.T
     chosen = index * len(embeddings) + tokens
     total = torch.logsumexp(logits, dim=-1)
@@ -181,7 +182,7 @@ def _by_library(
     before, features = read(backbone, adapter, states, branches)
     tokens = states.tokens[branches.row, branches.column]
     everyone = torch.arange(len(tokens), device=tokens.device)
-    token = _token_scores(before, everyone, backbone.token_embeddings(), tokens, score)
+    token = _token_scores(backbone, before, everyone, tokens, score)
     token_slots = branches.row * states.candidates + branches.candidate
     slots = torch.unique(token_slots)
     return token, token_slots, features.flatten(0, 1).index_select(0, slots), slots
@@ -232,12 +233,11 @@ def _encoder_decoder_states(
     ]
     exists = torch.zeros(rows, width, dtype=torch.bool, device=tokens.device)
     exists[branches.row, branches.candidate] = True
-    owner = exists.nonzero()[:, 0]
-    hidden = backbone.decode(adapter, tokens[exists], encoded[owner], mask[owner])
-    number = (exists.flatten().cumsum(0) - 1).view(rows, width)  # candidate -> its row in `hidden`
-    before = hidden[number[branches.row, branches.candidate], branches.place]
+    hidden = backbone.decode(adapter, tokens, exists, encoded, mask)
+    before = hidden[branches.row, branches.candidate, branches.place]
     length = _largest(branches, branches.place + 1, states)
-    return before, hidden[number.clamp(min=0), length]
+    features = hidden.gather(2, length[:, :, None, None].expand(-1, -1, 1, hidden.shape[-1]))
+    return before, features.squeeze(2)
 
 
 def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tensor, Tensor]:

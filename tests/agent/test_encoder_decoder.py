@@ -60,6 +60,21 @@ def test_candidates_decoded_together_equal_separate_passes(folder, mode):
         torch.testing.assert_close(features_of(scores, row), hidden, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("family", "times"), [("t5", 2), ("bart", 9)])
+def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, tmp_path):
+    """Keys of the cross-attention: for two prompts, or for their nine candidates."""
+    write(tmp_path, family)
+    backbone = make_backbone(tmp_path, lora_mode="per_token")
+    seen = []
+    for name, module in backbone.stacks()["decoder"].named_modules():
+        if name.endswith(("EncDecAttention.k", "encoder_attn.k_proj")):
+            module.register_forward_hook(lambda *call: seen.append(len(call[-1])))
+    with torch.no_grad():
+        packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+        score_candidates(backbone, "policy", batch(*stack(packed)))
+    assert seen == [times] * 2
+
+
 def test_competence_reads_the_start_token_alone(folder):
     backbone = make_backbone(folder)
     packed = Codec(backbone.tokenizer).pack(PROMPTS, [()] * 2)

@@ -3,8 +3,6 @@
 import pytest
 import torch
 from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
     BertConfig,
     BertLMHeadModel,
     BertModel,
@@ -16,10 +14,14 @@ from transformers import (
     GPTJForCausalLM,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
     MambaConfig,
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MT5Config,
+    MT5ForConditionalGeneration,
     OPTConfig,
     OPTForCausalLM,
     T5EncoderModel,
@@ -30,16 +32,23 @@ from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import make_backend
 from magellan.errors import InputError
 from tests.agent.test_tokenizers import SIZES, gpt2, like_gpt2, llama, qwen2, t5
+from tests.agent.tiny import bart
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
-def bart(tokens):
-    sizes = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in BART.items()}
-    return BartForConditionalGeneration(BartConfig(vocab_size=tokens, d_model=32, **sizes))
+def longt5(tokens):
+    config = LongT5Config(vocab_size=tokens, local_radius=3, **LIKE_T5)
+    return LongT5ForConditionalGeneration(config)
 
 
-BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+def mt5(tokens):
+    return MT5ForConditionalGeneration(MT5Config(vocab_size=tokens, **LIKE_T5))
+
+
+LIKE_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2}
+LIKE_T5 |= {"decoder_start_token_id": 0, "pad_token_id": 0}
+RANDOM_AND_LARGE = (t5, mt5, longt5)  # their logits as they are
 
 
 def gptj(tokens):
@@ -64,6 +73,8 @@ GOOD = {
     "qwen2": qwen2,
     "t5": t5,
     "bart": bart,
+    "mt5": mt5,
+    "longt5": longt5,
     "mistral": lambda n: MistralForCausalLM(MistralConfig(vocab_size=n, **SIZES)),
     "gpt-neox": lambda n: GPTNeoXForCausalLM(
         GPTNeoXConfig(vocab_size=n, intermediate_size=48, **SMALL)
@@ -89,7 +100,7 @@ def backend_of(make, folder, **settings):
     tokenizer = like_gpt2()
     model = make(len(tokenizer))
     for parameter in model.parameters():
-        parameter.data *= 3 if parameter.dim() > 1 and make is not t5 else 1
+        parameter.data *= 3 if parameter.dim() > 1 and make not in RANDOM_AND_LARGE else 1
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     config = BackboneConfig(

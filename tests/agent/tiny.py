@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from transformers import (
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -25,6 +27,13 @@ def t5(words: int, **settings: Any) -> PreTrainedModel:
     return T5ForConditionalGeneration(T5Config(vocab_size=words, **sizes | special | settings))
 
 
+def bart(words: int, **settings: Any) -> PreTrainedModel:
+    """An encoder-decoder whose positions are learnt, one by one."""
+    sizes = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+    each = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in sizes.items()}
+    return BartForConditionalGeneration(BartConfig(vocab_size=words, d_model=32, **each | settings))
+
+
 def gpt2(words: int, **settings: Any) -> PreTrainedModel:
     """Its weights are transposed."""
     sizes = {"n_positions": 256, "n_embd": 32, "n_layer": 2, "n_head": 4}
@@ -37,7 +46,7 @@ def llama(words: int, **settings: Any) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(vocab_size=words, **sizes | heads | settings))
 
 
-FAMILIES = {"t5": t5, "gpt2": gpt2, "llama": llama}
+FAMILIES = {"t5": t5, "bart": bart, "gpt2": gpt2, "llama": llama}
 
 
 def write(path, family: str, seed: int = 0, **settings: Any) -> None:

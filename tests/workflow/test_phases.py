@@ -210,7 +210,9 @@ def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it
     lengths = {run.config.budget.episodes - run.config.phases[0].until for run in runs}
     assert lengths == {50_000}
     paper = dict(load_experiment(read_yaml(ROOT / "config/paper.yaml"), models=False).overrides)
-    assert paper.pop("budget") == {"export": True}  # what is left beside a run; the rest is the agent
+    assert paper.pop("budget") == {
+        "export": True
+    }  # what is left beside a run; the rest is the agent
     assert paper == {key: experiment.overrides[key] for key in paper}
 
 

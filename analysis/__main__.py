@@ -162,6 +162,17 @@ def _gain(arguments: argparse.Namespace) -> None:
     print(gain.to_markdown(tables.load(arguments.tables)), end="")
 
 
+def _embeddings(arguments: argparse.Namespace) -> None:
+    from analysis import embeddings
+    from analysis.figures import style
+    from analysis.figures.embeddings import draw
+
+    found = embeddings.load(arguments.folder)
+    print(embeddings.to_markdown(found), end="")
+    for path in style.save(draw(found, arguments.by), arguments.stem):
+        print(path)
+
+
 def _unpack(arguments: argparse.Namespace) -> None:
     from analysis import unpacking
 
@@ -230,6 +241,7 @@ def _add_tables(commands: Commands) -> None:
 
 def _add_figures(commands: Commands) -> None:
     _add_figure(commands)
+    _add_embeddings(commands)
     _add_summary(commands)
 
 
@@ -369,6 +381,26 @@ def _add_figure(commands: Commands) -> None:
     )
     _add_modules(figure)
     figure.set_defaults(run=_figure)
+
+
+def _add_embeddings(commands: Commands) -> None:
+    embeddings = commands.add_parser(
+        "embeddings", help="draw how an estimator reads goals, and say how well it tells them apart"
+    )
+    embeddings.add_argument(
+        "folder", type=file_path, help="what python -m magellan embed has written (required)"
+    )
+    embeddings.add_argument(
+        "--by",
+        choices=("category", "kind"),
+        default="category",
+        help="what colours tell: categories, or finer kinds, such as why a goal is impossible "
+        "(default: %(default)s)",
+    )
+    embeddings.add_argument(
+        "--stem", required=True, type=file_path, help="path without .png and .pdf (required)"
+    )
+    embeddings.set_defaults(run=_embeddings)
 
 
 def _add_modules(command: ArgumentParser) -> None:

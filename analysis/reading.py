@@ -29,12 +29,23 @@ def read_table(
     Raises:
         InputError: one line with file, line, column, value and what is allowed.
     """
-    spec = TABLES[name]
     path = folder / f"{name}.csv"
-    frame = _read_csv(path, RUN_COLUMNS if combined else (), spec.columns)
+    frame = read_columns(path, TABLES[name], RUN_COLUMNS if combined else ())
+    _check_rows(frame, name, path, categories)
+    return frame
+
+
+def read_columns(path: Path, spec: TableSpec, named: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Table of which each column is checked by itself.
+
+    named: columns before those of `spec`.
+
+    Raises:
+        InputError: see `read_table`.
+    """
+    frame = _read_csv(path, named, spec.columns)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
-    _check_rows(frame, name, path, categories)
     return frame
 
 

@@ -62,8 +62,10 @@ TABLES: Mapping[str, TableSpec] = {
     ),
 }
 
-TEXT_COLUMNS = ("sampler", "variant", "goal_space", "split", "category", "estimator")
-WHOLE_COLUMNS = ("seed", PHASE, "update", "step", "episode", "n", "successes")
+RUN_WORDS = ("sampler", "variant", "goal_space")
+TEXT_COLUMNS = (*RUN_WORDS, "split", "category", "estimator", "kind", "prompt")
+COUNTS = ("update", "step", "episode", "n", "successes")
+WHOLE_COLUMNS = ("seed", PHASE, *COUNTS, "moment", "goal", "code")
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def _parser() -> ArgumentParser:
     _add_train(commands)
     _add_replay(commands)
     _add_export(commands)
+    _add_embed(commands)
     _add_watch(commands)
     _add_play(commands)
     _add_goals(commands)
@@ -226,6 +227,29 @@ def _add_watch(commands: Commands) -> None:
     _add_backend(watch, "whatever the run used")
     _add_modules(watch)
     watch.set_defaults(command=_watch)
+
+
+def _add_embed(commands: Commands) -> None:
+    embed = commands.add_parser(
+        "embed", help="how a run's estimator reads goals, for python -m analysis embeddings"
+    )
+    embed.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+    embed.add_argument(
+        "--per-category",
+        type=whole_number,
+        default=100,
+        metavar="N",
+        help="goals of each category and split, at most (default: %(default)s)",
+    )
+    embed.add_argument(
+        "--seed", type=whole_number, default=0, help="of the goals' draw (default: %(default)s)"
+    )
+    _add_backend(embed, "whatever the run used")
+    _add_modules(embed)
+    embed.add_argument(
+        "--output", type=file_path, required=True, help="folder of what is read (required)"
+    )
+    embed.set_defaults(command=_embed)
 
 
 def _add_play(commands: Commands) -> None:
@@ -409,6 +433,23 @@ def _export(options: argparse.Namespace) -> None:
     for path in agent.damaged:
         print(f"damaged, so an older one is taken: {path}")
     print(f"agent of {agent.path} ({agent.where}) in {options.output}")
+
+
+def _embed(options: argparse.Namespace) -> None:
+    _prepare_libraries(threads=1)
+    from magellan.trained.embedding import embed
+
+    agents = embed(
+        options.run,
+        options.output,
+        options.per_category,
+        options.seed,
+        _backend(options),
+        tuple(options.module),
+    )
+    for path in agents[-1].damaged:
+        print(f"damaged, so an older one is taken: {path}")
+    print(f"goals as read before training and at {len(agents)} checkpoints in {options.output}")
 
 
 def _watch(options: argparse.Namespace) -> None:

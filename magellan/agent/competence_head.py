@@ -131,8 +131,16 @@ class CompetenceHead:
                 self._load_delayed(self.snapshots[self._restored])
 
     @torch.no_grad()
+    def representation(self, prompts: PackedBatch) -> np.ndarray:
+        """What the current head reads of each prompt, float32 (n, width)."""
+        return self._features(self.readers.now, prompts).cpu().numpy()
+
+    def _features(self, adapter: str, prompts: PackedBatch) -> Tensor:
+        return prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
+
+    @torch.no_grad()
     def _predict(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
-        features = prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
+        features = self._features(adapter, prompts)
         return torch.sigmoid(value(head, features)).cpu().numpy().astype(np.float64)
 
     def snapshot(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from magellan.agent.codec import Codec, Packed, PackedState
+from magellan.errors import InputError
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
@@ -71,6 +72,16 @@ class Backend(ABC):
             prompts: n packed prompts, or what `hold` gave for them.
             which: estimators that are asked; asking two at once costs less than one by one.
         """
+
+    def representation(self, prompts: Packed) -> np.ndarray:
+        """What the current estimator's head reads of n prompts, float32 (n, width).
+
+        Raises:
+            InputError: this backend does not tell.
+        """
+        raise InputError(
+            f"backend.kind: {type(self).__name__} does not tell how it reads; allowed: local"
+        )
 
     @abstractmethod
     def update(self, name: str, data: Any) -> dict[str, float]:

@@ -48,6 +48,10 @@ class Forwarding(Backend):
         found: np.ndarray = self.forward("competence", prompts, which)
         return found
 
+    def representation(self, prompts: Packed) -> np.ndarray:
+        found: np.ndarray = self.forward("representation", prompts)
+        return found
+
     def update(self, name: str, data: Any) -> dict[str, float]:
         found: dict[str, float] = self.forward("update", name, data)
         return found

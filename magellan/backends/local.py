@@ -90,6 +90,9 @@ class LocalBackend(Backend):
         states = self._states(prompts)
         return np.stack([self._asked(each, states) for each in which])
 
+    def representation(self, prompts: Packed) -> np.ndarray:
+        return self.head.representation(self._states(prompts))
+
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)
 

@@ -130,10 +130,19 @@ class TrainedAgent:
     def backend(self, given: Mapping[str, str]) -> Backend:
         """The language model as the agent has it, in a process that is settled for it.
 
+        Args and errors: those of `fresh` and `load`.
+        """
+        backend = self.fresh(given)
+        self.load(backend)
+        return backend
+
+    def fresh(self, given: Mapping[str, str]) -> Backend:
+        """The language model as it was before the run's first update, in a settled process.
+
         given: keys of the section `backend`; that of the run does not count.
 
         Raises:
-            InputError: no such device, the model cannot be loaded, or the state is not one of it.
+            InputError: no such device, or the model cannot be loaded.
             OutOfMemoryError: the weights alone are larger than the free memory.
         """
         from magellan.backends.machine import settle
@@ -150,7 +159,6 @@ class TrainedAgent:
             backend.start("sac", config.agent, agent)
             if self.predicts:
                 backend.start("competence", config.section("competence"), estimators)
-            backend.load_state_dict(self.state["backend"])
         except (InputError, JobError):
             raise
         except MALFORMED as error:
@@ -158,6 +166,21 @@ class TrainedAgent:
                 raise
             self.unfit(error)
         return backend
+
+    def load(self, backend: Backend) -> None:
+        """Give a language model that `fresh` has made the state of this agent.
+
+        Raises:
+            InputError: the state is not one of it.
+        """
+        try:
+            backend.load_state_dict(self.state["backend"])
+        except (InputError, JobError):
+            raise
+        except MALFORMED as error:
+            if is_out_of_memory(error):
+                raise
+            self.unfit(error)
 
 
 def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:

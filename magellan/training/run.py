@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -407,17 +407,12 @@ class Job:
         return f"update {trainer.updates}, episode {trainer.episodes}"
 
 
-def _world(name: str) -> dict[str, Any]:
-    """For an analysis that lacks the file which adds the world."""
-    return {"name": name, "categories": [asdict(each) for each in WORLDS[name].categories]}
-
-
 def _description(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
     return {
         "schema_version": 2,
         "sampler": config.sampler,
-        "world": _world(config.world),
+        "world": WORLDS[config.world].as_dict(),
         "goal_space": config.goal_space,
         "seed": config.seed,
         "preset": config.preset,

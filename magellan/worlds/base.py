@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol, TextIO
 
@@ -291,6 +291,17 @@ class World(ABC):
     def totals(self, split: str) -> tuple[int, ...] | None:
         """Return how many goals of each category there are in all; None where nobody counts."""
         return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return name and categories, for an analysis that lacks the file which adds the world."""
+        return {"name": self.name, "categories": [asdict(each) for each in self.categories]}
+
+    def kinds(self, goals: GoalSet, positions: np.ndarray) -> list[str]:
+        """Return what the goals at `positions` (n,) are, in words for figures: (n,).
+
+        Categories, unless a world tells finer kinds apart, such as why a goal is impossible.
+        """
+        return [self.categories[each].words for each in goals.categories_at(positions)]
 
     def texts(self) -> Iterator[Mapping[str, str]]:
         """Go through groups of texts that a tokenizer must tell apart, by what they tell.

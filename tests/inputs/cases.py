@@ -624,6 +624,24 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ["export", "docs", "--output", "tests"],
         ("--output: tests is there already", "empty or absent"),
     ),
+    "embed nothing": (["embed", "--output", "OUT"], ("run", "required")),
+    "embed to nowhere": (["embed", "docs"], ("--output", "required")),
+    "embed no run": (
+        ["embed", "docs", "--output", "OUT"],
+        ("run: docs holds no checkpoint", "allowed: the folder of a run"),
+    ),
+    "embed to a folder in use": (
+        ["embed", "docs", "--output", "tests"],
+        ("--output: tests is there already", "empty or absent"),
+    ),
+    "embed no goals": (
+        ["embed", "docs", "--per-category", "0", "--output", "OUT"],
+        ("--per-category: 0", "1 or more"),
+    ),
+    "embed seed below zero": (
+        ["embed", "docs", "--seed", "-3", "--output", "OUT"],
+        ("--seed: -3", "0 or more"),
+    ),
     "watch nothing": (["watch"], ("run", "required")),
     "watch no run": (["watch", "docs"], ("run: docs holds no checkpoint", "allowed: the folder")),
     "watch seed below zero": (["watch", "docs", "--seed", "-3"], ("--seed: -3", "0 or more")),
@@ -741,6 +759,15 @@ def summary(statistics: str) -> list[str]:
 ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     "no command": ([], ("COMMAND", "--help")),
     "unknown command": (["guess"], ("'guess'", "choose from", "combine")),
+    "embeddings of nothing": (["embeddings", "--stem", "OUT"], ("folder", "required")),
+    "embeddings by colour": (
+        ["embeddings", "docs", "--by", "colour", "--stem", "OUT"],
+        ("--by", "'colour'", "category"),
+    ),
+    "embeddings of another folder": (
+        ["embeddings", "docs", "--stem", "OUT"],
+        ("docs/embedding.json", "missing"),
+    ),
     "no runs": (["combine", "--output", "OUT", "--experiment", "{}"], ("runs", "required")),
     "experiment no JSON": (combine("{"), ("--experiment", "not valid JSON", "line 1")),
     "experiment a list": (combine("[]"), ("--experiment", "[]", "a mapping")),

@@ -20,9 +20,11 @@ from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     HERBIVORE,
     KIND_OF,
+    KINDS,
     NUM_TRAIN,
     OBJECTS,
     PLANT,
+    SUPPLY,
     object_id,
 )
 from magellan.worlds.little_zoo.world import GRASP, SCENE_SIZE, VERBS, Scene
@@ -39,6 +41,9 @@ KINDS_OF_GOALS = Categories(
 CATEGORIES = KINDS_OF_GOALS.names
 FEASIBLE = KINDS_OF_GOALS.feasible
 IMPOSSIBLE = 0
+
+NEVER_GROWS, NOT_THERE, SEVERAL = "target never grows", "target not there", "several missing"
+"""Why goals are impossible; the others lack one element, as in "no water"."""
 
 Mix = tuple[int, ...]
 """Number of goals of each of the five categories, in the order of `CATEGORIES`."""
@@ -186,6 +191,37 @@ def categories_of(codes: np.ndarray, split: str = "train") -> np.ndarray:
     contents = _scene_contents(space.free)[scene]
     possible = (contents[:, None] & wants[family] != 0).all(axis=1)
     return np.where(possible, categories[family], np.int8(IMPOSSIBLE))
+
+
+def kinds_of(codes: np.ndarray, split: str = "train") -> list[str]:
+    """Return what each goal is in words, (n,): its category, or why it is impossible."""
+    verbs, targets, scenes = decode(codes, split)
+    goals = zip(verbs.tolist(), targets.tolist(), scenes.tolist(), strict=True)
+    missing = [_what_is_missing(*goal) for goal in goals]
+    categories = categories_of(codes, split).tolist()
+    return [
+        words or KINDS_OF_GOALS[category].words
+        for words, category in zip(missing, categories, strict=True)
+    ]
+
+
+def _what_is_missing(verb: int, target: int, scene: list[int]) -> str:
+    """Empty where a goal can be reached."""
+    kind = KIND_OF[target]
+    if verb != GRASP and kind not in FOOD_OF:
+        return NEVER_GROWS
+    if target not in scene:
+        return NOT_THERE
+    if verb == GRASP:
+        return ""
+    there = {KIND_OF[each] for each in scene}
+    absent = []
+    while (kind := FOOD_OF.get(kind, -1)) >= 0:
+        if kind not in there:
+            absent.append("water" if kind == SUPPLY else KINDS[kind])
+    if not absent:
+        return ""
+    return f"no {absent[0]}" if len(absent) == 1 else SEVERAL
 
 
 def _feasible(split: str) -> Iterator[tuple[int, np.ndarray]]:

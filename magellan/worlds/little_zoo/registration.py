@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
+import numpy as np
+
 from magellan.worlds.base import Environment, GoalSet, World
 from magellan.worlds.little_zoo import play, texts
-from magellan.worlds.little_zoo.codes import KINDS_OF_GOALS, Mix, category_totals
+from magellan.worlds.little_zoo.codes import KINDS_OF_GOALS, Mix, category_totals, kinds_of
 from magellan.worlds.little_zoo.env import LittleZooVector
 from magellan.worlds.little_zoo.goals import (
     NAME,
@@ -46,6 +48,9 @@ class LittleZooWorld(World):
 
     def totals(self, split: str) -> Mix:
         return tuple(category_totals(split).values())
+
+    def kinds(self, goals: GoalSet, positions: np.ndarray) -> list[str]:
+        return kinds_of(goals.codes_at(positions), goals.split)
 
     def texts(self) -> Iterator[Mapping[str, str]]:
         return texts.groups()

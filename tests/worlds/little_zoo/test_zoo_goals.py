@@ -368,3 +368,38 @@ def test_goals_cost_at_most_2_s_and_300_mb(name):
     assert float(seconds) < 2
     assert float(megabytes) < 300
     assert torch_imported == "False"
+
+
+@BOTH
+def test_kinds_say_why_a_goal_is_impossible_and_nothing_else(split):
+    goals = random_goals(split, 3_000)
+    world = WORLDS["little_zoo"]
+    kinds = world.kinds(goals, np.arange(len(goals)))
+    words = [world.categories[each].words for each in goals.categories]
+    told = [kind == word for kind, word in zip(kinds, words, strict=True)]
+    np.testing.assert_array_equal(told, goals.categories != 0)
+    wanted = {"target never grows", "no water", "several missing"}
+    assert wanted <= set(kinds)
+    assert ("target not there" in kinds) == (split == "train")
+
+
+@pytest.mark.parametrize(
+    ("words", "objects", "kind"),
+    [
+        ("Grasp lion", "cow water door bed", "target not there"),
+        ("Grasp lion", "lion water door bed", "Grasp"),
+        ("Grow door", "door water carrot cow", "target never grows"),
+        ("Grow water", "door water carrot cow", "target never grows"),
+        ("Grow door", "bed water carrot cow", "target never grows"),
+        ("Grow cow", "lion water carrot bed", "target not there"),
+        ("Grow carrot", "carrot bed door cow", "no water"),
+        ("Grow cow", "cow water bed door", "no plant"),
+        ("Grow lion", "lion water carrot bed", "no herbivore"),
+        ("Grow lion", "lion cow carrot bed", "no water"),
+        ("Grow lion", "lion cow door bed", "several missing"),
+        ("Grow lion", "lion cow carrot water", "Grow carnivore"),
+    ],
+)
+def test_the_kind_of_a_named_goal(words, objects, kind):
+    world = WORLDS["little_zoo"]
+    assert world.kinds(world.named_goal(words, objects.split()), np.zeros(1, np.int64)) == [kind]

@@ -1,0 +1,195 @@
+"""`python -m magellan embed`: how the estimator reads goals, at several moments of a run.
+
+Gaven et al. 2025, Figures 6, 11, 21 and 22: goals of training and unseen ones in the space in which
+MAGELLAN tells goals apart, before training and on the way. Written are the hidden states that the
+estimator's head reads, and what it predicts from them; `python -m analysis embeddings` draws them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import save
+
+from magellan.agent.codec import Packed
+from magellan.backends import CURRENT, Backend
+from magellan.competence.prompt_tokens import PromptTokens
+from magellan.config import identity, phases_of
+from magellan.errors import InputError
+from magellan.trained.reading import ARGUMENT, TrainedAgent
+from magellan.training.evaluate import EvaluationSet
+from magellan.training.export import check_output, write_agent
+from magellan.training.keeping import points
+from magellan.training.parts import evaluated_goals
+
+FORMAT = 1
+GOALS, PREDICTIONS, VECTORS, ABOUT = (
+    "goals.csv",
+    "predictions.csv",
+    "vectors.safetensors",
+    "embedding.json",
+)
+GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
+PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
+
+
+class Moment(NamedTuple):
+    """How far a run was."""
+
+    update: int
+    step: int
+    episode: int
+
+
+class Read(NamedTuple):
+    """What the estimator made of all goals at one moment.
+
+    vectors: float32 (goals, width), the hidden states that its head reads.
+    competence: float64 (goals,).
+    """
+
+    moment: Moment
+    vectors: np.ndarray
+    competence: np.ndarray
+
+
+def embed(
+    run: Path,
+    output: Path,
+    per_category: int = 100,
+    seed: int = 0,
+    backend: Mapping[str, str] | None = None,
+    modules: tuple[str, ...] = (),
+) -> list[TrainedAgent]:
+    """Write how a run's estimator read goals: before training, where a checkpoint was kept, last.
+
+    Args:
+        run: folder of a run that has the estimator `learned`; it is not changed.
+        output: folder to make: `goals.csv`, `predictions.csv`, `vectors.safetensors` (one tensor
+            for each moment, float32 (goals, width)) and `embedding.json`.
+        per_category: goals of each category and split, at most.
+        seed: of the draw of goals.
+        backend: keys of the section `backend`; that of the run does not count.
+        modules: see `TrainedAgent.read`.
+
+    Returns:
+        the agents that were read, oldest first.
+
+    Raises:
+        InputError: no agent is there, it predicts nothing, or `output` is not empty.
+        StorageError: a file cannot be written.
+    """
+    check_output(output)
+    if per_category < 1:
+        raise InputError(f"--per-category: {per_category} is not allowed; allowed: 1 or more")
+    if seed < 0:
+        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
+    agents = _agents(run, modules)
+    last = agents[-1]
+    sets = _sets(last, per_category, seed)
+    found = list(_readings(agents, sets, backend or {}))
+    files = {
+        GOALS: _csv(GOAL_COLUMNS, _goal_rows(sets)),
+        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(found)),
+        VECTORS: save({str(i): np.ascontiguousarray(r.vectors) for i, r in enumerate(found)}),
+        ABOUT: (json.dumps(_about(last, per_category, seed), indent=2) + "\n").encode(),
+    }
+    write_agent(output, files)
+    return agents
+
+
+def _agents(run: Path, modules: tuple[str, ...]) -> list[TrainedAgent]:
+    """Those of the checkpoints that were kept, and the newest one."""
+    newest = TrainedAgent.read(run, modules)
+    if not newest.predicts:
+        raise InputError(
+            f"{ARGUMENT}: {run} is a run whose language model predicts nothing; allowed: one with "
+            "the estimator learned, as sampler magellan or among the observers"
+        )
+    kept = [TrainedAgent.read(run / str(point), modules) for point in points(run)]
+    for agent in kept:
+        if identity(agent.config) != identity(newest.config):
+            raise InputError(f"{agent.path} is of another run than {newest.path}")
+    updates = newest.state["updates"]
+    earlier = [agent for agent in kept if agent.state["updates"] < updates]
+    return [*sorted(earlier, key=lambda agent: agent.state["updates"]), newest]
+
+
+def _sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
+    """Goals of both splits, drawn as for an evaluation."""
+    phase = phases_of(agent.config)[agent.state["phase"] - 1]
+    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
+    budget = agent.config.budget.model_copy(update=drawn)
+    config = agent.config.model_copy(update={"budget": budget})
+    return list(evaluated_goals(config, phase, agent.goals).values())
+
+
+def _readings(
+    agents: list[TrainedAgent], sets: list[EvaluationSet], given: Mapping[str, str]
+) -> Iterator[Read]:
+    """What each agent makes of all goals; first the one before training."""
+    backend = agents[-1].fresh(given)
+    try:
+        packed = PromptTokens(backend.codec)
+        prompts = [packed.pack(each.space, each.positions) for each in sets]
+        yield _read(backend, prompts, Moment(0, 0, 0))
+        for agent in agents:
+            agent.load(backend)
+            state = agent.state
+            yield _read(
+                backend, prompts, Moment(state["updates"], state["steps"], state["episodes"])
+            )
+    finally:
+        backend.close()
+
+
+def _read(backend: Backend, prompts: list[Packed], moment: Moment) -> Read:
+    vectors = np.concatenate([backend.representation(each) for each in prompts])
+    competence = np.concatenate([backend.competence(each, (CURRENT,))[0] for each in prompts])
+    return Read(moment, vectors, competence)
+
+
+def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
+    number = 0
+    for each in sets:
+        space, positions = each.space, each.positions
+        codes, kinds = space.codes_at(positions), space.world.kinds(space, positions)
+        for position, category, code, kind in zip(
+            positions.tolist(), each.categories.tolist(), codes.tolist(), kinds, strict=True
+        ):
+            name = space.world.categories.names[category]
+            yield number, space.split, name, kind, code, space.prompt(position)
+            number += 1
+
+
+def _prediction_rows(found: list[Read]) -> Iterator[tuple[Any, ...]]:
+    for number, read in enumerate(found):
+        for goal, competence in enumerate(read.competence.tolist()):
+            yield number, *read.moment, goal, f"{competence:.6g}"
+
+
+def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "identity": identity(agent.config),
+        "config": agent.config.model_dump(mode="json"),
+        "world": agent.goals.world.as_dict(),
+        "per_category": per_category,
+        "seed": seed,
+        "complete": agent.complete,
+        "made_by": agent.exported_by.as_dict(),
+    }
+
+
+def _csv(columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue().encode()

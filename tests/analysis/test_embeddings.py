@@ -1,0 +1,179 @@
+"""Pictures and numbers of how an estimator reads goals."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save_file
+
+from analysis.__main__ import main
+from analysis.embeddings import load, separation, to_markdown
+from analysis.figures.embeddings import draw
+from magellan.errors import InputError
+from magellan.worlds import WORLDS
+
+NAMES = ("impossible", "grasp", "grow_plant")
+EACH = 12
+
+
+def write(folder, vectors, kinds=None):
+    """Twelve goals of each of three categories, the same of both splits; one moment per array."""
+    folder.mkdir(exist_ok=True)
+    goals = pd.DataFrame(
+        {
+            "goal": np.arange(6 * EACH),
+            "split": np.repeat(["train", "unseen"], 3 * EACH),
+            "category": np.tile(np.repeat(NAMES, EACH), 2),
+            "code": np.arange(6 * EACH),
+            "prompt": "Goal: x\nAction: ",
+        }
+    )
+    goals.insert(3, "kind", goals["category"] if kinds is None else kinds)
+    goals.to_csv(folder / "goals.csv", index=False)
+    tables = [
+        pd.DataFrame(
+            {
+                "moment": number,
+                "update": 10 * number,
+                "step": 80 * number,
+                "episode": 20 * number,
+                "goal": goals["goal"],
+                "competence": np.linspace(0, 1, len(goals)),
+            }
+        )
+        for number in range(len(vectors))
+    ]
+    pd.concat(tables).to_csv(folder / "predictions.csv", index=False)
+    save_file({str(i): each for i, each in enumerate(vectors)}, folder / "vectors.safetensors")
+    about = {
+        "format": 1,
+        "config": {"sampler": "magellan", "goal_space": "25k", "seed": 3, "world": "little_zoo"},
+        "world": WORLDS["little_zoo"].as_dict(),
+    }
+    (folder / "embedding.json").write_text(json.dumps(about))
+    return folder
+
+
+def clusters(spread, seed=0):
+    """Categories around corners of a space."""
+    noise = np.random.default_rng(seed).normal(size=(6 * EACH, 3)) * spread
+    corners = np.tile(np.repeat(np.eye(3), EACH, axis=0), (2, 1))
+    return (corners + noise).astype(np.float32)
+
+
+def test_categories_that_lie_apart_are_told_apart_and_mixed_ones_are_not(tmp_path):
+    found = separation(load(write(tmp_path / "e", [clusters(100.0), clusters(0.01)])))
+    mean = found.groupby(["moment", "split"])["right"].mean()
+    assert mean[1].tolist() == [1.0, 1.0]
+    assert mean[0].max() < 0.6  # chance is a third
+    assert set(found["n"]) == {EACH}
+
+
+def test_a_goal_has_no_vote_for_itself(tmp_path):
+    """Five of a category lie in another one: four of their own and six others are near each."""
+    vectors = clusters(0.001)
+    vectors[EACH : 2 * EACH] = vectors[EACH]
+    vectors[:5] = vectors[EACH] + np.float32(1e-4)
+    right = separation(load(write(tmp_path / "e", [vectors]))).set_index(["split", "category"])
+    assert right.loc[("train", "grasp"), "right"] == 1.0
+    assert right.loc[("train", "impossible"), "right"] == (EACH - 5) / EACH
+
+
+def test_unseen_goals_vote_for_nothing(tmp_path):
+    vectors = clusters(0.01)
+    vectors[3 * EACH :] = vectors[0]  # all of them where training has impossible goals
+    right = separation(load(write(tmp_path / "e", [vectors]))).set_index(["split", "category"])
+    assert right.loc[("unseen", "impossible"), "right"] == 1.0
+    assert right.loc[("unseen", "grasp"), "right"] == 0.0
+
+
+def test_a_category_without_training_goals_has_no_row(tmp_path):
+    folder = write(tmp_path / "e", [clusters(0.1)])
+    goals = pd.read_csv(folder / "goals.csv")
+    goals.loc[goals.index[-EACH:], "category"] = "grow_carnivore"
+    goals.to_csv(folder / "goals.csv", index=False)
+    found = separation(load(folder))
+    assert set(found["category"]) == set(NAMES)
+    assert len(found) == 5  # no unseen plant is left
+
+
+def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, capsys):
+    folder = write(tmp_path / "e", [clusters(1.0), clusters(0.1)])
+    pictures = []
+    for name in ("a", "b"):
+        assert main(["embeddings", str(folder), "--stem", str(tmp_path / name)]) == 0
+        pictures.append([(tmp_path / f"{name}.{end}").read_bytes() for end in ("png", "pdf")])
+    assert pictures[0] == pictures[1]
+    said = capsys.readouterr().out
+    assert to_markdown(load(folder)) in said
+    assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in said
+
+
+def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path):
+    figure = draw(load(write(tmp_path / "e", [clusters(1.0), clusters(0.1)])))
+    panels = [ax for ax in figure.axes if ax.get_title()]
+    assert [ax.get_title() for ax in panels] == ["Before training", "Episode 20"]
+    for ax in panels:
+        marks = [each for each in ax.collections if len(each.get_offsets()) == EACH]
+        assert len(marks) == 6
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["Impossible", "Grasp", "Grow plant", "Training goals", "Unseen goals"]
+
+
+def test_colours_may_tell_kinds(tmp_path):
+    kinds = np.tile(np.repeat(["no water", "no plant", "Grasp", "Grow plant"], [4, 8, 12, 12]), 2)
+    figure = draw(load(write(tmp_path / "e", [clusters(1.0)], kinds)), "kind")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[:4] == ["no plant", "no water", "Grasp", "Grow plant"]
+
+
+def spoil_json(folder, **changes):
+    path = folder / "embedding.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def spoil_goals(folder, column, value):
+    goals = pd.read_csv(folder / "goals.csv")
+    goals.loc[2, column] = value
+    goals.to_csv(folder / "goals.csv", index=False)
+
+
+SPOILT = {
+    "no such folder": (lambda f: (f / "goals.csv").unlink(), "goals.csv: file is missing"),
+    "another format": (lambda f: spoil_json(f, format=2), "format is 2; allowed: 1"),
+    "no run": (lambda f: spoil_json(f, config={}), "keeps it from being read"),
+    "another category": (
+        lambda f: spoil_goals(f, "category", "fly"),
+        "category is 'fly' for goal 2; allowed: impossible, grasp",
+    ),
+    "another split": (lambda f: spoil_goals(f, "split", "all"), "split is 'all' for goal 2"),
+    "numbers": (lambda f: spoil_goals(f, "goal", 7), "goals are not numbered"),
+    "vectors of less": (
+        lambda f: save_file({"0": clusters(1.0)[:5]}, f / "vectors.safetensors"),
+        "allowed: finite numbers, a row for each of the 72 goals",
+    ),
+    "not finite": (
+        lambda f: save_file({"0": clusters(np.nan)}, f / "vectors.safetensors"),
+        "allowed: finite numbers",
+    ),
+    "other moments": (
+        lambda f: save_file({"1": clusters(1.0)}, f / "vectors.safetensors"),
+        "moments are not those of vectors.safetensors",
+    ),
+    "a cut file": (
+        lambda f: (f / "vectors.safetensors").write_bytes(b"12345678"),
+        "vectors.safetensors: cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
+    change, said = SPOILT[case]
+    folder = write(tmp_path / "e", [clusters(1.0)])
+    change(folder)
+    with pytest.raises(InputError) as refused:
+        load(folder)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)

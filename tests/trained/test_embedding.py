@@ -1,0 +1,138 @@
+"""`python -m magellan embed`: vectors and predictions are the estimator's, then and now."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from magellan.cli import main
+from magellan.competence.prompt_tokens import PromptTokens
+from magellan.config import resolve_run
+from magellan.errors import InputError
+from magellan.trained.embedding import embed
+from magellan.trained.reading import TrainedAgent
+from magellan.training import run
+from magellan.training.loop import Trainer
+from tests.trained.conftest import config
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run that has left two checkpoints on its way; not to be changed."""
+    folder = tmp_path_factory.mktemp("kept")
+    run.train(config(keep_every=50), folder, resume=False, progress="none")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read(kept, tmp_path_factory):
+    """Agents, tables and vectors."""
+    output = tmp_path_factory.mktemp("embedding") / "out"
+    agents = embed(kept, output, per_category=4, seed=5)
+    vectors = load_file(output / "vectors.safetensors")
+    return agents, rows(output / "goals.csv"), rows(output / "predictions.csv"), vectors
+
+
+def rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_moments_are_the_start_what_was_kept_and_the_end(read):
+    agents, goals, predictions, vectors = read
+    wanted = [0, *(agent.state["updates"] for agent in agents)]
+    assert len(agents) == 3
+    assert wanted == sorted(set(wanted))
+    moments = {int(row["moment"]): int(row["update"]) for row in predictions}
+    assert [moments[i] for i in range(4)] == wanted
+    assert sorted(vectors) == ["0", "1", "2", "3"]
+    assert len(predictions) == 4 * len(goals)
+
+
+def test_goals_are_some_of_each_category_and_split(read):
+    _, goals, *_ = read
+    counts = {}
+    for row in goals:
+        key = row["split"], row["category"]
+        counts[key] = counts.get(key, 0) + 1
+    assert len(counts) == 10
+    assert set(counts.values()) == {4}
+    for row in goals:
+        assert (row["kind"] == row["category"].replace("_", " ").capitalize()) == (
+            row["category"] != "impossible"
+        )
+
+
+def test_before_training_they_are_those_of_a_new_run(read):
+    agents, goals, predictions, vectors = read
+    trainer = Trainer(agents[-1].config)
+    prompts = trainer.backend.codec.pack([row["prompt"] for row in goals], [()] * len(goals))
+    from magellan.agent.codec import stack
+
+    wanted = trainer.backend.competence(stack(prompts))[0]
+    found = [float(row["competence"]) for row in predictions if row["moment"] == "0"]
+    np.testing.assert_allclose(found, wanted, rtol=2e-5)
+    np.testing.assert_allclose(
+        vectors["0"], trainer.backend.representation(stack(prompts)), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_the_head_of_that_time_makes_its_prediction_of_the_vectors(read, moment):
+    agents, _, predictions, vectors = read
+    head = agents[moment - 1].state["backend"]["competence"]["head"]
+    hidden = np.tanh(vectors[str(moment)] @ head["0.weight"].T + head["0.bias"])
+    wanted = 1 / (1 + np.exp(-(hidden @ head["2.weight"].T + head["2.bias"])[:, 0]))
+    found = [float(row["competence"]) for row in predictions if row["moment"] == str(moment)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_the_last_moment_is_the_present_agent(kept, read):
+    *_, _predictions, vectors = read
+    agent = TrainedAgent.read(kept)
+    backend = agent.backend({})
+    goals = agent.goals
+    unlike = np.abs(vectors["3"] - vectors["2"]).max()
+    assert unlike > 1e-4  # the adapter has moved
+    prompts = PromptTokens(backend.codec).pack(goals, np.arange(len(goals)))
+    everyone = backend.representation(prompts)
+    training = vectors["3"][:20]
+    assert np.abs(training[:, None] - everyone[None]).max(axis=2).min(axis=1).max() < 1e-4
+
+
+def test_the_command_says_what_it_has_written(kept, tmp_path, capsys):
+    assert main(["embed", str(kept), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
+    assert "before training and at 3 checkpoints" in capsys.readouterr().out
+    about = json.loads((tmp_path / "e/embedding.json").read_text())
+    assert about["config"]["sampler"] == "magellan"
+    assert about["world"]["categories"][0]["name"] == "impossible"
+
+
+def test_a_run_that_predicts_nothing_is_refused(tmp_path):
+    other = config().model_dump(mode="json") | {"sampler": "random", "observers": []}
+    run.train(resolve_run("smoke", [other]), tmp_path / "run", resume=False, progress="none")
+    with pytest.raises(InputError, match="predicts nothing; allowed: one with the estimator"):
+        embed(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
+    copy = shutil.copytree(kept, tmp_path / "run")
+    other = config(keep_every=50).model_copy(update={"seed": 4})
+    run.train(other, tmp_path / "other", resume=False, progress="none")
+    shutil.rmtree(copy / "50")
+    shutil.copytree(tmp_path / "other/50", copy / "50")
+    with pytest.raises(InputError, match="is of another run than"):
+        embed(copy, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [({"per_category": 0}, "--per-category: 0 is not allowed"), ({"seed": -1}, "--seed: -1 is")],
+)
+def test_numbers_out_of_range_are_refused(kept, tmp_path, values, said):
+    with pytest.raises(InputError, match=said):
+        embed(kept, tmp_path / "out", **values)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 1_000
 TABLES_HELP = "folder of combined tables (required)"
+AGAINST_HELP = (
+    "what errors are against: observed, or an estimator of every run (default: evaluated_buckets "
+    "where all runs have it, else observed)"
+)
 STATISTICS_HELP = "folder of the statistics (required)"
 
 
@@ -105,8 +109,11 @@ def _runs(arguments: argparse.Namespace) -> None:
 def _compare(arguments: argparse.Namespace) -> None:
     from analysis import comparison
 
-    if arguments.known_competence and not arguments.estimators:
-        raise InputError("--known-competence: allowed: with --estimators")
+    for option in ("known_competence", "against"):
+        if getattr(arguments, option) and not arguments.estimators:
+            raise InputError(f"--{option.replace('_', '-')}: allowed: with --estimators")
+    if arguments.known_competence and arguments.against:
+        raise InputError("--against: not allowed with --known-competence; allowed: one of the two")
     named = [arguments.variants, arguments.samplers, arguments.estimators]
     given = [arguments.second, *named]
     if sum(each is not None for each in given) != 1:
@@ -119,6 +126,10 @@ def _compare(arguments: argparse.Namespace) -> None:
         from analysis.known import with_known_competence
 
         first = with_known_competence(first)
+    if arguments.against:
+        from analysis.estimation import with_truth
+
+        first = with_truth(first, arguments.against)
     if arguments.estimators:
         pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
     elif arguments.samplers:
@@ -162,6 +173,20 @@ def _gain(arguments: argparse.Namespace) -> None:
     print(gain.to_markdown(tables.load(arguments.tables)), end="")
 
 
+def _estimation(arguments: argparse.Namespace) -> None:
+    from analysis import estimation
+
+    results = tables.load(arguments.tables)
+    frame = estimation.table(results, estimation.chosen_truth(results, arguments.against))
+    print(estimation.to_markdown(frame), end="")
+    if arguments.stem is not None:
+        from analysis.figures import style
+        from analysis.figures.estimation import draw
+
+        for path in style.save(style.settled(draw, results, frame), arguments.stem):
+            print(path)
+
+
 def _embeddings(arguments: argparse.Namespace) -> None:
     from analysis import embeddings
     from analysis.figures import style
@@ -169,7 +194,7 @@ def _embeddings(arguments: argparse.Namespace) -> None:
 
     found = embeddings.load(arguments.folder)
     print(embeddings.to_markdown(found), end="")
-    for path in style.save(draw(found, arguments.by), arguments.stem):
+    for path in style.save(style.settled(draw, found, arguments.by), arguments.stem):
         print(path)
 
 
@@ -242,6 +267,7 @@ def _add_tables(commands: Commands) -> None:
 def _add_figures(commands: Commands) -> None:
     _add_figure(commands)
     _add_embeddings(commands)
+    _add_estimation(commands)
     _add_summary(commands)
 
 
@@ -288,6 +314,12 @@ def _add_compare(commands: Commands) -> None:
         action="store_true",
         help="errors against what the simulated learner could do, instead of what evaluation "
         "observed; with --estimators (default: against what was observed)",
+    )
+    compare.add_argument(
+        "--against",
+        metavar="NAME",
+        help="errors on training goals against what this estimator says; with --estimators "
+        "(default: against what was observed)",
     )
     compare.add_argument(
         "--of",
@@ -381,6 +413,18 @@ def _add_figure(commands: Commands) -> None:
     )
     _add_modules(figure)
     figure.set_defaults(run=_figure)
+
+
+def _add_estimation(commands: Commands) -> None:
+    estimation = commands.add_parser(
+        "estimation", help="error of every estimator, and the episodes that it had played to know"
+    )
+    estimation.add_argument("tables", type=file_path, help="folder of combined tables")
+    estimation.add_argument("--against", metavar="NAME", help=AGAINST_HELP)
+    estimation.add_argument(
+        "--stem", type=file_path, help="draw it too: path without .png and .pdf (default: no)"
+    )
+    estimation.set_defaults(run=_estimation)
 
 
 def _add_embeddings(commands: Commands) -> None:

@@ -26,19 +26,12 @@ KIND_COLORS = tuple(matplotlib.colormaps["tab20"].colors)
 
 
 def draw(embedding: Embedding, by: str = "category") -> Figure:
-    """t-SNE of the hidden states that the estimator's head reads, laid out.
+    """t-SNE of the hidden states that the estimator's head reads.
 
     Args:
         embedding: from `analysis.embeddings.load`.
         by: `category`, or `kind`: as a world tells goals apart beyond that.
     """
-    with matplotlib.rc_context(style.MATPLOTLIB_SETTINGS):
-        figure = _drawn(embedding, by)
-        style.settle(figure)
-    return figure
-
-
-def _drawn(embedding: Embedding, by: str) -> Figure:
     colors = _colors(embedding, by)
     columns = min(COLUMNS, len(embedding.moments))
     rows = -(-len(embedding.moments) // columns)

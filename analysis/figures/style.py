@@ -8,7 +8,7 @@ and a marker always say the same as the colour, so that lines are told apart in 
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -308,6 +308,14 @@ def fraction_axis(axes: Iterable[Axes]) -> None:
     for ax in axes:
         ax.set_ylim(-0.03, 1.03)
         ax.set_yticks(np.linspace(0.0, 1.0, 5))
+
+
+def settled(draw: Callable[..., Figure], *values: Any) -> Figure:
+    """What a function draws, in the look of all figures and laid out."""
+    with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
+        figure = draw(*values)
+        settle(figure)
+    return figure
 
 
 def settle(figure: Figure) -> None:

@@ -768,6 +768,31 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ["embeddings", "docs", "--stem", "OUT"],
         ("docs/embedding.json", "missing"),
     ),
+    "estimation of no tables": (["estimation", "docs"], ("docs/manifest.json", "missing")),
+    "against nothing": (
+        [
+            "compare",
+            "results/reference/tables",
+            "results/reference/tables",
+            "--against",
+            "observed",
+        ],
+        ("--against", "with --estimators"),
+    ),
+    "against two truths": (
+        [
+            *("compare", "results/reference/simulated", "--estimators", "learned", "per_goal"),
+            *("--known-competence", "--against", "per_goal"),
+        ],
+        ("--against", "--known-competence", "one of the two"),
+    ),
+    "against nobody": (
+        [
+            *("compare", "results/reference/simulated", "--estimators", "learned", "per_goal"),
+            *("--against", "nobody"),
+        ],
+        ("--against: 'nobody'", "expert_buckets, learned, per_goal"),
+    ),
     "no runs": (["combine", "--output", "OUT", "--experiment", "{}"], ("runs", "required")),
     "experiment no JSON": (combine("{"), ("--experiment", "not valid JSON", "line 1")),
     "experiment a list": (combine("[]"), ("--experiment", "[]", "a mapping")),

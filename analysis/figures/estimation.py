@@ -1,0 +1,94 @@
+"""What does it cost to know an agent's competence, and how well is it known?"""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from analysis.estimation import COMPUTED, OBSERVED, RUN
+from analysis.figures import style
+from analysis.grid import number_text
+from analysis.labels import estimator_label
+from analysis.results import Results
+
+SMALLEST = 1_000
+"""Episodes: below it the axis is linear, so that 0 has a place."""
+SIDES = 0.6
+"""Space beyond the outermost marks, in powers of ten."""
+
+
+def draw(results: Results, frame: pd.DataFrame) -> Figure:
+    """One panel for each goal space: error over episodes played only to estimate.
+
+    Args:
+        results: whose runs they are.
+        frame: from `analysis.estimation.table`.
+    """
+    panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
+    truth = frame["truth"].iloc[0]
+    against = "success observed in evaluation" if truth == OBSERVED else estimator_label(truth)
+    counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
+    figure, axes = style.page(
+        (1, len(panels)),
+        (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
+        "What it costs to know one's competence",
+        f"n = {counts} runs; error on training goals against {against}, mean over training and "
+        "categories",
+        [style.line_handle(look, line=False) for look in styles.values()],
+        sharex=True,
+        sharey=True,
+    )
+    for ax, (names, rows) in zip(axes[0], panels, strict=True):
+        _panel(ax, rows, styles)
+        ax.set_title(_title(names, frame))
+        ax.set_xlabel("Episodes played only to estimate")
+    axes[0, 0].set_ylabel("Error of the estimated competence")
+    axes[0, 0].set_ylim(bottom=-0.01)
+    confidence = results.experiment["analysis"]["confidence"]
+    known = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
+    known += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
+    style.footnote(
+        figure, f"Bars: {confidence:.0%} intervals, {style.STUDENTISED} of whole runs.{known}"
+    )
+    return figure
+
+
+def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
+    """Goal space; sampler and variant where there are several."""
+    columns = ("sampler", "variant")
+    more = [
+        name for name, column in zip(names[1:], columns, strict=True) if len(set(frame[column])) > 1
+    ]
+    return ", ".join([f"{names[0]} goals", *more])
+
+
+def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> None:
+    ax.set_xscale("symlog", linthresh=SMALLEST)
+    ax.xaxis.set_major_formatter(FuncFormatter(_episodes))
+    ax.set_xticks([0, *(10.0**power for power in range(3, 10, 2))])
+    ax.minorticks_off()
+    for row in rows.itertuples():
+        look = styles[row.estimator]
+        if row.low == row.low:
+            ax.plot([row.estimating] * 2, [row.low, row.high], color=look.color, lw=1.6)
+        ax.plot(
+            row.estimating,
+            row.error,
+            marker=look.marker,
+            markersize=7,
+            color=look.color,
+            markerfacecolor=look.color if row.status == RUN else "#FFFFFF",
+            linestyle="none",
+            clip_on=False,
+        )
+    ax.set_xlim(-SMALLEST * SIDES, None)
+
+
+def _episodes(number: float, _: int) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"

@@ -177,8 +177,9 @@ def _estimation(arguments: argparse.Namespace) -> None:
     from analysis import estimation
 
     results = tables.load(arguments.tables)
-    frame = estimation.table(results, estimation.chosen_truth(results, arguments.against))
-    print(estimation.to_markdown(frame), end="")
+    truth = estimation.chosen_truth(results, arguments.against, arguments.split)
+    frame = estimation.table(results, truth, arguments.split)
+    print(estimation.to_markdown(frame, results.categories), end="")
     if arguments.stem is not None:
         from analysis.figures import style
         from analysis.figures.estimation import draw
@@ -421,6 +422,13 @@ def _add_estimation(commands: Commands) -> None:
     )
     estimation.add_argument("tables", type=file_path, help="folder of combined tables")
     estimation.add_argument("--against", metavar="NAME", help=AGAINST_HELP)
+    estimation.add_argument(
+        "--split",
+        choices=("train", "unseen"),
+        default="train",
+        help="goals of training, or unseen ones, of which only evaluation knows the truth "
+        "(default: %(default)s)",
+    )
     estimation.add_argument(
         "--stem", type=file_path, help="draw it too: path without .png and .pdf (default: no)"
     )

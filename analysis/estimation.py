@@ -18,11 +18,11 @@ import pandas as pd
 from analysis import markdown, summaries
 from analysis.grid import RUN_COLUMNS, run_of
 from analysis.intervals import mean_estimate
-from analysis.labels import estimator_label
+from analysis.labels import SPLIT_LABELS, estimator_label
 from analysis.matrices import bootstrap_of
 from analysis.results import Results, rows_where
 from magellan.errors import InputError
-from magellan.worlds import DEFAULT_WORLD, WORLDS
+from magellan.worlds import DEFAULT_WORLD, WORLDS, Categories
 
 OBSERVED = "observed"
 """Truth: success of the evaluation."""
@@ -32,20 +32,23 @@ ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
 """What an error rests on."""
 NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
+NO_ERROR |= {"categories": {}}
 COLUMNS = (
     *ALGORITHM,
     "estimator",
     "truth",
+    "split",
     "runs",
     "error",
     "low",
     "high",
     "interval",
+    "categories",
     "estimating",
     "training",
     "status",
 )
-HEADER = ("estimator", "error", "interval", "n", "episodes to estimate", "episodes of training")
+HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
 
 
 def with_truth(results: Results, name: str) -> Results:
@@ -73,16 +76,17 @@ def with_truth(results: Results, name: str) -> Results:
     return Results({**results.tables, "evaluation": evaluation}, results.manifest)
 
 
-def chosen_truth(results: Results, name: str | None) -> str:
+def chosen_truth(results: Results, name: str | None, split: str = "train") -> str:
     """What errors are against: `name` where it is given, else the measured or the observed."""
     if name is not None:
         return name
     runs = results.manifest["runs"]
-    return MEASURED if all(MEASURED in run["estimation_episodes"] for run in runs) else OBSERVED
+    measured = all(MEASURED in run["estimation_episodes"] for run in runs)
+    return MEASURED if measured and split == "train" else OBSERVED
 
 
-def table(results: Results, truth: str) -> pd.DataFrame:
-    """Error on training goals and cost of every estimator, columns `COLUMNS`.
+def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
+    """Error and cost of every estimator, columns `COLUMNS`.
 
     A row for each goal space, sampler, variant and estimator: mean over runs of the error, with its
     studentised interval; mean episodes for estimating, and of training. An estimator that is the
@@ -92,27 +96,34 @@ def table(results: Results, truth: str) -> pd.DataFrame:
     Args:
         results: of runs with estimators.
         truth: `OBSERVED`, or an estimator of every run.
+        split: of the goals. Nobody but the evaluation has measured unseen ones.
 
     Raises:
         InputError: no run has an estimator, or one lacks that one.
     """
     judged = results if truth == OBSERVED else with_truth(results, truth)
-    errors = rows_where(summaries.calibration(judged), split="train")
+    if truth != OBSERVED and split != "train":
+        raise InputError(
+            f"--split: {split!r} is not allowed against {truth}, which speaks of training goals; "
+            f"allowed: train, or --against {OBSERVED}"
+        )
+    errors = rows_where(summaries.calibration(judged), split=split)
     if not len(errors):
         raise InputError("estimation: no run has an estimator; allowed: runs that predict")
     run = [*ALGORITHM, "estimator", "seed"]
     mean = errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
+    categories = errors.groupby([*run[:-1], "category"])["mean_absolute_error"].mean()
     rows: list[dict[str, Any]] = []
     for keys, group in mean.groupby(run[:-1], sort=False):
         where = dict(zip(run, keys, strict=False))
         if where["estimator"] != truth:
-            found = _error(results, group)
+            found = _error(results, group) | {"categories": categories.loc[keys].to_dict()}
             rows.append({**where, **found, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
             rows += _per_goal(results, where) if truth == MEASURED else []
     order = {name: at for at, name in enumerate(results.goal_spaces)}
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
     return frame.sort_values(
         [*ALGORITHM, "error", "estimating"],
         key=lambda column: column.map(order) if column.name == "goal_space" else column,
@@ -159,26 +170,32 @@ def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]
     return [{**where, **NO_ERROR, **told}]
 
 
-def to_markdown(frame: pd.DataFrame) -> str:
+def to_markdown(frame: pd.DataFrame, categories: Categories) -> str:
     """A table for each goal space, sampler and variant, the smallest error first."""
     parts = []
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         truth = group["truth"].iloc[0]
         against = "success observed in evaluation" if truth == OBSERVED else estimator_label(truth)
         title = (
-            f"Error on training goals against {against}, and cost: goal space {goal_space}, "
-            f"sampler {sampler}, variant {variant}"
+            f"Error on {SPLIT_LABELS[group['split'].iloc[0]].lower()} against {against}, and cost: "
+            f"goal space {goal_space}, sampler {sampler}, variant {variant}"
         )
-        parts.append(markdown.titled(title, HEADER, [_cells(row) for row in group.itertuples()]))
+        there = {name for each in group["categories"] for name in each}
+        named = {each.name: each.words for each in categories if each.name in there}
+        header = ("estimator", *named.values(), *HEADER)
+        rows = [_cells(row, tuple(named)) for row in group.itertuples()]
+        parts.append(markdown.titled(title, header, rows))
     return "\n\n".join(parts) + "\n"
 
 
-def _cells(row: Any) -> list[str]:
+def _cells(row: Any, categories: tuple[str, ...]) -> list[str]:
+    name = estimator_label(row.estimator)
     episodes = [
         f"{row.estimating:,.0f}",
         "" if math.isnan(row.training) else f"{row.training:,.0f}",
     ]
     if row.status != RUN:
-        return [estimator_label(row.estimator), "0", f"none: {row.status}", "", *episodes]
+        return [name, *[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
     ends = "" if math.isnan(row.low) else f"{row.low:.3f} to {row.high:.3f}"
-    return [estimator_label(row.estimator), f"{row.error:.3f}", ends, str(row.runs), *episodes]
+    each = [f"{row.categories[category]:.3f}" for category in categories]
+    return [name, *each, f"{row.error:.3f}", ends, str(row.runs), *episodes]

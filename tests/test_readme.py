@@ -6,8 +6,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import behaviour, comparison, halves, summaries, summary, tables
+from analysis import (
+    behaviour,
+    comparison,
+    estimation,
+    halves,
+    markdown,
+    summaries,
+    summary,
+    tables,
+)
 from analysis.known import with_known_competence
+from analysis.labels import sampler_label
 from analysis.primary import PRIMARY_SCORE
 from analysis.primary import comparison as compared
 from magellan.config import grid, load_experiment, read_yaml
@@ -84,6 +94,33 @@ def test_committed_tables_are_those_of_a_configuration(folder, file):
     assert declared == {key: experiment.model_dump(mode="json")[key] for key in declared}
     planned = {run.identity for run in grid(experiment)}
     assert {run["identity"] for run in committed.manifest["runs"]} == planned
+
+
+PAPERS_ERRORS = {
+    "grasp": (".01", ".98", ".01"),
+    "grow_plant": (".05", ".78", ".03"),
+    "grow_herbivore": (".08", ".34", ".06"),
+    "grow_carnivore": (".30", ".00", ".28"),
+}
+"""Table 2 of Gaven et al. 2025: MAGELLAN, Online-ALP, EK-Online-ALP."""
+
+
+def unseen_errors(results) -> str:
+    """The same table from the reference study, beside the paper's."""
+    frame = estimation.table(results, estimation.OBSERVED, "unseen")
+    frame = frame[frame["variant"] == "base"].set_index("sampler")["categories"]
+    samplers = ("magellan", "online", "ek_online")
+    labels = [sampler_label(name) for name in samplers]
+    rows = [[results.categories.named(name).words] for name in PAPERS_ERRORS]
+    for row, (name, papers) in zip(rows, PAPERS_ERRORS.items(), strict=True):
+        row += [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
+        row += papers
+    header = ["", *labels, *(f"paper: {label}" for label in labels)]
+    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+
+
+def test_errors_on_unseen_goals_are_those_of_the_reference_study(results):
+    assert between_markers("unseen", page("paper")) == unseen_errors(results)
 
 
 def test_halves_and_behaviour_are_those_of_the_tables(results):

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter
 from analysis.estimation import COMPUTED, OBSERVED, RUN
 from analysis.figures import style
 from analysis.grid import number_text
-from analysis.labels import estimator_label
+from analysis.labels import SPLIT_LABELS, estimator_label
 from analysis.results import Results
 
 SMALLEST = 1_000
@@ -30,13 +30,13 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
     truth = frame["truth"].iloc[0]
     against = "success observed in evaluation" if truth == OBSERVED else estimator_label(truth)
+    goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
     counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
     figure, axes = style.page(
         (1, len(panels)),
         (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
         "What it costs to know one's competence",
-        f"n = {counts} runs; error on training goals against {against}, mean over training and "
-        "categories",
+        f"n = {counts} runs; error on {goals} against {against}, mean over training and categories",
         [style.line_handle(look, line=False) for look in styles.values()],
         sharex=True,
         sharey=True,

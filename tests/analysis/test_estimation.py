@@ -99,6 +99,31 @@ def test_against_what_was_observed_is_the_calibration_error(tmp_path):
     np.testing.assert_allclose(mine[wanted.index], wanted, atol=1e-9)
 
 
+def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, capsys, tmp_path):
+    """On unseen goals, against observed success: the mean over training and runs."""
+    tables.write(watched, tmp_path / "tables")
+    assert main(["estimation", str(tmp_path / "tables"), "--split", "unseen"]) == 0
+    keys = ["goal_space", "seed", "split", "category", "episode"]
+    both = watched.tables["competence"].merge(
+        watched.tables["evaluation"], on=keys, suffixes=("", "_of_evaluation")
+    )
+    both = both[(both["split"] == "unseen") & (both["goal_space"] == SPACES[1])]
+    errors = (both["competence"] - both["success"]).abs()
+    wanted = errors.groupby([both["estimator"], both["category"], both["seed"]]).mean()
+    wanted = wanted.groupby(["estimator", "category"]).mean()
+    names = ["grasp", "grow_plant", "grow_herbivore", "grow_carnivore"]
+    said = capsys.readouterr().out.split(f"goal space {SPACES[1]}")[1]
+    cells = " | ".join(f"{wanted['learned', name]:.3f}" for name in names)
+    assert f"| Learned | 0.020 | {cells} |" in said
+    assert "| estimator | Impossible | Grasp | Grow plant |" in said
+    assert "Evaluated goals" not in said  # nobody has measured unseen goals
+
+
+def test_unseen_goals_are_not_judged_by_what_was_measured_of_others(watched):
+    with pytest.raises(InputError, match="--split: 'unseen' is not allowed against evaluated_"):
+        table(watched, "evaluated_buckets", "unseen")
+
+
 def test_success_on_unseen_goals_stays_what_was_observed(watched):
     before, after = (
         watched.tables["evaluation"],
@@ -122,7 +147,7 @@ def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_p
         stem = ["--stem", str(tmp_path / name)]
         assert main(["estimation", str(tmp_path / "tables"), *stem]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(to_markdown(table(watched, "evaluated_buckets")))
+    assert said.startswith(to_markdown(table(watched, "evaluated_buckets"), watched.categories))
     for end in ("png", "pdf"):
         pair = [(tmp_path / f"{name}.{end}").read_bytes() for name in ("a", "b")]
         assert pair[0] == pair[1]

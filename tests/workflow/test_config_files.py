@@ -5,7 +5,13 @@ import jsonschema
 import pytest
 import yaml
 
-from magellan.config import experiment_schema, load_experiment, resolve_run
+from magellan.config import (
+    estimators_of,
+    experiment_schema,
+    grid,
+    load_experiment,
+    resolve_run,
+)
 from tests.workflow.conftest import ROOT
 
 FILES = sorted((ROOT / "config").glob("*.yaml"))
@@ -58,6 +64,50 @@ def test_the_paper_grid_has_its_goal_space_and_constants():
     assert (run.agent.temperature, run.agent.target_entropy) == ("target_entropy", -0.125)
     estimator = run.section("competence")
     assert (estimator.delay, estimator.refresh, estimator.update_every) == (3_200, 32, 32)
+
+
+@pytest.mark.parametrize("name", ["paper_estimation", "paper_ablation", "paper_evolving"])
+def test_the_papers_other_experiments_have_its_constants(name):
+    """Only lengths, and who watches or reads, are their own."""
+    paper, other = (
+        yaml.safe_load((ROOT / f"config/{each}.yaml").read_text()) for each in ("paper", name)
+    )
+    assert (other["preset"], other["seeds"]) in (
+        ("paper", paper["seeds"]),
+        ("paper", [*range(1, 9)]),
+    )
+    own = {"budget", "observers"}
+    mine, wanted = (
+        {key: value for key, value in each["overrides"].items() if key not in own}
+        for each in (other, paper)
+    )
+    assert mine == wanted
+
+
+def test_the_papers_first_question_is_watched_by_all_its_estimators():
+    values = yaml.safe_load((ROOT / "config/paper_estimation.yaml").read_text())
+    assert values["goal_spaces"] == ["25k", "50k", "100k"]
+    run = resolve_run("paper", [values["overrides"], {"sampler": "ek_eval"}])
+    assert run.budget.episodes == 50_000
+    measured = run.section("evaluated_buckets")
+    assert (measured.every, measured.episodes) == (1_000, 2_048)
+    assert set(estimators_of(run)) == {"learned", "per_goal", "expert_buckets", "evaluated_buckets"}
+
+
+def test_the_ablation_has_the_four_architectures_and_shares_the_first_with_the_papers_runs():
+    paper, ablation = (
+        load_experiment(yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()), models=False)
+        for name in ("paper", "paper_ablation")
+    )
+    runs = grid(ablation)
+    adapters = [run.config.section("competence").adapter for run in runs]
+    assert {name: adapters.count(name) for name in adapters} == dict.fromkeys(
+        ("own", "shared", "policy", "frozen"), 8
+    )
+    trained = {run.identity for run in grid(paper)}
+    assert {
+        run.config.section("competence").adapter for run in runs if run.identity in trained
+    } == {"own"}
 
 
 def test_the_released_code_has_every_switch():

@@ -114,6 +114,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     mean = errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
     categories = errors.groupby([*run[:-1], "category"])["mean_absolute_error"].mean()
     rows: list[dict[str, Any]] = []
+    computes = truth == MEASURED and PER_GOAL not in set(mean["estimator"])
     for keys, group in mean.groupby(run[:-1], sort=False):
         where = dict(zip(run, keys, strict=False))
         if where["estimator"] != truth:
@@ -121,7 +122,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
             rows.append({**where, **found, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
-            rows += _per_goal(results, where) if truth == MEASURED else []
+            rows += _per_goal(results, where) if computes else []
     order = {name: at for at, name in enumerate(results.goal_spaces)}
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
     return frame.sort_values(

@@ -334,12 +334,12 @@ class Backbone:
         inputs = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.long()}
         if self._relative_positions:
             _, candidates, length = tokens.shape
-            together = _blind_to_others(candidates, length, self.dtype, self.device)
+            together = _blind_to_others(candidates, length, self.dtype, self.device)  # for all rows
             hidden = self._run(
                 "decoder",
                 adapter,
                 input_ids=tokens.flatten(1),
-                attention_mask=together.expand(len(tokens), -1, -1, -1),
+                attention_mask=together,
                 **inputs,
             )
             return hidden.float().view(*tokens.shape, -1)

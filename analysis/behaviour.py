@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from analysis import summaries
-from analysis.grid import Algorithm, run_of
+from analysis.grid import Algorithm
 from analysis.labels import algorithm_label
 from analysis.markdown import titled
 from analysis.matrices import evaluated_categories, success_curves
 from analysis.phases import last_phase
+from analysis.practised import epsilon, explores_goals, mix_of
 from analysis.results import Results, rows_where
-from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 LEARNT, LOST = 0.5, 0.2
 """Learnt: success above the first. A collapse: below the second at the next evaluation."""
@@ -30,7 +30,6 @@ SETTLED = 1 / 8
 their first value, all of them together."""
 LATE = 2 / 3
 """Where the end of training begins, for shares of practice at the end."""
-Shares = dict[str, float]
 
 
 def practice_shares(
@@ -61,8 +60,8 @@ def exploited_shares(
     with the mean epsilon of each window of practice, so a share may come out a little below 0.
     None for samplers that explore otherwise, or of which that is not known.
     """
-    drawn = _uniform(results, goal_space)
-    if drawn is None or not _explores_goals(results, algorithm):
+    drawn = mix_of(results, goal_space)
+    if drawn is None or not explores_goals(results, algorithm):
         return None
     practice = results.table("practice", goal_space=goal_space, **algorithm._asdict())
     training = results.table("training", goal_space=goal_space, **algorithm._asdict())
@@ -70,41 +69,11 @@ def exploited_shares(
     for seed, mine in practice.groupby("seed"):
         counts = mine.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
         counts = counts.reindex(columns=list(drawn), fill_value=0).fillna(0.0)
-        epsilon = _epsilon(rows_where(training, seed=seed), counts.index.to_numpy())
-        explored = epsilon[:, None] * counts.sum(axis=1).to_numpy()[:, None]
+        share = epsilon(rows_where(training, seed=seed), counts.index.to_numpy())
+        explored = share[:, None] * counts.sum(axis=1).to_numpy()[:, None]
         left = counts - explored * np.array(list(drawn.values()))
         rows[seed] = left.sum() / left.to_numpy().sum()
     return pd.DataFrame(rows).T
-
-
-def _uniform(results: Results, goal_space: str) -> Shares | None:
-    """Share of each category in the goal space, where its world is at hand."""
-    name = results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD)
-    if name not in WORLDS:
-        return None
-    sizes = WORLDS[name].parse(goal_space)
-    return {
-        category: size / sum(sizes)
-        for category, size in zip(results.categories.names, sizes, strict=True)
-    }
-
-
-def _explores_goals(results: Results, algorithm: Algorithm) -> bool:
-    """Whether a sampler chooses by what it estimates, and explores uniformly over goals."""
-    if algorithm.sampler == "ek_online":
-        configs = [
-            run["config"] for run in results.manifest["runs"] if run_of(run).algorithm == algorithm
-        ]
-        return all(config["ek_online"]["explore"] == "goals" for config in configs)
-    return algorithm.sampler in ("online", "magellan")
-
-
-def _epsilon(training: pd.DataFrame, ends: np.ndarray) -> np.ndarray:
-    """Mean epsilon of the windows that end at these episodes: (windows,)."""
-    at, value = training["episode"].to_numpy(), training["epsilon"].to_numpy()
-    starts = np.concatenate([[0], ends[:-1]])
-    points = np.linspace(starts, ends, 21)
-    return np.interp(points, at, value).mean(axis=0)
 
 
 def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> float:

@@ -13,6 +13,8 @@ from magellan.errors import InputError, shown
 
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")
 SHOWN_RUNS = 5
+EXPLORING_GOALS, EXPLORING_CATEGORIES = ("online", "magellan"), ("ek_online", "ek_eval")
+"""Samplers that choose by what they estimate, and explore uniformly over goals or categories."""
 
 
 class Algorithm(NamedTuple):
@@ -103,3 +105,9 @@ def unknown_reference(named: str, known: Iterable[Algorithm]) -> InputError:
         f"analysis.reference: {shown(named)} is not in the experiment; allowed: "
         f"{', '.join(names)}, or one of these with /VARIANT"
     )
+
+
+def exploiting(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+    """Those that choose goals by what they estimate, and of which exploration is known."""
+    known = (*EXPLORING_GOALS, *EXPLORING_CATEGORIES)
+    return [algorithm for algorithm in algorithms if algorithm.sampler in known]

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.grid import Algorithm, reference_algorithm
+from analysis.grid import Algorithm, exploiting, reference_algorithm
 from analysis.registry import (
     FIGURES,
     Algorithms,
@@ -39,6 +39,10 @@ def _predictions(algorithms: Algorithms, predicting: Algorithms, reference: Algo
     if any(algorithm.sampler == reference.sampler for algorithm in predicting):
         return ""
     return f"runs of the reference's sampler, {reference.sampler}, with a competence estimator"
+
+
+def _choosing(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
+    return "" if exploiting(algorithms) else "a sampler that chooses by what it estimates"
 
 
 def _built_in(
@@ -73,6 +77,7 @@ _built_in(
 )
 _built_in("profiles", "Performance profiles", "2. Comparison", "profiles")
 _built_in("practice", "Goals practised", "3. Inside the samplers")
+_built_in("exploitation", "Goals chosen", "3. Inside the samplers", lacks=_choosing)
 _built_in("calibration", "Predicted competence", "3. Inside the samplers", lacks=_predictions)
 
 

@@ -12,6 +12,8 @@ from matplotlib.text import Text
 from analysis import figures, summaries, summary, tables
 from analysis.figures import style
 from analysis.grid import Algorithm
+from analysis.practised import exploited_window_shares, window_shares
+from analysis.results import Results
 from analysis.worlds import category_colors
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
@@ -98,6 +100,7 @@ def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experimen
     samplers = [look.color for look in style.algorithm_styles(results.algorithms).values()]
     colors = {
         "practice": list(category_colors(results.categories).values()),
+        "exploitation": list(category_colors(results.categories).values())[1:],
         "calibration": [samplers[-1]],
         "improvement": samplers[:-1],
     }.get(name, samplers)
@@ -157,12 +160,37 @@ def test_success_panels_show_the_means_of_their_sampler_category_and_split(resul
 
 
 def test_practice_shares_add_up_and_follow_the_table(results):
-    from analysis.figures.practice import window_shares
-
     ends, shares = window_shares(results, Algorithm("magellan", "default"), GOAL_SPACE)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
     rows = results.table("practice", sampler="magellan", category="grow_plant", episode=ends[2])
     assert shares[2, 2] == pytest.approx(rows["n"].sum() / 1_000)
+
+
+MIX = np.array([1_000, 400, 200, 100, 50]) / 1_750
+EVEN = np.full(5, 0.2)
+
+
+@pytest.mark.parametrize(("sampler", "explored"), [("magellan", MIX), ("ek_online", EVEN)])
+def test_what_was_chosen_is_what_is_left_without_exploration(results, sampler, explored):
+    """Half of 4,000 episodes explore; of the others a quarter grasp, the rest grow herbivores."""
+    chosen = np.array([0.0, 0.25, 0.0, 0.75, 0.0])
+    practice, training = (results.tables[name].copy() for name in ("practice", "training"))
+    mine = practice["sampler"] == sampler
+    shares = dict(zip(results.categories.names, 0.5 * explored + 0.5 * chosen, strict=True))
+    practice.loc[mine, "n"] = (practice.loc[mine, "category"].map(shares) * 4_000).round()
+    training.loc[training["sampler"] == sampler, "epsilon"] = 0.5
+    made = Results({**results.tables, "practice": practice, "training": training}, results.manifest)
+    algorithm = Algorithm(sampler, "default")
+    _, found = exploited_window_shares(made, algorithm, GOAL_SPACE)
+    np.testing.assert_allclose(found, np.tile(chosen[:, None], found.shape[1]), atol=1e-3)
+
+
+def test_a_window_that_only_explores_shows_no_choice(results):
+    training = results.tables["training"].copy()
+    training["epsilon"] = 1.0
+    made = Results({**results.tables, "training": training}, results.manifest)
+    _, shares = exploited_window_shares(made, Algorithm("magellan", "default"), GOAL_SPACE)
+    assert np.isnan(shares).all()
 
 
 def test_calibration_panels_compare_the_same_split(results, statistics):
@@ -254,6 +282,7 @@ def test_only_figures_that_make_sense_are_offered(runs):
     for name, goal_space, word in [
         ("improvement", GOAL_SPACE, "two algorithms"),
         ("calibration", GOAL_SPACE, "estimator"),
+        ("exploitation", GOAL_SPACE, "chooses by what it estimates"),
         ("pie", GOAL_SPACE, "pie"),
         ("practice", "25k", "25k"),
     ]:
@@ -277,7 +306,7 @@ def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
     assert "small" in words
     assert "whole" in words
     assert "per variant" in words
-    if name == "practice":
+    if name in ("practice", "exploitation"):
         titles = [ax.get_title() for ax in figure.axes if ax.get_visible()]
         assert titles == ["Online-ALP", "MAGELLAN, whole", "MAGELLAN, small"]
         return
@@ -396,6 +425,7 @@ def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path
     for name in PLAIN_FIGURES:
         figure = figures.draw(name, other, statistics, GOAL_SPACE)
         words = words_of(figure)
-        assert "newcomer" in words, name
+        # Nobody knows how a newcomer explores.
+        assert ("newcomer" in words) == (name != "exploitation"), name
         assert "MAGELLAN" not in words
     assert "| newcomer |" in summary.to_markdown(other, statistics)

@@ -11,6 +11,7 @@ from analysis import coverage, pages, runs, tables
 from analysis.manifests import GridManifest, read_combined_manifest
 from analysis.registry import statistics_of
 from analysis.restoring import advised
+from analysis.results import SPLITS
 from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import load_experiment
 from magellan.errors import InputError, StorageError, printable, shown
@@ -126,10 +127,15 @@ def _compare(arguments: argparse.Namespace) -> None:
         from analysis.known import with_known_competence
 
         first = with_known_competence(first)
-    if arguments.against:
+    against = None if arguments.against == "observed" else arguments.against
+    if against:
         from analysis.estimation import with_truth
 
-        first = with_truth(first, arguments.against)
+        if against in arguments.estimators:
+            raise InputError(
+                f"--against: {against!r} is one of --estimators; allowed: one that is not compared"
+            )
+        first = with_truth(first, against)
     if arguments.estimators:
         pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
     elif arguments.samplers:
@@ -139,7 +145,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     else:
         pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
         of = arguments.of
-    print(comparison.to_markdown(pairs, of), end="")
+    splits = ("train",) if against else SPLITS  # nobody has measured unseen goals
+    print(comparison.to_markdown(pairs, of, splits, against or ""), end="")
 
 
 def _power(arguments: argparse.Namespace) -> None:
@@ -180,6 +187,8 @@ def _estimation(arguments: argparse.Namespace) -> None:
     truth = estimation.chosen_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
     print(estimation.to_markdown(frame, results.categories), end="")
+    changes = estimation.growth(results, truth, arguments.split)
+    print(estimation.growth_to_markdown(changes), end="")
     if arguments.stem is not None:
         from analysis.figures import style
         from analysis.figures.estimation import draw

@@ -17,7 +17,7 @@ from analysis.labels import algorithm_label
 from analysis.markdown import titled
 from analysis.matrices import evaluated_categories, success_curves
 from analysis.phases import last_phase
-from analysis.practised import epsilon, explores_goals, mix_of
+from analysis.practised import exploited_shares
 from analysis.results import Results, rows_where
 
 LEARNT, LOST = 0.5, 0.2
@@ -49,31 +49,6 @@ def practice_shares(
     counts = frame.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
     counts = counts.reindex(columns=list(results.categories.names)).fillna(0.0)
     return counts.div(counts.sum(axis=1), axis=0)
-
-
-def exploited_shares(
-    results: Results, algorithm: Algorithm, goal_space: str
-) -> pd.DataFrame | None:
-    """The same of the episodes whose goal was not chosen by exploration; an estimate.
-
-    A share epsilon of all goals is drawn uniformly from the goal space. That part is taken off,
-    with the mean epsilon of each window of practice, so a share may come out a little below 0.
-    None for samplers that explore otherwise, or of which that is not known.
-    """
-    drawn = mix_of(results, goal_space)
-    if drawn is None or not explores_goals(results, algorithm):
-        return None
-    practice = results.table("practice", goal_space=goal_space, **algorithm._asdict())
-    training = results.table("training", goal_space=goal_space, **algorithm._asdict())
-    rows = {}
-    for seed, mine in practice.groupby("seed"):
-        counts = mine.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
-        counts = counts.reindex(columns=list(drawn), fill_value=0).fillna(0.0)
-        share = epsilon(rows_where(training, seed=seed), counts.index.to_numpy())
-        explored = share[:, None] * counts.sum(axis=1).to_numpy()[:, None]
-        left = counts - explored * np.array(list(drawn.values()))
-        rows[seed] = left.sum() / left.to_numpy().sum()
-    return pd.DataFrame(rows).T
 
 
 def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> float:

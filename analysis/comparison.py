@@ -280,7 +280,12 @@ MEASURES = {
 # --- tables -----------------------------------------------------------------------------------
 
 
-def to_markdown(pairs: Sequence[Pair], of: str = "success") -> str:
+def to_markdown(
+    pairs: Sequence[Pair],
+    of: str = "success",
+    splits: Sequence[str] = SPLITS,
+    truth: str = "",
+) -> str:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
     Where one side is compared with several, the p values are also corrected after Holm over these.
@@ -288,14 +293,18 @@ def to_markdown(pairs: Sequence[Pair], of: str = "success") -> str:
     Args:
         pairs: sides to compare.
         of: what is compared, one of `MEASURES`.
+        splits: of the goals.
+        truth: what errors are against; empty: observed success.
     """
+    against = f" against {truth}" if truth else ""
+    measure = MEASURES[of]._replace(title=MEASURES[of].title + against)
     families: dict[tuple[str, str], list[Compared]] = {}
     for pair in pairs:
-        compared = _compared(pair, MEASURES[of])
+        compared = _compared(pair, measure, splits)
         families.setdefault((pair.title, pair.goal_space), []).append(compared)
     return (
         "\n\n".join(
-            _table(MEASURES[of], family, each) for family in families.values() for each in family
+            _table(measure, family, each) for family in families.values() for each in family
         )
         + "\n"
     )
@@ -309,9 +318,9 @@ class Compared(NamedTuple):
     p: dict[str, float]
 
 
-def _compared(pair: Pair, measure: Measure) -> Compared:
+def _compared(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
     scores, p = {}, {}
-    for split in SPLITS:
+    for split in splits:
         (categories, ours), (_, theirs) = (
             measure.scores(side, pair.goal_space, split) for side in (pair.first, pair.second)
         )

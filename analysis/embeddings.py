@@ -154,8 +154,8 @@ def separation(embedding: Embedding) -> pd.DataFrame:
 
     A goal is given the category that most of the ten nearest training goals have (other goals than
     itself). Columns: moment, update, episode, split, category, n, and `right`, the share of the
-    category's goals that get their own. Chance is one in the number of categories. Categories
-    without training goals have no row: nobody could name them.
+    category's goals that get their own. Chance, of the mean over categories, is one in their
+    number. Categories without training goals have no row: nobody could name them.
     """
     goals = embedding.goals
     training = np.flatnonzero(goals["split"] == "train")

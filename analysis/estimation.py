@@ -16,18 +16,22 @@ import numpy as np
 import pandas as pd
 
 from analysis import markdown, summaries
-from analysis.grid import RUN_COLUMNS, run_of
-from analysis.intervals import mean_estimate
+from analysis.grid import RUN_COLUMNS, Algorithm, run_of
+from analysis.intervals import DIFFERENCE, STUDENTISED, mean_estimate
 from analysis.labels import SPLIT_LABELS, estimator_label
 from analysis.matrices import bootstrap_of
+from analysis.phases import practised_split
+from analysis.practised import goal_counts
 from analysis.results import Results, rows_where
 from magellan.errors import InputError
-from magellan.worlds import DEFAULT_WORLD, WORLDS, Categories
+from magellan.worlds import Categories
 
 OBSERVED = "observed"
 """Truth: success of the evaluation."""
 MEASURED, PER_GOAL = "evaluated_buckets", "evaluated_goals"
 """EK-Eval-ALP's estimator, and Eval-ALP's, whose cost can be computed without running it."""
+PLAYING = (MEASURED, PER_GOAL)
+"""Those that measure by playing."""
 ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
 """What an error rests on."""
@@ -54,26 +58,53 @@ HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training
 def with_truth(results: Results, name: str) -> Results:
     """The same tables, with what an estimator says of training goals as their observed success.
 
-    On unseen goals success stays what was observed: nobody has measured them.
+    On unseen goals success stays what was observed. What is measured by playing is known from the
+    next evaluation on: each evaluation is made before the measurement that is due at the same
+    time. So the truth of one evaluation is what the estimator says at the next, and the last one
+    is left out.
 
     Raises:
-        InputError: a run has no such estimator.
+        InputError: a run has no such estimator, or has practised other goals than those of
+            training.
     """
-    keys = [*RUN_COLUMNS, results.at, "category"]
+    check_one_phase(results, "--against")
+    if practised_split(results) != "train":
+        raise InputError(
+            f"--against: {name!r} has measured unseen goals, which these runs practise; allowed: "
+            f"{OBSERVED}"
+        )
     said = results.tables["competence"]
     said = said[(said["estimator"] == name) & (said["split"] == "train")]
-    evaluation = results.tables["evaluation"].copy()
+    keys = [*RUN_COLUMNS, results.at, "category"]
+    evaluation, competence = results.tables["evaluation"], results.tables["competence"]
+    if name in PLAYING:
+        later = said.sort_values(results.at).groupby([*RUN_COLUMNS, "category"])["competence"]
+        said = said.assign(competence=later.shift(-1))
+        evaluation, competence = (_without_last(results, each) for each in (evaluation, competence))
     training = evaluation["split"] == "train"
     found = evaluation[keys].merge(said[[*keys, "competence"]], on=keys, how="left")
     found.index = evaluation.index
     if found.loc[training, "competence"].isna().any():
         known = sorted(results.tables["competence"]["estimator"].unique())
         raise InputError(
-            f"--against: {name!r} has not predicted in all runs; allowed: {OBSERVED}, or an "
-            f"estimator of every run; there are: {', '.join(known) or 'none'}"
+            f"--against: {name!r} has not predicted in all runs; allowed: an estimator of every "
+            f"run, at more than one evaluation; there are: {', '.join(known) or 'none'}"
         )
-    evaluation.loc[training, "success"] = found.loc[training, "competence"]
-    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+    truth = evaluation["success"].where(~training, found["competence"])
+    tables = {"evaluation": evaluation.assign(success=truth), "competence": competence}
+    return Results({**results.tables, **tables}, results.manifest)
+
+
+def _without_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table but for those of each run's last evaluation."""
+    last = frame.groupby(list(RUN_COLUMNS))[results.at].transform("max")
+    return frame[frame[results.at] < last]
+
+
+def check_one_phase(results: Results, where: str) -> None:
+    """Costs are those of whole runs, errors those of a last phase: they do not go together."""
+    if any(len(run["config"].get("phases") or ()) > 1 for run in results.manifest["runs"]):
+        raise InputError(f"{where}: runs have several phases; allowed: runs of one phase")
 
 
 def chosen_truth(results: Results, name: str | None, split: str = "train") -> str:
@@ -82,7 +113,8 @@ def chosen_truth(results: Results, name: str | None, split: str = "train") -> st
         return name
     runs = results.manifest["runs"]
     measured = all(MEASURED in run["estimation_episodes"] for run in runs)
-    return MEASURED if measured and split == "train" else OBSERVED
+    training = split == practised_split(results) == "train"
+    return MEASURED if measured and training else OBSERVED
 
 
 def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
@@ -99,19 +131,11 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         split: of the goals. Nobody but the evaluation has measured unseen ones.
 
     Raises:
-        InputError: no run has an estimator, or one lacks that one.
+        InputError: no run has another estimator, one lacks that one, or runs have phases.
     """
-    judged = results if truth == OBSERVED else with_truth(results, truth)
-    if truth != OBSERVED and split != "train":
-        raise InputError(
-            f"--split: {split!r} is not allowed against {truth}, which speaks of training goals; "
-            f"allowed: train, or --against {OBSERVED}"
-        )
-    errors = rows_where(summaries.calibration(judged), split=split)
-    if not len(errors):
-        raise InputError("estimation: no run has an estimator; allowed: runs that predict")
+    errors = _errors(results, truth, split)
     run = [*ALGORITHM, "estimator", "seed"]
-    mean = errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
+    mean = errors_of_runs(results, truth, split)
     categories = errors.groupby([*run[:-1], "category"])["mean_absolute_error"].mean()
     rows: list[dict[str, Any]] = []
     computes = truth == MEASURED and PER_GOAL not in set(mean["estimator"])
@@ -123,6 +147,8 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
             rows += _per_goal(results, where) if computes else []
+    if all(row["status"] != RUN for row in rows):
+        raise InputError(f"estimation: {truth} is the only estimator; allowed: one more to judge")
     order = {name: at for at, name in enumerate(results.goal_spaces)}
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
     return frame.sort_values(
@@ -131,6 +157,50 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         kind="stable",
         ignore_index=True,
     )
+
+
+def errors_of_runs(results: Results, truth: str, split: str) -> pd.DataFrame:
+    """Error of each run and estimator, mean over categories: column `mean_absolute_error`."""
+    errors = _errors(results, truth, split)
+    run = [*ALGORITHM, "estimator", "seed"]
+    return errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
+
+
+def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
+    """Error of each run, estimator and category."""
+    check_one_phase(results, "estimation")
+    if truth != OBSERVED and split != "train":
+        raise InputError(
+            f"--split: {split!r} is not allowed against {truth}, which speaks of training goals; "
+            f"allowed: train, or --against {OBSERVED}"
+        )
+    judged = results if truth == OBSERVED else with_truth(results, truth)
+    errors = rows_where(summaries.calibration(judged), split=split)
+    if not len(errors):
+        raise InputError("estimation: no run has an estimator; allowed: runs that predict")
+    return errors
+
+
+def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
+    """How the error changes with the goal space: each one minus the first, paired by seed.
+
+    Columns: sampler, variant, estimator, goal_space, first, runs, difference, low, high, interval.
+    No rows where there is one goal space, or no seed in both.
+    """
+    errors = errors_of_runs(results, truth, split)
+    errors = errors[errors["estimator"] != truth]
+    rows = []
+    for keys, group in errors.groupby(["sampler", "variant", "estimator"], sort=False):
+        wide = group.pivot_table(index="seed", columns="goal_space", values="mean_absolute_error")
+        first, *others = [name for name in results.goal_spaces if name in wide.columns]
+        for name in others:
+            found = (wide[name] - wide[first]).dropna().to_numpy()
+            if len(found):
+                mean = mean_estimate(found[:, None], bootstrap_of(results), DIFFERENCE)
+                parts = (mean.value, mean.low, mean.high, mean.method)
+                rows.append((*keys, name, first, len(found), *(part[0] for part in parts)))
+    names = ("goal_space", "first", "runs", "difference", "low", "high", "interval")
+    return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
 
 
 def _error(results: Results, group: pd.DataFrame) -> dict[str, Any]:
@@ -160,13 +230,14 @@ def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
 
 def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]]:
     """What Eval-ALP would have cost: as many evaluations of each goal as of each category."""
-    world = WORLDS.get(results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD))
-    if world is None:
-        return []  # the file that adds it is not at hand
-    measured = results.table("competence", goal_space=where["goal_space"], split="train")
-    arms = measured.loc[measured["estimator"] == MEASURED, "category"].nunique()
+    counts = goal_counts(
+        results, Algorithm(where["sampler"], where["variant"]), where["goal_space"]
+    )
+    if counts is None:
+        return []  # the file that adds the world is not at hand
+    arms = sum(count > 0 for count in counts.values())
     cost = _cost(results, where)
-    estimating = cost["estimating"] / arms * sum(world.parse(where["goal_space"]))
+    estimating = cost["estimating"] / arms * sum(counts.values())
     told = {"estimator": PER_GOAL, **cost, "estimating": estimating, "status": COMPUTED}
     return [{**where, **NO_ERROR, **told}]
 
@@ -197,6 +268,27 @@ def _cells(row: Any, categories: tuple[str, ...]) -> list[str]:
     ]
     if row.status != RUN:
         return [name, *[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
-    ends = "" if math.isnan(row.low) else f"{row.low:.3f} to {row.high:.3f}"
+    ends = _between(row, ".3f")
     each = [f"{row.categories[category]:.3f}" for category in categories]
     return [name, *each, f"{row.error:.3f}", ends, str(row.runs), *episodes]
+
+
+def _between(row: Any, form: str) -> str:
+    """An interval; with its method where that is not the usual one."""
+    if math.isnan(row.low):
+        return str(row.interval)
+    how = "" if row.interval == STUDENTISED else f" ({row.interval})"
+    return f"{row.low:{form}} to {row.high:{form}}{how}"
+
+
+def growth_to_markdown(frame: pd.DataFrame) -> str:
+    """A table of the differences between goal spaces; empty where there are none."""
+    if not len(frame):
+        return ""
+    header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
+    rows = []
+    for row in frame.itertuples():
+        names = [row.sampler, row.variant, estimator_label(row.estimator)]
+        spaces, ends = f"{row.goal_space} - {row.first}", _between(row, "+.3f")
+        rows.append([*names, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
+    return "\n" + markdown.titled("Error by goal space, paired by seed", header, rows) + "\n"

@@ -87,6 +87,7 @@ class RunManifest(_Declared):
     estimation_episodes: dict[str, Number]
     modules: dict[str, StrictStr] = {}
     world: WorldEntry | None = None
+    goal_counts: dict[StrictStr, StrictInt] | None = None
     code_version: StrictStr | None = None
     versions: dict[str, StrictStr] = {}
     backbone: Backbone | None = None

@@ -7,10 +7,14 @@ off. What is left was chosen by what the sampler estimates (Gaven et al. 2025, F
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from analysis.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm, run_of
+from analysis.phases import goals_of_phases
 from analysis.results import Results, rows_where
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
@@ -19,22 +23,35 @@ FEWEST = 0.02
 Shares = dict[str, float]
 
 
-def window_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+def run_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
     """Episodes of each category in each window of each run.
-
-    Runs whose budget is no number of episodes end in the middle of a window, each in another place:
-    only windows that all of them have.
 
     Returns:
         A row for each seed and window, index (seed, end in episodes); columns: the world's
         categories.
     """
-    frame = results.table("practice", **algorithm._asdict(), goal_space=goal_space)
+    return _by_window(results, results.table("practice", **_where(algorithm, goal_space)))
+
+
+def window_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """The same of the windows that all runs have.
+
+    Runs whose budget is no number of episodes end in the middle of a window, each in another place.
+    """
+    frame = results.table("practice", **_where(algorithm, goal_space))
     if results.unit != "episodes":
         window = results.manifest["runs"][0]["config"]["budget"]["practice_window"]
         frame = frame.assign(episode=(-(-frame["episode"] // window)).clip(lower=1) * window)
         frame = frame[frame["episode"] <= frame.groupby("seed")["episode"].max().min()]
-    counts = frame.pivot_table(
+    return _by_window(results, frame)
+
+
+def _where(algorithm: Algorithm, goal_space: str) -> dict[str, str]:
+    return {**algorithm._asdict(), "goal_space": goal_space}
+
+
+def _by_window(results: Results, practice: pd.DataFrame) -> pd.DataFrame:
+    counts = practice.pivot_table(
         index=["seed", "episode"], columns="category", values="n", aggfunc="sum"
     )
     return counts.reindex(columns=list(results.categories.names), fill_value=0).fillna(0)
@@ -58,15 +75,53 @@ def exploited_window_shares(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same of the episodes that exploration did not choose; an estimate, within 0 and 1.
 
-    NaN in windows that leave hardly any.
+    NaN in windows that leave hardly any, and everywhere if it is not known what exploration draws.
     """
     counts = window_counts(results, algorithm, goal_space)
-    explored = _explored(results, algorithm, goal_space, counts)
-    left = (counts - explored).groupby("episode").sum()
-    shares = _shares(np.maximum(left.to_numpy(dtype=np.float64), 0.0).T)
-    practised = counts.groupby("episode").sum().to_numpy().sum(axis=1)
-    shares[:, left.to_numpy().sum(axis=1) < FEWEST * practised] = np.nan
-    return left.index.to_numpy(), shares
+    practised = counts.groupby("episode").sum()
+    left = exploited_counts(results, algorithm, goal_space, counts)
+    if left is None:
+        return practised.index.to_numpy(), np.full(practised.T.shape, np.nan)
+    together = left.groupby("episode").sum().to_numpy(dtype=np.float64)
+    shares = _shares(np.maximum(together, 0.0).T)
+    shares[:, together.sum(axis=1) < FEWEST * practised.to_numpy().sum(axis=1)] = np.nan
+    return practised.index.to_numpy(), shares
+
+
+def exploited_shares(
+    results: Results, algorithm: Algorithm, goal_space: str
+) -> pd.DataFrame | None:
+    """Shares over the whole training of the episodes that exploration did not choose.
+
+    That is an estimate, so a share may come out a little below 0. None for samplers of which it is
+    not known how they explore.
+
+    Returns:
+        (seeds, categories).
+    """
+    counts = run_counts(results, algorithm, goal_space)
+    left = exploited_counts(results, algorithm, goal_space, counts)
+    if left is None:
+        return None
+    totals = left.groupby("seed").sum()
+    return totals.div(totals.sum(axis=1), axis=0)
+
+
+def exploited_counts(
+    results: Results, algorithm: Algorithm, goal_space: str, counts: pd.DataFrame
+) -> pd.DataFrame | None:
+    """Counts (seed and window, category) without what exploration is expected to have chosen."""
+    drawn = explored_shares(results, algorithm, goal_space)
+    if drawn is None:
+        return None
+    training = results.table("training", **_where(algorithm, goal_space))
+    parts = []
+    for seed, mine in counts.groupby("seed"):
+        ends = mine.index.get_level_values("episode").to_numpy()
+        share = epsilon(rows_where(training, seed=seed), ends)
+        episodes = share * mine.sum(axis=1).to_numpy()
+        parts.append(mine - episodes[:, None] * np.array([drawn[name] for name in mine.columns]))
+    return pd.concat(parts)
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -75,31 +130,9 @@ def _shares(counts: np.ndarray) -> np.ndarray:
         return counts / counts.sum(axis=0)
 
 
-def _explored(
-    results: Results, algorithm: Algorithm, goal_space: str, counts: pd.DataFrame
-) -> pd.DataFrame:
-    """Episodes that the epsilon part is expected to have chosen, as `window_counts`."""
-    drawn = explored_shares(results, algorithm, goal_space)
-    assert drawn is not None
-    training = results.table("training", goal_space=goal_space, **algorithm._asdict())
-    parts = []
-    for seed, mine in counts.groupby("seed"):
-        ends = mine.index.get_level_values("episode").to_numpy()
-        share = epsilon(rows_where(training, seed=seed), ends)
-        episodes = share * mine.sum(axis=1).to_numpy()
-        parts.append(
-            pd.DataFrame(
-                episodes[:, None] * np.array([drawn[name] for name in mine.columns]),
-                index=mine.index,
-                columns=mine.columns,
-            )
-        )
-    return pd.concat(parts)
-
-
 def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
     """Share of each category among the goals that exploration draws; None if that is not known."""
-    mix = mix_of(results, goal_space)
+    mix = mix_of(results, algorithm, goal_space)
     if mix is None:
         return None
     if explores_goals(results, algorithm):
@@ -110,16 +143,34 @@ def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> 
     return None
 
 
-def mix_of(results: Results, goal_space: str) -> Shares | None:
-    """Share of each category in the goal space, where its world is at hand."""
-    name = results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD)
-    if name not in WORLDS:
+def mix_of(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
+    """Share of each category in the goal space of `goal_counts`; None where that is not known."""
+    counts = goal_counts(results, algorithm, goal_space)
+    if counts is None:
         return None
-    sizes = WORLDS[name].parse(goal_space)
-    return {
-        category: size / sum(sizes)
-        for category, size in zip(results.categories.names, sizes, strict=True)
-    }
+    return {name: count / sum(counts.values()) for name, count in counts.items()}
+
+
+def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict[str, int] | None:
+    """Number of goals of each category in the goal space that an algorithm's runs practised last.
+
+    Runs say it. Of older ones it is known where their world is at hand, else None.
+    """
+    run = next(
+        each
+        for each in results.manifest["runs"]
+        if run_of(each).algorithm == algorithm and each["goal_space"] == goal_space
+    )
+    counts = run.get("goal_counts") or _counted_by_world(results, run["config"])
+    return None if counts is None else {n: counts.get(n, 0) for n in results.categories.names}
+
+
+def _counted_by_world(results: Results, config: Mapping[str, Any]) -> dict[str, int] | None:
+    world, practised = WORLDS.get(config.get("world", DEFAULT_WORLD)), goals_of_phases(config)[-1]
+    if world is None:
+        return None
+    sizes = world.parse(practised.goal_space)
+    return dict(zip(results.categories.names, sizes, strict=True))
 
 
 def explores_goals(results: Results, algorithm: Algorithm) -> bool:

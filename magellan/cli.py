@@ -439,7 +439,7 @@ def _embed(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
     from magellan.trained.embedding import embed
 
-    agents = embed(
+    agent = embed(
         options.run,
         options.output,
         options.per_category,
@@ -447,9 +447,9 @@ def _embed(options: argparse.Namespace) -> None:
         _backend(options),
         tuple(options.module),
     )
-    for path in agents[-1].damaged:
+    for path in agent.damaged:
         print(f"damaged, so an older one is taken: {path}")
-    print(f"goals as read before training and at {len(agents)} checkpoints in {options.output}")
+    print(f"goals as read from before training to {agent.where} in {options.output}")
 
 
 def _watch(options: argparse.Namespace) -> None:

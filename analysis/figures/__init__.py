@@ -1,4 +1,4 @@
-"""One figure for each question; every module has `draw(results, statistics, goal_space)`.
+"""One figure for each question; those of a report have `draw(results, statistics, goal_space)`.
 
 A user's own file adds figures with `register_figure`.
 """

@@ -15,6 +15,7 @@ from analysis.embeddings import Embedding, project
 from analysis.figures import style
 from analysis.labels import SPLIT_LABELS, sampler_label
 from analysis.worlds import category_colors
+from magellan.errors import InputError
 
 COLUMNS = 3
 LEVELS = np.linspace(0.0, 1.0, 21)
@@ -75,7 +76,12 @@ def _colors(embedding: Embedding, by: str) -> dict[str, object]:
         for kind in sorted(there.loc[there["category"] == name, "kind"].unique())
     ]
     names = dict.fromkeys(kinds)
-    return {kind: KIND_COLORS[i % len(KIND_COLORS)] for i, kind in enumerate(names)}
+    if len(names) > len(KIND_COLORS):
+        raise InputError(
+            f"--by: kind has {len(names)} colours here; allowed: kind for up to "
+            f"{len(KIND_COLORS)} kinds of goals, or category"
+        )
+    return dict(zip(names, KIND_COLORS, strict=False))
 
 
 def _has(goals: pd.DataFrame, column: str, name: str) -> bool:

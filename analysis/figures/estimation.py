@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -47,12 +50,12 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
         ax.set_xlabel("Episodes played only to estimate")
     axes[0, 0].set_ylabel("Error of the estimated competence")
     axes[0, 0].set_ylim(bottom=-0.01)
+    _cost_axis(axes[0], frame["estimating"].max())
     confidence = results.experiment["analysis"]["confidence"]
+    methods = sorted(set(frame.loc[frame["status"] == RUN, "interval"]))
     known = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
     known += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
-    style.footnote(
-        figure, f"Bars: {confidence:.0%} intervals, {style.STUDENTISED} of whole runs.{known}"
-    )
+    style.footnote(figure, f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{known}")
     return figure
 
 
@@ -66,10 +69,6 @@ def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> None:
-    ax.set_xscale("symlog", linthresh=SMALLEST)
-    ax.xaxis.set_major_formatter(FuncFormatter(_episodes))
-    ax.set_xticks([0, *(10.0**power for power in range(3, 10, 2))])
-    ax.minorticks_off()
     for row in rows.itertuples():
         look = styles[row.estimator]
         if row.low == row.low:
@@ -84,7 +83,17 @@ def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> 
             linestyle="none",
             clip_on=False,
         )
-    ax.set_xlim(-SMALLEST * SIDES, None)
+
+
+def _cost_axis(axes: Iterable[Axes], most: float) -> None:
+    """Episodes on the x axis, from 0 to beyond the dearest estimator."""
+    last = math.ceil(math.log10(max(most, 10.0 * SMALLEST)) + SIDES / 2)
+    for ax in axes:
+        ax.set_xscale("symlog", linthresh=SMALLEST)
+        ax.xaxis.set_major_formatter(FuncFormatter(_episodes))
+        ax.set_xticks([0, *(10.0**power for power in range(3, last + 1, 2))])
+        ax.minorticks_off()
+        ax.set_xlim(-SMALLEST * SIDES, 10.0**last)
 
 
 def _episodes(number: float, _: int) -> str:

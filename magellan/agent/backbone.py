@@ -80,7 +80,9 @@ class Backbone:
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
-        self._relative_positions = hasattr(model.config, "relative_attention_num_buckets")
+        # Experts that take so many tokens of each sequence must not see candidates in one.
+        relative = hasattr(model.config, "relative_attention_num_buckets")
+        self._relative_positions = relative and not hasattr(model.config, "expert_capacity")
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
         with _seeded(seed), _told(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])

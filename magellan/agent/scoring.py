@@ -236,8 +236,8 @@ def _encoder_decoder_states(
     hidden = backbone.decode(adapter, tokens, exists, encoded, mask)
     before = hidden[branches.row, branches.candidate, branches.place]
     length = _largest(branches, branches.place + 1, states)
-    features = hidden.gather(2, length[:, :, None, None].expand(-1, -1, 1, hidden.shape[-1]))
-    return before, features.squeeze(2)
+    every = torch.arange(rows, device=tokens.device)[:, None]
+    return before, hidden[every, torch.arange(width, device=tokens.device), length]
 
 
 def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tensor, Tensor]:

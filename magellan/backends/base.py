@@ -80,7 +80,8 @@ class Backend(ABC):
             InputError: this backend does not tell.
         """
         raise InputError(
-            f"backend.kind: {type(self).__name__} does not tell how it reads; allowed: local"
+            f"this backend ({type(self).__name__}) does not tell how it reads; allowed: "
+            "backend.kind local"
         )
 
     @abstractmethod

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,14 +22,17 @@ from magellan.agent.codec import Packed
 from magellan.backends import CURRENT, Backend
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import identity, phases_of
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
 from magellan.trained.reading import ARGUMENT, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.export import check_output, write_agent
 from magellan.training.keeping import points
 from magellan.training.parts import evaluated_goals
+from magellan.worlds import GoalSet
 
 FORMAT = 1
+MOST = 100_000
+"""Goals of each category and split."""
 GOALS, PREDICTIONS, VECTORS, ABOUT = (
     "goals.csv",
     "predictions.csv",
@@ -66,7 +70,7 @@ def embed(
     seed: int = 0,
     backend: Mapping[str, str] | None = None,
     modules: tuple[str, ...] = (),
-) -> list[TrainedAgent]:
+) -> TrainedAgent:
     """Write how a run's estimator read goals: before training, where a checkpoint was kept, last.
 
     Args:
@@ -79,46 +83,51 @@ def embed(
         modules: see `TrainedAgent.read`.
 
     Returns:
-        the agents that were read, oldest first.
+        the newest agent.
 
     Raises:
         InputError: no agent is there, it predicts nothing, or `output` is not empty.
         StorageError: a file cannot be written.
     """
     check_output(output)
-    if per_category < 1:
-        raise InputError(f"--per-category: {per_category} is not allowed; allowed: 1 or more")
-    if seed < 0:
-        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
-    agents = _agents(run, modules)
-    last = agents[-1]
-    sets = _sets(last, per_category, seed)
-    found = list(_readings(agents, sets, backend or {}))
-    files = {
-        GOALS: _csv(GOAL_COLUMNS, _goal_rows(sets)),
-        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(found)),
-        VECTORS: save({str(i): np.ascontiguousarray(r.vectors) for i, r in enumerate(found)}),
-        ABOUT: (json.dumps(_about(last, per_category, seed), indent=2) + "\n").encode(),
-    }
-    write_agent(output, files)
-    return agents
-
-
-def _agents(run: Path, modules: tuple[str, ...]) -> list[TrainedAgent]:
-    """Those of the checkpoints that were kept, and the newest one."""
+    _check_numbers(per_category, seed)
     newest = TrainedAgent.read(run, modules)
     if not newest.predicts:
         raise InputError(
             f"{ARGUMENT}: {run} is a run whose language model predicts nothing; allowed: one with "
             "the estimator learned, as sampler magellan or among the observers"
         )
-    kept = [TrainedAgent.read(run / str(point), modules) for point in points(run)]
-    for agent in kept:
+    sets = _sets(newest, per_category, seed)
+    goals = list(_goal_rows(sets))
+    found = list(_readings(newest, _kept(run, newest, modules), sets, backend or {}))
+    files = {
+        GOALS: _csv(GOAL_COLUMNS, goals),
+        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(found)),
+        VECTORS: save({str(i): np.ascontiguousarray(r.vectors) for i, r in enumerate(found)}),
+        ABOUT: (json.dumps(_about(newest, per_category, seed), indent=2) + "\n").encode(),
+    }
+    write_agent(output, files)
+    return newest
+
+
+def _check_numbers(per_category: int, seed: int) -> None:
+    if not 1 <= per_category <= MOST:
+        raise InputError(
+            f"--per-category: {per_category} is not allowed; allowed: 1 or more, at most {MOST:,}"
+        )
+    if seed < 0:
+        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
+
+
+def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:
+    """Those of the checkpoints that were kept on the way, one after the other, oldest first."""
+    last = newest.state["updates"]
+    for point in points(run):
+        agent = TrainedAgent.read(run / str(point), modules)
         if identity(agent.config) != identity(newest.config):
             raise InputError(f"{agent.path} is of another run than {newest.path}")
-    updates = newest.state["updates"]
-    earlier = [agent for agent in kept if agent.state["updates"] < updates]
-    return [*sorted(earlier, key=lambda agent: agent.state["updates"]), newest]
+        if 0 < agent.state["updates"] < last:
+            yield agent
 
 
 def _sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
@@ -131,20 +140,24 @@ def _sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationS
 
 
 def _readings(
-    agents: list[TrainedAgent], sets: list[EvaluationSet], given: Mapping[str, str]
+    newest: TrainedAgent,
+    kept: Iterator[TrainedAgent],
+    sets: list[EvaluationSet],
+    given: Mapping[str, str],
 ) -> Iterator[Read]:
-    """What each agent makes of all goals; first the one before training."""
-    backend = agents[-1].fresh(given)
+    """What each agent makes of all goals, the newest one last; first, before training.
+
+    A checkpoint holds the replay memory, too: no more than two are in memory at a time.
+    """
+    backend = newest.fresh(given)
     try:
         packed = PromptTokens(backend.codec)
         prompts = [packed.pack(each.space, each.positions) for each in sets]
         yield _read(backend, prompts, Moment(0, 0, 0))
-        for agent in agents:
+        for agent in itertools.chain(kept, [newest]):
             agent.load(backend)
-            state = agent.state
-            yield _read(
-                backend, prompts, Moment(state["updates"], state["steps"], state["episodes"])
-            )
+            reached = (agent.state[key] for key in ("updates", "steps", "episodes"))
+            yield _read(backend, prompts, Moment(*reached))
     finally:
         backend.close()
 
@@ -159,7 +172,7 @@ def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
     number = 0
     for each in sets:
         space, positions = each.space, each.positions
-        codes, kinds = space.codes_at(positions), space.world.kinds(space, positions)
+        codes, kinds = space.codes_at(positions), _kinds(space, positions)
         for position, category, code, kind in zip(
             positions.tolist(), each.categories.tolist(), codes.tolist(), kinds, strict=True
         ):
@@ -168,10 +181,21 @@ def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
             number += 1
 
 
+def _kinds(space: GoalSet, positions: np.ndarray) -> list[str]:
+    """In words, as the world tells them."""
+    kinds = space.world.kinds(space, positions)
+    if len(kinds) != len(positions) or not all(isinstance(each, str) and each for each in kinds):
+        raise InputError(
+            f"world {space.world.name}: kinds gives {shown(kinds[:3])} for {len(positions)} goals; "
+            "allowed: a text for each goal"
+        )
+    return kinds
+
+
 def _prediction_rows(found: list[Read]) -> Iterator[tuple[Any, ...]]:
     for number, read in enumerate(found):
         for goal, competence in enumerate(read.competence.tolist()):
-            yield number, *read.moment, goal, f"{competence:.6g}"
+            yield number, *read.moment, goal, float(f"{competence:.6g}")
 
 
 def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
@@ -187,9 +211,10 @@ def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _csv(columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]]) -> bytes:
+def _csv(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    # Quoted, so that a prompt may hold whatever ends a line.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue().encode()

@@ -414,6 +414,7 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "sampler": config.sampler,
         "world": WORLDS[config.world].as_dict(),
         "goal_space": config.goal_space,
+        "goal_counts": trainer.goals.counts(),  # of the last phase
         "seed": config.seed,
         "preset": config.preset,
         "config": config.model_dump(mode="json"),

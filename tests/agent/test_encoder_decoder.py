@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from magellan.agent import loading
 from magellan.agent.backbone import Backbone
 from magellan.agent.codec import Codec, stack
 from magellan.agent.packing import batch
@@ -31,16 +32,22 @@ def make_backbone(folder, **settings) -> Backbone:
     return backbone
 
 
+@torch.no_grad()
 def separate_pass(backbone: Backbone, prompt: str, candidate: str):
     """Logits of the candidate's tokens and the decoder's last hidden state, one plain pass."""
+    return separate_pass_with_gradients(backbone, prompt, candidate)
+
+
+def separate_pass_with_gradients(backbone: Backbone, prompt: str, candidate: str):
     tokenize = backbone.tokenizer
     head = torch.tensor([tokenize(prompt, add_special_tokens=False)["input_ids"]])
     tail = tokenize(candidate, add_special_tokens=False)["input_ids"]
     backbone._peft.set_adapter("policy")
-    with torch.no_grad():
-        output = backbone._peft(
-            input_ids=head, decoder_input_ids=torch.tensor([[0, *tail]]), output_hidden_states=True
-        )
+    output = backbone._peft(
+        input_ids=head,
+        decoder_input_ids=torch.tensor([[backbone.start_token, *tail]]),
+        output_hidden_states=True,
+    )
     logits = output.logits[0, :-1].gather(1, torch.tensor(tail)[:, None])
     return logits.sum(), output.decoder_hidden_states[-1][0, -1]
 
@@ -73,6 +80,47 @@ def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, 
         packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
         score_candidates(backbone, "policy", batch(*stack(packed)))
     assert seen == [times] * 2
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])  # sdpa: as on a GPU
+def test_scores_features_and_gradients_are_those_of_separate_passes(
+    family, attention, tmp_path, monkeypatch
+):
+    if attention == "sdpa":
+        monkeypatch.setattr(loading, "attention_on", lambda device: None)
+    write(tmp_path, family)
+    backbone = make_backbone(tmp_path, lora_mode="per_token", lora_targets="all_linear")
+    packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+    generator = torch.Generator().manual_seed(3)
+    weights = [torch.randn(len(each), generator=generator) for each in CANDIDATES]
+
+    scores = score_candidates(backbone, "policy", batch(*stack(packed)))
+    together = torch.cat([scores.log_policy[i, : len(w)] for i, w in enumerate(weights)])
+    features = torch.cat([features_of(scores, row) for row in range(len(PROMPTS))])
+    (together @ torch.cat(weights) + features.square().sum()).backward()
+    found = gradients(backbone)
+
+    alone, hidden = [], []
+    for prompt, candidates in zip(PROMPTS, CANDIDATES, strict=True):
+        passes = [separate_pass_with_gradients(backbone, prompt, each) for each in candidates]
+        alone.append(torch.log_softmax(torch.stack([logits for logits, _ in passes]), dim=0))
+        hidden += [state for _, state in passes]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-5, atol=5e-5)
+    torch.testing.assert_close(features, torch.stack(hidden), rtol=1e-5, atol=1e-5)
+    (torch.cat(alone) @ torch.cat(weights) + torch.stack(hidden).square().sum()).backward()
+    wanted = gradients(backbone)
+    assert any(gradient.abs().max() > 1e-2 for gradient in wanted.values())
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
+    """Those of the policy's adapter, which are emptied."""
+    found = {name: each.grad.clone() for name, each in backbone.adapter("policy").items()}
+    for each in backbone.adapter("policy").values():
+        each.grad = None
+    return found
 
 
 def test_competence_reads_the_start_token_alone(folder):

@@ -6,6 +6,7 @@ import pytest
 from analysis import behaviour, tables
 from analysis.__main__ import main
 from analysis.grid import Algorithm
+from analysis.practised import explored_shares
 from analysis.results import Results
 from tests.analysis import synthetic
 
@@ -83,10 +84,32 @@ def test_exploration_is_taken_off(results, epsilon):
     assert shares["impossible"].to_numpy() == pytest.approx([0, 0, 0], abs=1e-3)
 
 
-def test_no_exploitation_is_estimated_for_those_that_explore_otherwise(results):
+def test_no_exploitation_is_estimated_where_exploration_is_not_known(results):
     assert behaviour.exploited_shares(results, RANDOM, SPACE) is None
-    assert behaviour.exploited_shares(results, EK, SPACE) is None
-    assert behaviour.exploited_shares(results, ONLINE, SPACE) is not None
+    for algorithm in (EK, ONLINE):
+        assert behaviour.exploited_shares(results, algorithm, SPACE) is not None
+    run = {**results.manifest["runs"][0], "goal_counts": None}
+    far = [
+        {**each, "config": {**each["config"], "world": "far"}} for each in results.manifest["runs"]
+    ]
+    assert run["config"]["world"] == "little_zoo"
+    unknown = Results(results.tables, {**results.manifest, "runs": far})
+    unknown.__dict__["categories"] = results.categories
+    assert behaviour.exploited_shares(unknown, ONLINE, SPACE) is None
+
+
+def test_the_mix_of_goals_is_that_of_the_last_phase_and_what_the_run_says(results):
+    runs = [dict(run) for run in results.manifest["runs"]]
+    for run in runs:
+        run["config"] = {**run["config"], "phases": [{}, {"goal_space": "10-10-0-0-0"}]}
+    other = Results(results.tables, {**results.manifest, "runs": runs})
+    mix = explored_shares(other, ONLINE, SPACE)
+    assert mix == {"impossible": 0.5, "grasp": 0.5, **dict.fromkeys(list(SIZES)[2:], 0.0)}
+    assert explored_shares(other, EK, SPACE) == mix
+    for run in runs:
+        run["goal_counts"] = {"grasp": 1, "grow_plant": 3}
+    told = explored_shares(other, ONLINE, SPACE)
+    assert (told["grasp"], told["grow_plant"], told["impossible"]) == (0.25, 0.75, 0.0)
 
 
 def test_collapses_are_counted(results):

@@ -8,11 +8,21 @@ import pytest
 
 from analysis import tables
 from analysis.__main__ import main
-from analysis.estimation import OBSERVED, chosen_truth, table, to_markdown, with_truth
+from analysis.estimation import (
+    OBSERVED,
+    chosen_truth,
+    growth,
+    growth_to_markdown,
+    table,
+    to_markdown,
+    with_truth,
+)
 from analysis.figures import style
 from analysis.figures.estimation import draw
 from analysis.results import Results
+from magellan.config import resolve_run
 from magellan.errors import InputError
+from magellan.training.loop import Trainer
 from tests.analysis.synthetic import experiment, write_runs
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
@@ -41,8 +51,12 @@ def test_errors_are_means_over_training_categories_and_runs(watched):
     wide = said.pivot_table(
         index=["seed", "category", "episode"], columns="estimator", values="competence"
     )
+    # What is measured at one evaluation is told at the next; the last one is not judged.
+    truth = wide["evaluated_buckets"].groupby(["seed", "category"]).shift(-1)
     # Impossible goals cannot be reached: the truth is 0 whatever was measured.
-    truth = wide["evaluated_buckets"].where(wide.index.get_level_values(1) != "impossible", 0.0)
+    truth = truth.where(wide.index.get_level_values(1) != "impossible", 0.0)
+    judged = wide.index.get_level_values(2) < wide.index.get_level_values(2).max()
+    truth, wide = truth[judged], wide[judged]
     frame = table(watched, "evaluated_buckets")
     frame = frame[frame["goal_space"] == SPACES[0]].set_index("estimator")
     for name in OBSERVERS:
@@ -134,6 +148,78 @@ def test_success_on_unseen_goals_stays_what_was_observed(watched):
     assert (before.loc[~unseen, "success"] != after.loc[~unseen, "success"]).any()
 
 
+def test_what_was_measured_at_an_evaluation_is_its_truth():
+    """A real run, in which successes are counted each time that it measures."""
+    layer = {
+        "sampler": "ek_eval",
+        "goal_space": "20-10-6-4-4",
+        "observers": ["expert_buckets"],
+        "evaluated_buckets": {"every": 20, "episodes": 8},
+        "budget": {"episodes": 60, "evaluate_every": 20, "evaluation_goals": 2},
+    }
+    trainer, measured = Trainer(resolve_run("smoke", [layer])), []
+    asked = trainer.estimators.by_name["evaluated_buckets"]
+    before = asked.evaluated
+
+    def evaluated(outcomes):
+        """Whatever was won: an eighth at the first measurement, two at the second, and so on."""
+        before(outcomes)
+        measured.append(trainer.episodes)
+        asked._waiting[-1][:] = len(measured) / 8
+
+    asked.evaluated = evaluated
+    while not trainer.done:
+        trainer.advance()
+    assert [at // 20 for at in measured] == [0, 1, 2]  # what is due at the end is not measured
+
+    names = {"sampler": "ek_eval", "variant": "default", "goal_space": "20-10-6-4-4", "seed": 0}
+    rows = {
+        name: pd.DataFrame(
+            trainer.record.tables[name], columns=trainer.record.columns(name)
+        ).assign(**names)
+        for name in ("competence", "evaluation")
+    }
+    declared = experiment(("ek_eval",), ("20-10-6-4-4",), (0,))
+    manifest = {"experiment": declared, "runs": [{**names, "config": trainer.config.model_dump()}]}
+    judged = with_truth(Results(rows, manifest), "evaluated_buckets").tables["evaluation"]
+    judged = judged[(judged["split"] == "train") & (judged["category"] == "grasp")]
+    assert judged["episode"].tolist() == [0, 20, 40]
+    assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
+
+
+def test_the_only_estimator_is_not_judged_by_itself(tmp_path):
+    with pytest.raises(InputError, match="evaluated_buckets is the only estimator"):
+        table(made(tmp_path, overrides={}), "evaluated_buckets")
+
+
+def test_runs_with_phases_are_refused(watched):
+    manifest = json.loads(json.dumps(watched.manifest))
+    manifest["runs"][0]["config"]["phases"] = [{"until": 10}, {}]
+    with pytest.raises(InputError, match="estimation: runs have several phases"):
+        table(Results(watched.tables, manifest), OBSERVED)
+
+
+def test_what_was_measured_of_unseen_goals_is_no_truth_of_training_goals(watched):
+    manifest = json.loads(json.dumps(watched.manifest))
+    for run in manifest["runs"]:
+        run["config"]["goals"]["split"] = "unseen"
+    other = Results(watched.tables, manifest)
+    assert chosen_truth(other, None) == OBSERVED
+    with pytest.raises(InputError, match="has measured unseen goals"):
+        with_truth(other, "evaluated_buckets")
+
+
+def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(watched):
+    found = growth(watched, "evaluated_buckets").set_index("estimator")
+    frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
+    for name in OBSERVERS:
+        difference = frame[SPACES[1], name] - frame[SPACES[0], name]
+        assert found.loc[name, "difference"] == pytest.approx(difference, abs=1e-9)
+        assert found.loc[name, "low"] <= difference <= found.loc[name, "high"]
+        assert found.loc[name, "runs"] == 3
+    assert f"{SPACES[1]} - {SPACES[0]}" in growth_to_markdown(found.reset_index())
+
+
 def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
     said = watched.tables["competence"]
     less = said[~((said["estimator"] == "learned") & (said["seed"] == 2))]
@@ -161,7 +247,30 @@ def test_compare_takes_the_same_truth(watched, tmp_path, capsys):
     wanted = (
         f"| train | mean | {frame[SPACES[0]]['learned']:.3f} | {frame[SPACES[0]]['per_goal']:.3f} |"
     )
-    assert wanted in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert wanted in said
+    assert "mean over training against evaluated_buckets" in said
+    assert "unseen" not in said  # nobody has measured unseen goals
+
+
+def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, tmp_path, capsys):
+    tables.write(watched, tmp_path / "tables")
+    names = ["compare", str(tmp_path / "tables"), "--estimators", "learned", "per_goal"]
+    assert main(names) == 0
+    plain = capsys.readouterr().out
+    assert main([*names, "--against", "observed"]) == 0
+    assert capsys.readouterr().out == plain
+    assert main([*names, "--against", "learned"]) == 2
+    assert "--against: 'learned' is one of --estimators" in capsys.readouterr().err
+
+
+def test_no_mark_lies_outside_its_panel_whatever_it_costs(watched):
+    frame = table(watched, "evaluated_buckets")
+    frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
+    figure = style.settled(draw, watched, frame)
+    for ax in figure.axes:
+        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
 
 
 def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
@@ -171,4 +280,5 @@ def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
         marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
         hollow = [line for line in marks if line.get_markerfacecolor() == "#FFFFFF"]
         assert len(marks) == 5
+        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
         assert [line.get_ydata()[0] for line in hollow] == [0.0, 0.0]

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
@@ -12,10 +13,12 @@ from magellan.cli import main
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import resolve_run
 from magellan.errors import InputError
-from magellan.trained.embedding import embed
+from magellan.trained.embedding import _csv, embed
 from magellan.trained.reading import TrainedAgent
 from magellan.training import run
+from magellan.training.keeping import points
 from magellan.training.loop import Trainer
+from magellan.worlds import WORLDS
 from tests.trained.conftest import config
 
 
@@ -31,7 +34,10 @@ def kept(tmp_path_factory):
 def read(kept, tmp_path_factory):
     """Agents, tables and vectors."""
     output = tmp_path_factory.mktemp("embedding") / "out"
-    agents = embed(kept, output, per_category=4, seed=5)
+    newest = embed(kept, output, per_category=4, seed=5)
+    on_the_way = [TrainedAgent.read(kept / str(point)) for point in points(kept)]
+    agents = [each for each in on_the_way if each.state["updates"] < newest.state["updates"]]
+    agents.append(newest)
     vectors = load_file(output / "vectors.safetensors")
     return agents, rows(output / "goals.csv"), rows(output / "predictions.csv"), vectors
 
@@ -105,7 +111,7 @@ def test_the_last_moment_is_the_present_agent(kept, read):
 
 def test_the_command_says_what_it_has_written(kept, tmp_path, capsys):
     assert main(["embed", str(kept), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
-    assert "before training and at 3 checkpoints" in capsys.readouterr().out
+    assert "from before training to update " in capsys.readouterr().out
     about = json.loads((tmp_path / "e/embedding.json").read_text())
     assert about["config"]["sampler"] == "magellan"
     assert about["world"]["categories"][0]["name"] == "impossible"
@@ -117,6 +123,21 @@ def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     with pytest.raises(InputError, match="predicts nothing; allowed: one with the estimator"):
         embed(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("told", [["a"], [""] * 20, [None] * 20])
+def test_kinds_that_are_no_words_are_refused(kept, tmp_path, monkeypatch, told):
+    world = type(WORLDS["little_zoo"])
+    monkeypatch.setattr(world, "kinds", lambda *given: told)
+    with pytest.raises(InputError, match=r"world little_zoo: kinds gives .* a text for each goal"):
+        embed(kept, tmp_path / "out", per_category=4)
+
+
+def test_a_prompt_may_hold_whatever_ends_a_line(tmp_path):
+    text = _csv(("goal", "prompt"), [(0, 'a\rb\n"c", d')])
+    (tmp_path / "goals.csv").write_bytes(text)
+    assert rows(tmp_path / "goals.csv") == [{"goal": "0", "prompt": 'a\rb\n"c", d'}]
+    assert pd.read_csv(tmp_path / "goals.csv")["prompt"].tolist() == ['a\rb\n"c", d']
 
 
 def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
@@ -131,7 +152,11 @@ def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({"per_category": 0}, "--per-category: 0 is not allowed"), ({"seed": -1}, "--seed: -1 is")],
+    [
+        ({"per_category": 0}, "--per-category: 0 is not allowed"),
+        ({"per_category": 10**6}, "--per-category: 1000000 is not allowed; .* at most 100,000"),
+        ({"seed": -1}, "--seed: -1 is"),
+    ],
 )
 def test_numbers_out_of_range_are_refused(kept, tmp_path, values, said):
     with pytest.raises(InputError, match=said):

@@ -43,7 +43,7 @@ def draw(
         (rows, columns),
         (max(8.0, 2.4 * columns), 1.35 + 2.3 * rows),
         title,
-        f"{style.describe(results, goal_space)}; {subtitle}, all seeds together",
+        f"{style.describe(results, goal_space, algorithms)}; {subtitle}, all seeds together",
         _handles(results),
         sharex=True,
         sharey=True,

@@ -66,9 +66,11 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     frame = pd.read_csv(statistics / "forgetting.csv")
     assert set(frame["category"]) == {"closed", "locked"}
     assert len(frame) == 2 * 2 * 3 * 2  # splits, categories, algorithms, seeds
+    # Nobody knows how a sampler of one's own explores.
+    drawn = {*PLAIN_FIGURES, "forgetting"} - {"exploitation"}
     assert {path.name for path in (mine / PLACE).iterdir()} == {
         "numbers.html",
-        *(f"{name}.{end}" for name in (*PLAIN_FIGURES, "forgetting") for end in ("png", "pdf")),
+        *(f"{name}.{end}" for name in drawn for end in ("png", "pdf")),
     }
     assert mine.planned(*CALL) == {}
 

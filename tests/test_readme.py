@@ -10,6 +10,7 @@ from analysis import (
     behaviour,
     comparison,
     estimation,
+    gain,
     halves,
     markdown,
     summaries,
@@ -85,6 +86,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("adapters", "adapters"),
         ("noise", "noise"),
         ("pool_again", "pool_again"),
+        ("smollm2", "smollm2"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -243,6 +245,18 @@ def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
     assert (
         between_markers(f"{name} behaviour", page(name)) == behaviour.to_markdown(results).strip()
     )
+
+
+def test_the_real_language_model_is_that_of_its_tables():
+    results = tables.load(REFERENCE / "smollm2")
+    errors = estimation.table(results, estimation.OBSERVED)
+    found = {
+        "gain": gain.to_markdown(results),
+        "estimation": estimation.to_markdown(errors, results.categories),
+        "behaviour": behaviour.to_markdown(results),
+    }
+    for name, text in found.items():
+        assert between_markers(f"smollm2 {name}", page("smollm2")) == text.strip()
 
 
 def test_the_pilot_is_that_of_its_tables():

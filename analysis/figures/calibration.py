@@ -116,6 +116,8 @@ def _present(frame: pd.DataFrame, styles: Styles) -> list[tuple[str, style.LineS
 
 
 def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) -> None:
+    if not len(values):
+        return  # no such goals; an empty line that is not clipped would lie in the corner
     options = {
         "color": look.color,
         "linestyle": look.dash,

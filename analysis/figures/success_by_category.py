@@ -54,6 +54,8 @@ def _panel(
     for algorithm in results.algorithms_in(goal_space):
         look = styles[algorithm]
         mean = rows_where(chosen, **algorithm._asdict()).sort_values(results.at)
+        if not len(mean):
+            continue  # no such goals; an empty line that is not clipped would lie in the corner
         if band:
             low, high = mean["low"], mean["high"]
             ax.fill_between(mean[results.at], low, high, color=look.color, alpha=0.18, lw=0)

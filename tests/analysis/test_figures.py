@@ -140,6 +140,19 @@ def test_two_reports_from_the_same_tables_are_identical_files(results, statistic
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
 
 
+@pytest.mark.parametrize("name", ["success_by_category", "calibration", "mastery"])
+def test_nothing_is_cut_off_where_a_category_has_no_training_goals(results, name):
+    """As in a mix of 100-150-50-0-0, of which unseen goals are evaluated all the same."""
+    kept = {
+        table: frame[~((frame["split"] == "train") & (frame["category"] == "grow_carnivore"))]
+        for table, frame in results.tables.items()
+        if "split" in frame
+    }
+    fewer = Results({**results.tables, **kept}, results.manifest)
+    statistics = summaries.compute(fewer, ["success", "mastery", "calibration"])
+    assert_whole(figures.draw(name, fewer, statistics, GOAL_SPACE))
+
+
 def lines_of(ax, color):
     return [line for line in ax.get_lines() if line.get_color() == color]
 

@@ -135,7 +135,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     """
     errors = _errors(results, truth, split)
     run = [*ALGORITHM, "estimator", "seed"]
-    mean = errors_of_runs(results, truth, split)
+    mean = _of_runs(errors)
     categories = errors.groupby([*run[:-1], "category"])["mean_absolute_error"].mean()
     rows: list[dict[str, Any]] = []
     computes = truth == MEASURED and PER_GOAL not in set(mean["estimator"])
@@ -159,9 +159,8 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     )
 
 
-def errors_of_runs(results: Results, truth: str, split: str) -> pd.DataFrame:
+def _of_runs(errors: pd.DataFrame) -> pd.DataFrame:
     """Error of each run and estimator, mean over categories: column `mean_absolute_error`."""
-    errors = _errors(results, truth, split)
     run = [*ALGORITHM, "estimator", "seed"]
     return errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
 
@@ -187,7 +186,7 @@ def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     Columns: sampler, variant, estimator, goal_space, first, runs, difference, low, high, interval.
     No rows where there is one goal space, or no seed in both.
     """
-    errors = errors_of_runs(results, truth, split)
+    errors = _of_runs(_errors(results, truth, split))
     errors = errors[errors["estimator"] != truth]
     rows = []
     for keys, group in errors.groupby(["sampler", "variant", "estimator"], sort=False):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -136,6 +137,18 @@ class TrainedAgent:
         self.load(backend)
         return backend
 
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """What fails here is a state that is not one of this code, but for errors of their own."""
+        try:
+            yield
+        except (InputError, JobError):
+            raise
+        except MALFORMED as error:
+            if is_out_of_memory(error):
+                raise
+            self.unfit(error)
+
     def fresh(self, given: Mapping[str, str]) -> Backend:
         """The language model as it was before the run's first update, in a settled process.
 
@@ -155,16 +168,10 @@ class TrainedAgent:
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
         backend = make_backend(backbone, settings, adapters, self.goals.world)
-        try:
+        with self._fitting():
             backend.start("sac", config.agent, agent)
             if self.predicts:
                 backend.start("competence", config.section("competence"), estimators)
-        except (InputError, JobError):
-            raise
-        except MALFORMED as error:
-            if is_out_of_memory(error):
-                raise
-            self.unfit(error)
         return backend
 
     def load(self, backend: Backend) -> None:
@@ -173,14 +180,8 @@ class TrainedAgent:
         Raises:
             InputError: the state is not one of it.
         """
-        try:
+        with self._fitting():
             backend.load_state_dict(self.state["backend"])
-        except (InputError, JobError):
-            raise
-        except MALFORMED as error:
-            if is_out_of_memory(error):
-                raise
-            self.unfit(error)
 
 
 def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:

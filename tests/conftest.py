@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -28,6 +29,20 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _settle()
     yield
     _settle()
+
+
+@pytest.fixture(autouse=True)
+def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that is marked `gpu` runs on one, or on a pretended one where there is none."""
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+    import torch
+
+    from tests.backends.pretended import pretended_gpu
+
+    with nullcontext() if torch.cuda.is_available() else pretended_gpu():
+        yield
 
 
 def _settle() -> None:

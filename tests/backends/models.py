@@ -27,6 +27,7 @@ from tests.agent.states import CANDIDATES, PROMPTS
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+on_a_gpu = pytest.mark.gpu  # a pretended one where there is none: tests/conftest.py
 WAYS = {
     "plain": PLAIN,
     "torch": {"backbone": {"passes": "torch"}},
@@ -34,7 +35,7 @@ WAYS = {
     "cuda": {**PLAIN, "backend": {"device": "cuda"}},
     "cuda merged": {"backend": {"device": "cuda"}},
 }
-MARKS = {"compiled": needs_compiler, "cuda": needs_cuda, "cuda merged": needs_cuda}
+MARKS = {"compiled": needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
 every_way = pytest.mark.parametrize(
     "way", [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
 )

@@ -17,7 +17,7 @@ from tests.backends.models import (
     largest_gap,
     make,
     moments,
-    needs_cuda,
+    on_a_gpu,
     prompts,
     some_states,
     transitions,
@@ -245,7 +245,7 @@ HALF = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=needs_cuda if name == "cuda" else ()) for name in HALF]
+    "case", [pytest.param(name, marks=on_a_gpu if name == "cuda" else ()) for name in HALF]
 )
 def test_bfloat16_is_close_to_float32(case):
     way, model, settings = HALF[case]

@@ -13,7 +13,7 @@ from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline
 from magellan.agent.devices import CPU
 from magellan.cli import main
-from tests.backends.models import needs_cuda
+from tests.backends.models import on_a_gpu
 
 SMALL = {
     "agent": {"batch_size": 8, "num_envs": 4, "steps_per_update": 8, "critic_hidden": [8]},
@@ -230,7 +230,7 @@ def test_what_is_refused_before_any_work(case, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@needs_cuda
+@on_a_gpu
 def test_on_a_gpu_memory_and_the_cost_of_determinism_are_measured():
     config = device_configuration("zoo-mini", 10**8, "cuda", None, [SMALL])
     parts = list(DeviceBenchmark(config, Deadline(20.0)).parts())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
 
@@ -33,15 +32,21 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that is marked `gpu` runs on one, or on a pretended one where there is none."""
+    """A test that is marked `gpu` runs on one, or on a pretended one where there is none.
+
+    What such a test puts on the GPU it makes itself: fixtures of a module come before this one.
+    """
     if request.node.get_closest_marker("gpu") is None:
         yield
         return
     import torch
 
+    if torch.cuda.is_available():
+        yield
+        return
     from tests.backends.pretended import pretended_gpu
 
-    with nullcontext() if torch.cuda.is_available() else pretended_gpu():
+    with pretended_gpu():
         yield
 
 

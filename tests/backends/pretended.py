@@ -5,8 +5,10 @@ ever be run. Here it is. A tensor that is put on `cuda` holds a tensor of the CP
 and keeps to CUDA's rules: what is computed from it lies there too; it cannot be computed with a
 tensor of the CPU (numbers and indices apart), nor read by NumPy, nor drawn with a CPU's generator.
 
-Results come from the CPU's kernels, so this cannot show what a GPU's own kernels do: how they
-round, what memory they take, how fast they are.
+What it cannot show: what a GPU's own kernels do (rounding, memory, speed, fused attention, which
+of them refuse to be deterministic), its random stream, and C++ that looks a device up by itself.
+Autocast is done here for the functions that models call (`LOWERED`, `RAISED`). Where a pretended
+GPU has been, PyTorch takes CUDA for initialised: asked for `cuda`, it fails with other words.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 HERE = torch.device("cuda:0")
-# What PyTorch's C++ takes it for: autograd needs no device thread for it, and no CPU tensor has it.
-INSIDE = torch.device("meta")
+# What PyTorch's C++ takes it for: autograd needs no device thread for it. The number tells it from
+# the device `meta` that a caller means.
+INSIDE = torch.device("meta", 1)
 CPU = torch.device("cpu")
 FREE = 8 * 2**30
 aten = torch.ops.aten
@@ -37,6 +40,14 @@ INDEXED |= {aten._index_put_impl_.default, aten._unsafe_index.Tensor}
 LOWERED = {F.linear, F.scaled_dot_product_attention, torch.einsum, torch.matmul, torch.bmm}
 LOWERED |= {torch.mm, torch.addmm, torch.baddbmm, torch.Tensor.matmul, torch.Tensor.__matmul__}
 LOWERED |= {torch.Tensor.bmm, torch.Tensor.mm, torch.Tensor.baddbmm, torch.Tensor.addmm}
+LOWERED |= {torch.mv, torch.Tensor.mv, F.conv1d}
+# What it computes in float32.
+RAISED = {F.layer_norm, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax}
+RAISED |= {torch.Tensor.softmax, torch.Tensor.log_softmax, torch.pow, torch.Tensor.pow}
+RAISED |= {torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp}
+RAISED |= {torch.log, torch.Tensor.log, torch.sum, torch.Tensor.sum, torch.cumsum}
+RAISED |= {torch.Tensor.cumsum, torch.logsumexp, torch.Tensor.logsumexp, F.cross_entropy}
+RAISED |= {F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits}
 # What torch.cuda answers.
 ANSWERS = {
     "_lazy_init": None,
@@ -93,13 +104,18 @@ class OnGpu(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        """Autocast, which PyTorch does not do for this class."""
+        """Autocast, which PyTorch does not do for this class; and what C++ would do to a shell."""
         kwargs = kwargs or {}
-        if function in LOWERED and torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
-            args, kwargs = tree_map(lambda each: _lowered(each, dtype), (args, kwargs))
+        if torch.is_autocast_enabled("cuda") and (function in LOWERED or function in RAISED):
+            lower = torch.get_autocast_dtype("cuda")
+            dtype = lower if function in LOWERED else torch.float32
+            args, kwargs = tree_map(lambda each: _cast(each, dtype), (args, kwargs))
+        if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
+            args[0].held = args[1].held
         if function is torch.Tensor.tolist:
             return args[0].held.tolist()
+        if function is torch.Tensor.to and _stays(*args, **kwargs):
+            return args[0]
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
 
@@ -124,8 +140,18 @@ class Numbered(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _lowered(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, OnGpu) and value.is_floating_point() else value
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    floating = isinstance(value, OnGpu) and value.is_floating_point()
+    return value.to(dtype) if floating and value.dtype != torch.float64 else value
+
+
+def _stays(tensor: OnGpu, *args: Any, copy: bool = False, **kwargs: Any) -> bool:
+    """Whether `Tensor.to` has nothing to do, and gives the tensor itself back."""
+    if copy or (args and isinstance(args[0], torch.Tensor)) or "other" in kwargs:
+        return False
+    device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+    there = device is None or device.type == "cuda"
+    return there and dtype in (None, tensor.dtype) and layout is None
 
 
 def _numbered(value: Any) -> Any:
@@ -137,19 +163,22 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """One operation, on a CPU; its results lie where CUDA would leave them.
 
     Raises:
-        RuntimeError: tensors or a generator of two devices, where CUDA takes one.
+        RuntimeError: tensors or a generator of two devices, where CUDA takes one; a GPU that is
+            not there; or a tensor that C++ gave another shape behind its back.
     """
-    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-    there = [each for each in tensors if isinstance(each, OnGpu)]
+    there = [each for each in tree_leaves((args, kwargs)) if isinstance(each, OnGpu)]
     target = kwargs.get("device")
-    on_gpu = bool(there) if target is None else torch.device(target).type != "cpu"
+    on_gpu = bool(there) if target is None else _is_gpu(torch.device(target))
     if function is aten.copy_.default:
         on_gpu = isinstance(args[0], OnGpu)
-    if there:
-        _check(function, tensors, kwargs.get("generator"))
+    generator = kwargs.get("generator")
+    if on_gpu and generator is not None and generator.device.type != "cuda":
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+    if there and function not in COPIES:
+        _check(function, args, kwargs)
     if function is aten._fused_sdp_choice.default and there:
         return 0  # attention by its formula
-    if target is not None:
+    if on_gpu and target is not None:
         kwargs = {**kwargs, "device": CPU}
         kwargs.pop("pin_memory", None)
     known = {id(each.held): each for each in there}
@@ -157,25 +186,43 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     def outside(value: Any) -> Any:
         if not on_gpu or not isinstance(value, torch.Tensor):
             return value
-        return known[id(value)] if id(value) in known else OnGpu(value)
+        found = known[id(value)] if id(value) in known else OnGpu(value)
+        if found.shape != value.shape:
+            raise RuntimeError(f"{function} changes a shape in place: not pretended")
+        return found
 
     found = function(*tree_map(_inside, args), **tree_map(_inside, kwargs))
     return tree_map(outside, found)
+
+
+def _is_gpu(device: torch.device) -> bool:
+    if device.type == "cuda" and device.index:
+        raise RuntimeError(f"{device}: there is one pretended GPU, {HERE}")
+    return device.type == "cuda" or device == INSIDE
 
 
 def _inside(value: Any) -> Any:
     return value.held if isinstance(value, OnGpu) else value
 
 
-def _check(function: Any, tensors: list[torch.Tensor], generator: torch.Generator | None) -> None:
-    if generator is not None and generator.device.type != "cuda":
-        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
-    apart = any(each.dim() for each in tensors if not isinstance(each, OnGpu))
-    indices = function in INDEXED and isinstance(tensors[0], OnGpu)
-    if apart and not indices and function not in COPIES:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {function} found {HERE} and cpu"
-        )
+def _check(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """CPU tensors beside those of the GPU: only indices, and numbers of pointwise operations."""
+    read = {each.name: value for each, value in zip(function._schema.arguments, args, strict=False)}
+    read.update(kwargs)
+    if function in INDEXED and isinstance(args[0], OnGpu):
+        del read["indices"]
+    written = {each.name for each in function._schema.arguments if each.is_write}
+    pointwise = torch.Tag.pointwise in function.tags
+    for name, value in read.items():
+        for each in tree_leaves(value):
+            if not isinstance(each, torch.Tensor) or isinstance(each, OnGpu):
+                continue
+            number = each.dim() == 0 and name not in written
+            if not (number and (pointwise or function in INDEXED)):
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but {function} found {HERE} "
+                    "and cpu"
+                )
 
 
 def _backward(*args: Any, **kwargs: Any) -> Any:

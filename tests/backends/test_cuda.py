@@ -1,4 +1,4 @@
-"""What only a GPU can show; the rest of its tests stand beside those of the other ways.
+"""What a GPU adds; the rest of its tests stand beside those of the other ways.
 
 The numbers of the plain path on a CPU are the reference. Where there is no GPU these run on a
 pretended one, which shows that every tensor is where it is read; what needs a GPU's own kernels or
@@ -102,7 +102,8 @@ def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
 
     def config(device: str):
         layer = {"sampler": "magellan", "goal_space": SPACE, "backend": {"device": device}}
-        return resolve_run("smoke", [{**layer, "backbone": {"lora_mode": "per_token"}}])
+        more = {"backbone": {"lora_mode": "per_token"}, "budget": {"episodes": 60}}
+        return resolve_run("smoke", [{**layer, **more}])
 
     begun = Trainer(config(order[0]))
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""What every backend does, on the plain path, the fast paths, and a GPU where there is one."""
+"""What every backend does, on the plain path, the fast paths, and a GPU or a pretended one."""
 
 import json
 from collections.abc import Mapping
@@ -45,6 +45,25 @@ def test_it_says_what_it_is(way):
     assert backend.passes.startswith(words.get(way, "transformers"))
     assert backend.device.startswith("cuda (" if "cuda" in way else "cpu")
     assert backend.dtype == "float32"
+
+
+@every_way
+def test_an_adapter_that_follows_another_moves_alone(way):
+    backend = make(way)
+    bone = backend.backbone
+    before = {
+        name: {key: value.detach().clone() for key, value in bone.adapter(name).items()}
+        for name in ("policy", "critic_target")
+    }
+    values = backend.values(some_states(backend))
+    bone.blend_adapter("policy", "critic_target", 0.25)
+    for key, value in bone.adapter("critic_target").items():
+        half = before["critic_target"][key].lerp(before["policy"][key], 0.25)
+        assert torch.allclose(value, half, atol=1e-7)
+        assert not torch.equal(value, before["critic_target"][key])
+    for key, value in bone.adapter("policy").items():
+        assert torch.equal(value, before["policy"][key])
+    assert np.array_equal(backend.values(some_states(backend)), values)
 
 
 @every_way

@@ -1,12 +1,13 @@
-"""The pretended GPU is as strict as CUDA about where tensors lie, and leaves nothing behind."""
+"""The pretended GPU is as strict as CUDA about where tensors lie, and is gone afterwards."""
 
 import pytest
 import torch
 
 from tests.backends.models import make, some_states
-from tests.backends.pretended import OnGpu, pretended_gpu
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real GPU here")
+if torch.cuda.is_available():
+    pytest.skip("there is a real GPU here", allow_module_level=True)
+from tests.backends.pretended import OnGpu, pretended_gpu
 
 
 def test_what_is_computed_there_stays_there_until_it_is_fetched():
@@ -35,6 +36,11 @@ APART = {
     "a chain": lambda here, there: torch.cat([here, there]),
     "indices there, values here": lambda here, there: here[there.long()],
     "places here": lambda here, there: there.index_add(0, here.long(), there),
+    "numbers in a row": lambda here, there: torch.stack([here.sum(), there.sum()]),
+    "a number is written": lambda here, there: here.sum().add_(there.sum()),
+    "a place is a number": lambda here, there: there.index_select(0, torch.tensor(1)),
+    "values here": lambda here, there: there.index_put_((there.long(),), here),
+    "a mask there": lambda here, there: here[there > 1],
     "a choice": lambda here, there: torch.where(here > 1, there, there),
 }
 
@@ -52,8 +58,32 @@ def test_numpy_and_a_generator_of_the_cpu_are_refused():
         there = torch.zeros(3, device="cuda")
         with pytest.raises((RuntimeError, TypeError), match="numpy"):
             there.numpy()
-        with pytest.raises(RuntimeError, match="'cuda' device type for generator"):
-            there.normal_(generator=torch.Generator())
+        for draw in (
+            lambda of: there.normal_(generator=of),
+            lambda of: torch.rand(3, device="cuda", generator=of),
+        ):
+            with pytest.raises(RuntimeError, match="'cuda' device type for generator"):
+                draw(torch.Generator())
+
+
+def test_only_its_own_devices_are_there():
+    with pretended_gpu():
+        assert torch.zeros(2, device="meta").is_meta
+        with pytest.raises(RuntimeError, match=r"cuda:1: there is one pretended GPU, cuda:0"):
+            torch.zeros(2, device="cuda:1")
+
+
+def test_a_tensor_that_is_there_is_not_copied_there():
+    with pretended_gpu():
+        there = torch.zeros(3, device="cuda")
+        assert there.to("cuda") is there
+        assert there.to("cuda", torch.float32) is there
+        assert there.to("cuda", torch.float64) is not there
+        parts = torch.ones(6, device="cuda")
+        layer = torch.nn.Linear(3, 1, bias=False).to("cuda")
+        layer.weight.data = parts[3:].view(1, 3)
+        parts.add_(1)
+        assert layer.weight.tolist() == [[2.0, 2.0, 2.0]]
 
 
 def test_a_layer_learns_there_as_on_the_cpu():
@@ -68,6 +98,15 @@ def test_a_layer_learns_there_as_on_the_cpu():
             assert isinstance(layer.weight, OnGpu) is (device == "cuda")
             weights.append(layer.weight.detach().cpu())
     assert torch.equal(*weights)
+
+
+def test_autocast_keeps_norms_in_float32_and_leaves_float64_alone():
+    with pretended_gpu(), torch.autocast("cuda", dtype=torch.bfloat16):
+        half = torch.ones(2, 2, device="cuda", dtype=torch.bfloat16)
+        assert torch.nn.functional.layer_norm(half, (2,)).dtype == torch.float32
+        assert half.softmax(dim=0).dtype == torch.float32
+        double = half.double()
+        assert (double @ double).dtype == torch.float64
 
 
 def test_autocast_lowers_products_and_what_is_read_again_for_gradients():

@@ -87,13 +87,15 @@ def test_statistics_are_those_of_the_tables(results):
         ("noise", "noise"),
         ("pool_again", "pool_again"),
         ("smollm2", "smollm2"),
+        ("evolving", "evolving"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
     committed = tables.load(REFERENCE / folder)
     experiment = load_experiment(read_yaml(ROOT / "config" / f"{file}.yaml"))
     declared = committed.manifest["experiment"]
-    assert declared == {key: experiment.model_dump(mode="json")[key] for key in declared}
+    settled = tables.settled_experiment(experiment)
+    assert declared == {key: settled[key] for key in declared}
     planned = {run.identity for run in grid(experiment)}
     assert {run["identity"] for run in committed.manifest["runs"]} == planned
 
@@ -257,6 +259,19 @@ def test_the_real_language_model_is_that_of_its_tables():
     }
     for name, text in found.items():
         assert between_markers(f"smollm2 {name}", page("smollm2")) == text.strip()
+
+
+def test_replaced_goals_are_those_of_their_tables():
+    results = tables.load(REFERENCE / "evolving")
+    samplers = ["magellan", "random", "online", "ek_online"]
+    pairs = comparison.pairs_of_samplers(results, samplers)
+    found = {
+        "success": comparison.to_markdown(pairs, "success"),
+        "gain": gain.to_markdown(results),
+        "behaviour": behaviour.to_markdown(results),
+    }
+    for name, text in found.items():
+        assert between_markers(f"evolving {name}", page("evolving")) == text.strip()
 
 
 def test_the_pilot_is_that_of_its_tables():

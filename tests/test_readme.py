@@ -88,6 +88,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("pool_again", "pool_again"),
         ("smollm2", "smollm2"),
         ("evolving", "evolving"),
+        ("released_pilot", "released_pilot"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -272,6 +273,21 @@ def test_replaced_goals_are_those_of_their_tables():
     }
     for name, text in found.items():
         assert between_markers(f"evolving {name}", page("evolving")) == text.strip()
+
+
+def test_the_budget_of_the_released_defects_is_the_pilots():
+    results = tables.load(REFERENCE / "released_pilot")
+    frame = results.table("evaluation", split="train")
+    end = frame[frame["step"] == frame["step"].max()]
+    lines = between_markers("released pilot", page("released")).splitlines()[2:]
+    runs = end.groupby(["sampler", "seed"], sort=False)["success"]
+    assert len(lines) == len(runs) == 4
+    for line, ((sampler, seed), success) in zip(lines, runs, strict=True):
+        cells = [f"{value:.2f}" for value in (*success, success.mean())]
+        assert line == f"| {sampler} | {seed} | {' | '.join(cells)} |"
+        assert sampler == "random" or success.mean() > 0.8
+    planned = load_experiment(read_yaml(ROOT / "config" / "released.yaml"))
+    assert planned.overrides["budget"]["steps"] == 64_000
 
 
 def test_the_pilot_is_that_of_its_tables():

@@ -43,19 +43,18 @@ def read_columns(path: Path, spec: TableSpec, named: tuple[str, ...] = ()) -> pd
     Raises:
         InputError: see `read_table`.
     """
-    frame = _read_csv(path, named, spec.columns)
+    frame = _read_csv(path, named, spec)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
     return frame
 
 
-def _read_csv(path: Path, named: tuple[str, ...], own: tuple[str, ...]) -> pd.DataFrame:
-    """The file as it is; runs of several phases have one more column.
+def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
+    """The file as it is, with those of `spec.later`; runs of several phases have one more column.
 
-    named: columns before that one.
-    own: columns behind it.
+    named: columns before that one; those of `spec` are behind it.
     """
-    columns = (*named, *own)
+    columns = (*named, *spec.columns)
     types = {column: str for column in columns if column in TEXT_COLUMNS}
     gaps = {column: GAPS for column in columns if column not in TEXT_COLUMNS}
     try:
@@ -76,7 +75,9 @@ def _read_csv(path: Path, named: tuple[str, ...], own: tuple[str, ...]) -> pd.Da
         )
     except (ValueError, OverflowError):  # those of pandas are ValueErrors
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
-    if tuple(frame.columns) not in (columns, (*named, PHASE, *own)):
+    if not set(spec.later) & set(frame.columns):
+        frame = frame.assign(**dict.fromkeys(spec.later, np.nan))
+    if tuple(frame.columns) not in (columns, (*named, PHASE, *spec.columns)):
         found = ", ".join(map(str, frame.columns))
         raise InputError(f"{path}: columns are {shown(found)}; allowed: {', '.join(columns)}")
     if not isinstance(frame.index, pd.RangeIndex):

@@ -21,7 +21,7 @@ from analysis.grid import (
 from analysis.units import UNIT_LABELS, unit_of
 from analysis.worlds import categories_of
 from magellan.config import UNIT_COLUMNS, Unit
-from magellan.training.record import COLUMNS, PHASE
+from magellan.training.record import COLUMNS, CRITIC, PHASE
 from magellan.worlds import SPLITS, Categories
 
 
@@ -35,6 +35,7 @@ class TableSpec:
         fractions: those within 0 and 1.
         amounts: those of 0 or more, without a limit.
         gaps: those that may be empty.
+        later: the last ones, if tables of older versions lack them; they are empty then.
     """
 
     columns: tuple[str, ...]
@@ -42,10 +43,17 @@ class TableSpec:
     fractions: tuple[str, ...] = ()
     amounts: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
 
 TABLES: Mapping[str, TableSpec] = {
-    "evaluation": TableSpec(COLUMNS["evaluation"], ("episode", "split", "category"), ("success",)),
+    "evaluation": TableSpec(
+        COLUMNS["evaluation"],
+        ("episode", "split", "category"),
+        ("success", "dormant"),
+        gaps=CRITIC,
+        later=CRITIC,
+    ),
     "competence": TableSpec(
         COLUMNS["competence"],
         ("episode", "estimator", "split", "category"),

@@ -11,13 +11,21 @@ from torch import Tensor, nn
 
 
 def mlp(
-    width: int, hidden: Sequence[int], activation: type[nn.Module], generator: torch.Generator
+    width: int,
+    hidden: Sequence[int],
+    activation: type[nn.Module],
+    generator: torch.Generator,
+    normalised: bool = False,
 ) -> nn.Sequential:
-    """width -> hidden ... -> 1 with PyTorch's default initial values drawn from `generator`."""
+    """width -> hidden ... -> 1 with PyTorch's default initial values drawn from `generator`.
+
+    normalised: a layer norm stands before each activation.
+    """
     sizes = [width, *hidden]
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
-        layers += [_linear(inputs, outputs, generator), activation()]
+        norm = [nn.LayerNorm(outputs)] if normalised else []
+        layers += [_linear(inputs, outputs, generator), *norm, activation()]
     return nn.Sequential(*layers, _linear(sizes[-1], 1, generator))
 
 

@@ -24,6 +24,11 @@ from magellan.agent.replay import Batch
 from magellan.agent.scoring import Scores, candidate_features, score_candidates
 from magellan.agent.settings import AgentConfig
 
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
+"""By `agent.critic_activation`."""
+DORMANT = 0.025
+"""Threshold tau of Sokar et al. 2023 (ReDo)."""
+
 
 class SAC:
     """Policy, critic, target critic and temperature.
@@ -40,7 +45,13 @@ class SAC:
         self.updates = 0
         generator = torch.Generator().manual_seed(seed)
         critic, target = (
-            mlp(backbone.width, config.critic_hidden, nn.ReLU, generator).to(backbone.device)
+            mlp(
+                backbone.width,
+                config.critic_hidden,
+                ACTIVATIONS[config.critic_activation],
+                generator,
+                config.critic_norm,
+            ).to(backbone.device)
             for _ in range(2)
         )
         self.critic, self.target = critic, frozen_copy(target)
@@ -79,8 +90,32 @@ class SAC:
     def values(self, states: list[PackedState]) -> np.ndarray:
         """The critic's Q of each candidate, float64 (batch, candidates), 0 past the last."""
         scores = self._score("policy", self.backbone.batch(*stack(states)))
-        values = scores.spread(value(self.critic, scores.features))
+        values = scores.spread(self._q(self.critic, scores.features))
         return values.cpu().numpy().astype(np.float64)
+
+    @torch.no_grad()
+    def look(self, states: list[PackedState]) -> dict[str, float]:
+        """How alive the critic is on these states, over all their candidates.
+
+        Returns:
+            `value`: mean Q. `dormant`: share of the critic's hidden units whose mean activation is
+            at most `DORMANT` of its layer's (Sokar et al. 2023, tau-dormant neurons). `spread`:
+            root mean square of the features' distance from their mean over that of their length,
+            0 where all candidates of all states lie on one point, at most 1.
+        """
+        features = self._score("policy", self.backbone.batch(*stack(states))).features
+        around = (features - features.mean(dim=0)).square().sum()
+        hidden, asleep = features, []
+        for layer in self.critic:
+            hidden = layer(hidden)
+            if isinstance(layer, ACTIVATIONS[self.config.critic_activation]):
+                activity = hidden.abs().mean(dim=0)
+                asleep.append(activity <= DORMANT * activity.mean())
+        return {
+            "value": float(self._q(self.critic, features).mean()),
+            "dormant": float(torch.cat(asleep).float().mean()),
+            "spread": float((around / features.square().sum()).sqrt()),
+        }
 
     def update(self, transitions: Batch) -> dict[str, float]:
         """One update from a batch: critic, actor and temperature, then the target critic.
@@ -142,7 +177,7 @@ class SAC:
         scores = self._score("policy", following)
         own = self.config.target_adapter == "own"
         judged = self._score("critic_target", following) if own else scores
-        values = judged.spread(value(self.target, judged.features))
+        values = judged.spread(self._q(self.target, judged.features))
         return soft_value(scores, values, self.log_alpha.exp())
 
     def _following(self, transitions: Batch, rows: np.ndarray) -> PackedBatch:
@@ -189,14 +224,23 @@ class SAC:
         return _together(seen)._replace(critic_loss=critic_loss)
 
     def _critic_loss(self, taken: Tensor, target: Tensor) -> Tensor:
-        """Mean squared error of Q(s, a) for the actions taken, features (batch, width)."""
+        """How far Q(s, a) is off for the actions taken, features (batch, width)."""
         features = taken if self.config.critic_trains_adapter else taken.detach()
-        return nn.functional.mse_loss(value(self.critic, features), target)
+        said = value(self.critic, features)
+        if self.config.critic_loss == "cross_entropy":
+            wanted = target.clamp(0.0, 1.0)
+            return nn.functional.binary_cross_entropy_with_logits(said, wanted)
+        return nn.functional.mse_loss(said, target)
+
+    def _q(self, head: nn.Module, features: Tensor) -> Tensor:
+        """Q of candidates, features (n, width) to (n,): what the head says, or its chance."""
+        said = value(head, features)
+        return said.sigmoid() if self.config.critic_loss == "cross_entropy" else said
 
     def _actor_loss(self, scores: Scores) -> Tensor:
         """mean_s sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), exact over the candidates."""
         with torch.no_grad():
-            values = scores.spread(value(self.critic, scores.features))
+            values = scores.spread(self._q(self.critic, scores.features))
         return -soft_value(scores, values, self.log_alpha.detach().exp()).mean()
 
     def _temperature_step(self, entropy: Tensor, candidates: Tensor) -> None:

@@ -176,7 +176,18 @@ class AgentConfig(Section):
     )
     learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
     critic_hidden: tuple[Width, ...] = Field(
-        (1024, 1024), max_length=16, description="Hidden widths of the critic head (ReLU)."
+        (1024, 1024), max_length=16, description="Hidden widths of the critic head."
+    )
+    critic_activation: Literal["relu", "silu", "tanh"] = Field(
+        "relu", description="Activation of the critic head's hidden units."
+    )
+    critic_norm: bool = Field(
+        False, description="Whether a layer norm stands before each of these activations."
+    )
+    critic_loss: Literal["squared", "cross_entropy"] = Field(
+        "squared",
+        description="What the critic minimises: the squared error of Q; or the cross-entropy of Q "
+        "as a chance, the sigmoid of what the head says, against the return within 0 and 1.",
     )
     joint_update: bool = Field(
         False,

@@ -15,7 +15,7 @@ from magellan.config import RunConfig, stored_config
 from magellan.errors import InputError, shown
 from magellan.parsing import read_json_object
 from magellan.replaying.rows import Line, read_lines
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, CRITIC
 from magellan.worlds import SPLITS, WORLDS, GoalSet
 
 MANIFEST = "manifest.json"
@@ -168,7 +168,7 @@ class Looks:
         path = run.folder / "evaluation.csv"
         names = WORLDS[run.config.world].categories.names
         success = {}
-        for line in read_lines(path, COLUMNS["evaluation"]):
+        for line in read_lines(path, COLUMNS["evaluation"], later=CRITIC):
             where = _point(line, run), line.text("split", SPLITS), line.text("category", names)
             success[where] = line.fraction("success")
         points = tuple(dict.fromkeys(point for point, _, _ in success))

@@ -53,10 +53,13 @@ class Line:
         )
 
 
-def read_lines(path: Path, columns: tuple[str, ...], hint: str = "") -> list[Line]:
+def read_lines(
+    path: Path, columns: tuple[str, ...], hint: str = "", later: tuple[str, ...] = ()
+) -> list[Line]:
     """Rows of a CSV table with exactly these columns.
 
     hint: said where the file is missing.
+    later: the last columns, which a table of an older version may lack.
 
     Raises:
         InputError: missing, cut short, or another table.
@@ -71,6 +74,8 @@ def read_lines(path: Path, columns: tuple[str, ...], hint: str = "") -> list[Lin
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
     found = tuple(table[0]) if table else ()
+    if found == columns[: len(columns) - len(later)]:
+        columns = found
     if found != columns:
         raise InputError(
             f"{path}: columns are {shown(', '.join(found))}; allowed: {', '.join(columns)}"

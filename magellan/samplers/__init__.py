@@ -14,7 +14,7 @@ from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, regi
 from magellan.samplers.schedules import ExponentialEpsilon
 
 # Importing a sampler registers it; names are listed in this order.
-from magellan.samplers import random, online, ek_online, magellan, ek_eval  # isort: skip
+from magellan.samplers import random, online, ek_online, magellan, ek_eval, scripted  # isort: skip
 
 
 def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
@@ -42,4 +42,5 @@ __all__ = [
     "online",
     "random",
     "register_sampler",
+    "scripted",
 ]

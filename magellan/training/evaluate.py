@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from magellan.agent.codec import Codec, PackedState
+from magellan.backends import Backend
 from magellan.training.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
@@ -153,6 +154,28 @@ def by_category(
         if len(mine):
             result[kinds[number].name] = (len(mine), float(mine.mean()))
     return result
+
+
+def look_by_category(
+    backend: Backend, goals: EvaluationSet, seed: int, aside: Aside
+) -> dict[str, dict[str, float]]:
+    """Feasible category -> how alive the critic is where its episodes start (`Backend.look`).
+
+    seed, aside: see `evaluate`.
+    """
+    positions = goals.positions[goals.feasible]
+    env = aside(len(positions))
+    env.reset(
+        seed=seed, options={"goals": [goals.space.goal(int(position)) for position in positions]}
+    )
+    states = backend.codec.pack(env.prompts(), env.possible_actions)
+    categories = goals.categories[goals.feasible]
+    return {
+        goals.kinds[number].name: backend.look(
+            [states[i] for i in np.flatnonzero(categories == number)]
+        )
+        for number in np.unique(categories).tolist()
+    }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
     evaluate,
+    look_by_category,
     play_many,
 )
 from magellan.training.finite import check_losses
@@ -197,8 +198,10 @@ class Trainer:
         success = evaluate(self.backend, self.backend.codec, goals, seed, self.collector.aside)
         where = {**self._where(), self._unit: planned, "split": split}
         found = by_category(goals.kinds, goals.categories[played], success)
+        looks = look_by_category(self.backend, goals, seed, self.collector.aside)
         for category, (n, rate) in found.items():
-            self.record.add("evaluation", {**where, "category": category, "n": n, "success": rate})
+            row = {"category": category, "n": n, "success": rate, **looks[category]}
+            self.record.add("evaluation", {**where, **row})
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success
         for name, estimator in self.estimators.by_name.items():

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 PARTIAL = ".part"
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
+CRITIC = ("value", "dormant", "spread")
+"""Columns of `evaluation` about the critic, as `magellan.agent.sac.SAC.look` gives them."""
+
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "evaluation": ("update", "step", "episode", "split", "category", "n", "success"),
+    "evaluation": ("update", "step", "episode", "split", "category", "n", "success", *CRITIC),
     "competence": (
         "update",
         "step",
@@ -217,7 +220,10 @@ class Record:
             self.practise(np.array([category]), np.array([success]))
 
     def _with_phase(self, table: str, row: list[Any]) -> list[Any]:
-        """A row of this run or of one without phases, which was the first of this one's."""
+        """A row of this run, of one without phases, which was the first of this one's, or of an
+        older version, which told nothing of the critic."""
+        if table == "evaluation" and len(row) <= len(COLUMNS[table]) - len(CRITIC) + 1:
+            row = [*row, *[float("nan")] * len(CRITIC)]
         missing = len(self.columns(table)) - len(row)
         return [1] * missing + list(row)
 

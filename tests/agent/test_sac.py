@@ -1,6 +1,7 @@
 """The update: what it computes, and exactly which parameters it moves."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -269,3 +270,60 @@ def test_state_round_trip_continues_the_same(joint):
     for each in (agent, copy):
         each.update(make_batch(each))
     assert moved(snapshot(agent), snapshot(copy)) == set()
+
+
+def states_of(agent: SAC) -> list:
+    return Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+
+
+def test_look_finds_units_that_never_fire() -> None:
+    """Units of the head that are pushed below zero for whatever they read, 0, 3 and 8 of 8."""
+    agent = make_agent()
+    bias = agent.critic[0].bias.requires_grad_(False)
+    bias[:] = 1e3
+    assert agent.look(states_of(agent))["dormant"] == 0.0
+    bias[:3] = -1e3
+    assert agent.look(states_of(agent))["dormant"] == 3 / 8
+    bias[:] = -1e3
+    looked = agent.look(states_of(agent))
+    assert looked["dormant"] == 1.0
+    assert looked["value"] == pytest.approx(float(agent.critic[2].bias.detach()))
+
+
+def test_look_tells_the_spread_of_what_the_critic_reads(monkeypatch) -> None:
+    agent = make_agent()
+    features = torch.zeros(4, agent.backbone.width)
+    features[:, 0] = torch.tensor([1.0, 3.0, 1.0, 3.0])  # mean 2, distance 1, mean square 5
+    monkeypatch.setattr(agent, "_score", lambda *_: SimpleNamespace(features=features))
+    assert agent.look(states_of(agent))["spread"] == pytest.approx(5**-0.5)
+    features[:, 0] = 2.0
+    assert agent.look(states_of(agent))["spread"] == 0.0
+
+
+def test_the_value_is_the_mean_of_q_and_looking_moves_nothing() -> None:
+    agent = make_agent(critic_loss="cross_entropy", critic_norm=True, critic_activation="silu")
+    before = snapshot(agent)
+    values = agent.values(states_of(agent))
+    existing = np.concatenate(
+        [row[: len(group)] for row, group in zip(values, CANDIDATES, strict=True)]
+    )
+    assert agent.look(states_of(agent))["value"] == pytest.approx(existing.mean(), rel=1e-5)
+    assert moved(before, snapshot(agent)) == set()
+
+
+def test_a_critic_of_chances_learns_by_cross_entropy() -> None:
+    """Its Q are within 0 and 1, and its loss is the one worked out by hand."""
+    agent = make_agent(critic_loss="cross_entropy", critic_norm=True, critic_activation="silu")
+    assert ((agent.values(states_of(agent)) >= 0) & (agent.values(states_of(agent)) <= 1)).all()
+    features, target = torch.randn(3, agent.backbone.width), torch.tensor([0.0, 0.25, 1.3])
+    with torch.no_grad():
+        chance = agent._q(agent.critic, features)
+        loss = float(agent._critic_loss(features, target))
+    wanted = target.clamp(max=1.0)
+    by_hand = -(wanted * chance.log() + (1 - wanted) * (1 - chance).log()).mean()
+    assert loss == pytest.approx(float(by_hand), rel=1e-5)
+
+
+def test_a_norm_stands_before_each_activation() -> None:
+    kinds = [type(layer) for layer in make_agent(critic_norm=True, critic_activation="tanh").critic]
+    assert kinds == [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Linear]

@@ -9,8 +9,10 @@ from magellan.competence import Outcomes
 from magellan.competence.expert_buckets import ExpertBuckets
 from magellan.competence.per_goal import PerGoalWindows
 from magellan.errors import InputError, NotFiniteError
+from magellan.samplers import ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
 from magellan.samplers.choice import WeightedChoice
-from magellan.samplers.schedules import ConstantEpsilon, ExponentialEpsilon
+from magellan.samplers.schedules import ConstantEpsilon
+from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.signals import (
     absolute_learning_progress,
     learnability,
@@ -231,3 +233,45 @@ def test_a_choice_of_nothing_has_no_weight() -> None:
 def test_a_weight_that_is_none(weight: float) -> None:
     with pytest.raises(NotFiniteError, match="finite and not negative"):
         WeightedChoice(3).set(np.array([1]), np.array([weight]))
+
+
+def scripted(*stages: dict) -> GoalSampler:
+    """The sampler `scripted` over one goal of category 0, two of 1 and one of 3."""
+    parts = SamplerParts(FewGoals([0, 1, 3, 1]), np.random.default_rng(0), ExponentialEpsilon())
+    return make_sampler("scripted", parts, ScriptedSettings(stages=stages))
+
+
+def test_a_script_says_the_shares_of_categories_stage_by_stage() -> None:
+    first, second = (1, 6, 0, 1, 0), (0, 0, 0, 5, 0)
+    sampler = scripted({"updates": 2, "shares": first}, {"updates": 1, "shares": second})
+    expected = [[1 / 8, 3 / 8, 1 / 8, 3 / 8]] * 2 + [[0, 0, 1, 0]] * 3  # the last one lasts
+    for probabilities in expected:
+        assert sampler.probabilities().tolist() == probabilities
+        drawn = np.bincount(sampler.sample(4000), minlength=4) / 4000
+        assert np.abs(drawn - probabilities).max() < 0.03
+        sampler.update(outcomes((0, 1)))
+
+
+def test_a_script_is_taken_up_again_in_its_stage() -> None:
+    stages = [{"updates": 1, "shares": (1, 0, 0, 0, 0)}, {"shares": (0, 1, 0, 1, 0)}]
+    sampler, other = scripted(*stages), scripted(*stages)
+    sampler.update(outcomes((0, 1)))
+    other.load_state_dict(sampler.state_dict())
+    assert other.sample(20).tolist() == sampler.sample(20).tolist()
+    assert 0 not in other.sample(20)
+
+
+def test_without_a_script_what_can_be_reached_is_practised_alike() -> None:
+    assert scripted().probabilities().tolist() == [0, 0.25, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1, 0)])
+def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"scripted\.stages: shares .* allowed: 5 numbers, 0 for"):
+        scripted({"shares": shares})
+
+
+@pytest.mark.parametrize("shares", [(), (0, 0, 0, 0, 0), (1, -1, 1, 0, 0)])
+def test_shares_that_are_none_are_refused(shares: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        ScriptedSettings(stages=({"shares": shares},))

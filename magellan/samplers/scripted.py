@@ -1,0 +1,98 @@
+"""Scripted: fixed shares of practice for each category, in stages; it looks at no outcome.
+
+What an agent learns from a given practice, so the way to tune a learner without a sampler, and to
+give it the practice that a sampler chose in another run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from magellan.errors import InputError
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.schedules import ConstantEpsilon
+from magellan.samplers.signals import absolute_learning_progress
+from magellan.settings import Count, Section
+
+
+class Stage(Section):
+    """Some policy updates with the same shares."""
+
+    updates: Count = Field(10**9, description="Policy updates until the next stage begins.")
+    shares: tuple[float, ...] = Field(
+        min_length=1,
+        description="Share of episodes of each category, in the world's order; they need not sum "
+        "to one.",
+    )
+
+    @field_validator("shares")
+    @classmethod
+    def _some_practice(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+        if min(shares) < 0 or sum(shares) <= 0:
+            raise ValueError("Input should be numbers >= 0, not all 0")
+        return shares
+
+
+class ScriptedSettings(Section):
+    """The script of the sampler `scripted`."""
+
+    stages: tuple[Stage, ...] = Field(
+        (),
+        max_length=1000,
+        description="Stages of practice, `{updates, shares}` each, in order; the last one lasts to "
+        "the end. Empty: equal shares of the categories that can be reached.",
+    )
+
+
+class Scripted(GoalSampler):
+    """Draws a category by the shares of the stage, then any goal in it.
+
+    shares: of each stage, float64 (stages, categories), rows sum to one.
+    ends: number of updates at which each stage but the last ends, int64 (stages - 1,).
+    """
+
+    def __init__(self, parts: SamplerParts, shares: np.ndarray, ends: np.ndarray) -> None:
+        self._shares, self._ends = shares, ends
+        schedule = ConstantEpsilon(0.0)
+        super().__init__(
+            parts.goals, None, absolute_learning_progress, schedule, parts.rng, arms="categories"
+        )
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Probability of each category at the next draw, float64 (categories,)."""
+        return self._shares[np.searchsorted(self._ends, self.step, side="right")]
+
+    def sample(self, n: int) -> np.ndarray:
+        """`n` goals with replacement: positions in the goal space, (n,) int64."""
+        categories = self._rng.choice(len(self.shares), size=n, p=self.shares)
+        return self.arms.draw_goals(categories, self._rng)
+
+    def probabilities(self) -> np.ndarray:
+        """Probability of each goal at the next draw, (n_goals,) float64, sums to one."""
+        return self.arms.spread(self.shares)
+
+
+@register_sampler(
+    "scripted",
+    "Scripted",
+    settings=ScriptedSettings,
+    epsilon=False,
+    look=Look("#666666", (0, (3, 1, 1, 1)), "P"),
+)
+def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
+    """InputError: a stage has shares for more or fewer categories, or for one without goals."""
+    possible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)
+    rows = [stage.shares for stage in settings.stages] or [tuple(possible)]
+    for row in rows:
+        if len(row) != len(possible) or any(np.array(row)[parts.goals.sizes == 0]):
+            raise InputError(
+                f"scripted.stages: shares {list(row)} do not fit; allowed: {len(possible)} numbers,"
+                f" 0 for categories without goals (goals of each: {parts.goals.sizes.tolist()})"
+            )
+    shares = np.array(rows, dtype=np.float64)
+    ends = np.cumsum([stage.updates for stage in settings.stages[:-1]], dtype=np.int64)
+    return Scripted(parts, shares / shares.sum(axis=1, keepdims=True), ends)

@@ -101,7 +101,8 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
     evaluation = []
     for point, split, category in itertools.product(points, SPLITS, FEASIBLE):
         success = learner.rng.binomial(goals, learner.chance(point, category, split)) / goals
-        evaluation.append((*counts_at(run, point), split, category, goals, f"{success:.6g}"))
+        where = (*counts_at(run, point), split, category, goals)
+        evaluation.append((*where, f"{success:.6g}", 0.25, 0.125, 0.5))  # and of the critic
     competence = []
     names = estimators_of(run.config)
     for (at, name), point, split, category in itertools.product(

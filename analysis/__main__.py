@@ -28,6 +28,7 @@ AGAINST_HELP = (
     "what errors are against: observed, or an estimator of every run (default: evaluated_buckets "
     "where all runs have it, else observed)"
 )
+STEM_HELP = "draw it too: path without .png and .pdf (default: no)"
 STATISTICS_HELP = "folder of the statistics (required)"
 
 
@@ -197,6 +198,20 @@ def _estimation(arguments: argparse.Namespace) -> None:
             print(path)
 
 
+def _cost(arguments: argparse.Namespace) -> None:
+    from analysis import cost
+
+    results = tables.load(arguments.tables)
+    frame = cost.costs(results)
+    print(cost.to_markdown(frame), end="")
+    if arguments.stem is not None:
+        from analysis.figures import style
+        from analysis.figures.cost import draw
+
+        for path in style.save(style.settled(draw, results, frame), arguments.stem):
+            print(path)
+
+
 def _embeddings(arguments: argparse.Namespace) -> None:
     from analysis import embeddings
     from analysis.figures import style
@@ -278,6 +293,7 @@ def _add_figures(commands: Commands) -> None:
     _add_figure(commands)
     _add_embeddings(commands)
     _add_estimation(commands)
+    _add_cost(commands)
     _add_summary(commands)
 
 
@@ -438,10 +454,17 @@ def _add_estimation(commands: Commands) -> None:
         help="goals of training, or unseen ones, of which only evaluation knows the truth "
         "(default: %(default)s)",
     )
-    estimation.add_argument(
-        "--stem", type=file_path, help="draw it too: path without .png and .pdf (default: no)"
-    )
+    estimation.add_argument("--stem", type=file_path, help=STEM_HELP)
     estimation.set_defaults(run=_estimation)
+
+
+def _add_cost(commands: Commands) -> None:
+    cost = commands.add_parser(
+        "cost", help="episodes of a category until it is mastered, in runs of the sampler scripted"
+    )
+    cost.add_argument("tables", type=file_path, help="folder of combined tables")
+    cost.add_argument("--stem", type=file_path, help=STEM_HELP)
+    cost.set_defaults(run=_cost)
 
 
 def _add_embeddings(commands: Commands) -> None:

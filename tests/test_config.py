@@ -10,7 +10,14 @@ import pytest
 
 from magellan import cli, model_files
 from magellan.cli import main
-from magellan.config import PRESETS, identity, load_experiment, resolve_run, sampler_names
+from magellan.config import (
+    PRESETS,
+    identity,
+    load_experiment,
+    phases_of,
+    resolve_run,
+    sampler_names,
+)
 from magellan.config.host_memory import host_memory_mb
 from magellan.errors import InputError, OutOfMemoryError
 from magellan.first import READ_ONCE
@@ -265,3 +272,16 @@ def test_on_a_gpu_the_batch_is_not_in_the_machines_memory():
     for batch in (16, 256):
         layer = {"backend": {"device": "cuda"}, "agent": {"batch_size": batch}}
         assert host_memory_mb(resolve_run("smoke", [layer]), 10**6) == 4_008
+
+
+def test_each_run_can_draw_its_own_goals() -> None:
+    """`goals.seed: run` is the run's seed, in every phase that names no other."""
+
+    def seeds(**given) -> list[int]:
+        config = resolve_run("smoke", [{"goals": {"seed": "run"}, "seed": 7, **given}])
+        return [phase.goals.seed for phase in phases_of(config)]
+
+    assert seeds() == [7]
+    assert seeds(phases=[{"until": 5, "goals": {"seed": 3}}, {"seed": 9}]) == [3, 7]
+    with pytest.raises(InputError, match=r"goals\.seed"):
+        seeds(goals={"seed": "each"})

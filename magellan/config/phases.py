@@ -68,7 +68,7 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
                 config.budget.end if given.until is None else given.until,
                 given.sampler or config.sampler,
                 _goal_space(given.goal_space, config),
-                config.goals.model_copy(update=draw),
+                _drawn(config).model_copy(update=draw),
                 config.seed if given.seed is None else given.seed,
                 given.explore_anew,
             )
@@ -76,8 +76,14 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
     if found:
         return tuple(found)
     end = config.budget.end
-    own = config.sampler, config.goal_space, config.goals, config.seed
+    own = config.sampler, config.goal_space, _drawn(config), config.seed
     return (Phase(1, 0, end, *own, explore_anew=False),)
+
+
+def _drawn(config: RunConfig) -> GoalConfig:
+    """Which goals a run trains on, the seed that draws them as a number."""
+    goals = config.goals
+    return goals.model_copy(update={"seed": config.seed}) if goals.seed == "run" else goals
 
 
 def _goal_space(name: str | None, config: RunConfig) -> str:

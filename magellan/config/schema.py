@@ -42,9 +42,10 @@ Split = Literal["train", "unseen"]
 class GoalConfig(Section):
     """Which goals a run trains on."""
 
-    seed: Seed = Field(
+    seed: Seed | Literal["run"] = Field(
         0,
-        description="Seed that draws the goal space; the same for all runs of an experiment.",
+        description="Seed that draws the goal space, the same for all runs of an experiment; or "
+        "`run`, each run's own seed (released code).",
     )
     split: Split = Field(
         "train",

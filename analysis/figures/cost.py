@@ -1,0 +1,91 @@
+"""What a category costs in practice, for each learner, and how alive its critic is."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.figures import style
+from analysis.results import Results, rows_where
+from analysis.worlds import category_colors
+
+CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it reads"}
+
+
+def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figure:
+    """A column for each learner: costs by script, then dormant units and spread over `script`.
+
+    Args:
+        results: runs of `scripted` whose variants are called LEARNER.SCRIPT.
+        frame: from `analysis.cost.costs`.
+        script: of the lower rows.
+    """
+    names = frame["variant"].str.rsplit(".", n=1, expand=True)
+    frame = frame.assign(learner=names[0], script=names[1])
+    frame = frame[
+        frame["practised"] >= frame.groupby(["variant", "seed"])["practised"].transform("max") / 6
+    ]
+    learners = list(dict.fromkeys(frame["learner"]))
+    lines = list(dict.fromkeys(zip(frame["category"], frame["script"], strict=True)))
+    lines.sort(key=lambda line: results.categories.names.index(line[0]))
+    colors = category_colors(results.categories)
+    handles = [
+        Line2D([], [], color=colors[name], label=name.replace("_", " "), lw=2)
+        for name in dict.fromkeys(frame["category"])
+    ]
+    never = {"marker": ">", "linestyle": "none", "markerfacecolor": "#FFFFFF", "color": style.GREY}
+    figure, axes = style.page(
+        (3, len(learners)),
+        (2.9 * len(learners) + 1.2, 8.2),
+        "What practice costs a learner",
+        f"Goal space {results.goal_spaces[0]}, scripted practice, no sampler; a mark is a run",
+        [*handles, Line2D([], [], **never, label="not mastered in so many")],
+        sharex="row",
+        sharey="row",
+    )
+    for column, learner in enumerate(learners):
+        _costs(axes[0, column], rows_where(frame, learner=learner), lines, colors)
+        axes[0, column].set_title(learner)
+        for ax, (key, words) in zip(axes[1:, column], CRITIC.items(), strict=True):
+            _curves(ax, results, f"{learner}.{script}", key, colors)
+            axes[1 if key == "dormant" else 2, 0].set_ylabel(f"{words},\n{script}")
+    axes[0, 0].set_yticks(range(len(lines)), [f"{_short(name)}, {of}" for name, of in lines])
+    axes[0, 0].invert_yaxis()
+    for ax in axes[0]:
+        ax.set_xlim(left=0)
+        ax.set_xlabel("episodes of the category until mastered")
+    style.fraction_axis(axes[1:].flat)
+    last = results.tables["evaluation"][results.at].max()
+    style.training_axis(axes[1:].flat, last)
+    for ax in axes[2]:
+        ax.set_xlabel(results.length_label)
+    return figure
+
+
+def _short(category: str) -> str:
+    return category.replace("grow_", "")
+
+
+def _costs(ax: Axes, rows: pd.DataFrame, lines: list, colors: dict) -> None:
+    """A mark for each run: filled where the category is mastered, else where its practice ended."""
+    for row in rows.itertuples():
+        mastered, color = row.cost == row.cost, colors[row.category]
+        ax.plot(
+            row.cost if mastered else row.practised,
+            lines.index((row.category, row.script)),
+            marker="o" if mastered else ">",
+            markersize=6,
+            color=color,
+            markerfacecolor=color if mastered else "#FFFFFF",
+            linestyle="none",
+        )
+
+
+def _curves(ax: Axes, results: Results, variant: str, key: str, colors: dict) -> None:
+    """A line for each run and category."""
+    table = results.tables["evaluation"]
+    mine = table[(table["variant"] == variant) & (table["split"] == "train")]
+    for (category, _), rows in mine.groupby(["category", "seed"], sort=False):
+        ax.plot(rows[results.at], rows[key], color=colors[category], lw=1.4)

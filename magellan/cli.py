@@ -74,6 +74,7 @@ def _parser() -> ArgumentParser:
     _add_replay(commands)
     _add_export(commands)
     _add_embed(commands)
+    _add_critic(commands)
     _add_watch(commands)
     _add_play(commands)
     _add_goals(commands)
@@ -233,23 +234,35 @@ def _add_embed(commands: Commands) -> None:
     embed = commands.add_parser(
         "embed", help="how a run's estimator reads goals, for python -m analysis embeddings"
     )
-    embed.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+    _add_goals_of_run(embed)
     embed.add_argument(
+        "--output", type=file_path, required=True, help="folder of what is read (required)"
+    )
+    embed.set_defaults(command=_embed)
+
+
+def _add_critic(commands: Commands) -> None:
+    critic = commands.add_parser(
+        "critic", help="how alive a run's critic is: dormant units, spread of what it reads"
+    )
+    _add_goals_of_run(critic)
+    critic.set_defaults(command=_critic)
+
+
+def _add_goals_of_run(command: ArgumentParser) -> None:
+    command.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+    command.add_argument(
         "--per-category",
         type=whole_number,
         default=100,
         metavar="N",
         help="goals of each category and split, at most (default: %(default)s)",
     )
-    embed.add_argument(
+    command.add_argument(
         "--seed", type=whole_number, default=0, help="of the goals' draw (default: %(default)s)"
     )
-    _add_backend(embed, "whatever the run used")
-    _add_modules(embed)
-    embed.add_argument(
-        "--output", type=file_path, required=True, help="folder of what is read (required)"
-    )
-    embed.set_defaults(command=_embed)
+    _add_backend(command, "whatever the run used")
+    _add_modules(command)
 
 
 def _add_play(commands: Commands) -> None:
@@ -450,6 +463,25 @@ def _embed(options: argparse.Namespace) -> None:
     for path in agent.damaged:
         print(f"damaged, so an older one is taken: {path}")
     print(f"goals as read from before training to {agent.where} in {options.output}")
+
+
+def _critic(options: argparse.Namespace) -> None:
+    _prepare_libraries(threads=1)
+    from magellan.trained.embedding import drawn_sets
+    from magellan.trained.reading import TrainedAgent
+    from magellan.training.evaluate import look_by_category
+
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    sets = drawn_sets(agent, options.per_category, options.seed)
+    backend = agent.backend(_backend(options))
+    print(
+        f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
+    )
+    for goals in sets:
+        found = look_by_category(backend, goals, options.seed, goals.space.world.environment)
+        for category, look in found.items():
+            numbers = " ".join(f"{number:7.3f}" for number in look.values())
+            print(f"{goals.space.split:8} {category:15} {numbers}")
 
 
 def _watch(options: argparse.Namespace) -> None:

@@ -90,14 +90,13 @@ def embed(
         StorageError: a file cannot be written.
     """
     check_output(output)
-    _check_numbers(per_category, seed)
     newest = TrainedAgent.read(run, modules)
     if not newest.predicts:
         raise InputError(
             f"{ARGUMENT}: {run} is a run whose language model predicts nothing; allowed: one with "
             "the estimator learned, as sampler magellan or among the observers"
         )
-    sets = _sets(newest, per_category, seed)
+    sets = drawn_sets(newest, per_category, seed)
     goals = list(_goal_rows(sets))
     found = list(_readings(newest, _kept(run, newest, modules), sets, backend or {}))
     files = {
@@ -110,13 +109,23 @@ def embed(
     return newest
 
 
-def _check_numbers(per_category: int, seed: int) -> None:
+def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
+    """Goals of both splits, drawn as for an evaluation.
+
+    Raises:
+        InputError: a number is out of range.
+    """
     if not 1 <= per_category <= MOST:
         raise InputError(
             f"--per-category: {per_category} is not allowed; allowed: 1 or more, at most {MOST:,}"
         )
     if seed < 0:
         raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
+    phase = phases_of(agent.config)[agent.state["phase"] - 1]
+    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
+    budget = agent.config.budget.model_copy(update=drawn)
+    config = agent.config.model_copy(update={"budget": budget})
+    return list(evaluated_goals(config, phase, agent.goals).values())
 
 
 def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:
@@ -128,15 +137,6 @@ def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator
             raise InputError(f"{agent.path} is of another run than {newest.path}")
         if 0 < agent.state["updates"] < last:
             yield agent
-
-
-def _sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
-    """Goals of both splits, drawn as for an evaluation."""
-    phase = phases_of(agent.config)[agent.state["phase"] - 1]
-    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
-    budget = agent.config.budget.model_copy(update=drawn)
-    config = agent.config.model_copy(update={"budget": budget})
-    return list(evaluated_goals(config, phase, agent.goals).values())
 
 
 def _readings(

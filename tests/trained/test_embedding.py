@@ -18,6 +18,7 @@ from magellan.trained.reading import TrainedAgent
 from magellan.training import run
 from magellan.training.keeping import points
 from magellan.training.loop import Trainer
+from magellan.training.record import CRITIC
 from magellan.worlds import WORLDS
 from tests.trained.conftest import config
 
@@ -161,3 +162,16 @@ def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
 def test_numbers_out_of_range_are_refused(kept, tmp_path, values, said):
     with pytest.raises(InputError, match=said):
         embed(kept, tmp_path / "out", **values)
+
+
+def test_the_critic_is_looked_at_as_in_an_evaluation(kept, capsys):
+    """`python -m magellan critic` gives the last numbers of the run's own table."""
+    budget = TrainedAgent.read(kept).config.budget
+    goals, seed = str(budget.evaluation_goals), str(budget.evaluation_seed)
+    assert main(["critic", str(kept), "--per-category", goals, "--seed", seed]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    last = rows(kept / "evaluation.csv")[-len(printed) :]
+    assert [line[:2] for line in printed] == [[row["split"], row["category"]] for row in last]
+    for line, row in zip(printed, last, strict=True):
+        expected = [float(row[name]) for name in CRITIC]
+        assert [float(cell) for cell in line[2:]] == pytest.approx(expected, abs=1e-3)

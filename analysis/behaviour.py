@@ -1,6 +1,7 @@
 """Why a comparison came out as it did: what was practised, what was believed, and how late.
 
 Nothing here is a test. A number is a mean over runs, beside it the lowest and the highest run.
+Success and predictions are those of the goals that runs practise at their end.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from analysis import summaries
+from analysis import statistics, summaries
 from analysis.grid import Algorithm
-from analysis.labels import algorithm_label
+from analysis.labels import SPLIT_LABELS, algorithm_label
 from analysis.markdown import titled
 from analysis.matrices import evaluated_categories, success_curves
-from analysis.phases import last_phase
+from analysis.phases import last_phase, practised_split
 from analysis.practised import exploited_shares
 from analysis.results import Results, rows_where
 
@@ -72,32 +73,32 @@ def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> floa
 
 def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
     """Falls from above `LEARNT` to below `LOST` at the next evaluation; how often it was above."""
-    curves = success_curves(results, algorithm, goal_space, "train")
+    curves = success_curves(results, algorithm, goal_space, practised_split(results))
     above = curves[..., :-1] > LEARNT
     return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
 
 
 def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
-    """Whether success on training goals ends above `LEARNT`: (seeds, categories), boolean."""
-    ends = success_curves(results, algorithm, goal_space, "train")[..., -1]
+    """Whether success on practised goals ends above `LEARNT`: (seeds, categories), boolean."""
+    split = practised_split(results)
+    ends = success_curves(results, algorithm, goal_space, split)[..., -1]
     return pd.DataFrame(
         ends > LEARNT,
         index=results.seeds_of(algorithm, goal_space),
-        columns=list(evaluated_categories(results, goal_space, "train")),
+        columns=list(evaluated_categories(results, goal_space, split)),
     )
 
 
 def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
-    """What the driving estimator said of training goals: a row for each seed and category.
+    """What the driving estimator said of practised goals: a row for each seed and category.
 
-    Columns: `competence` (mean over evaluations), `error` (mean of |competence - success|) and
+    Columns: `competence` (mean over training), `error` (the same of |competence - success|) and
     `lag` (in `results.unit`); over evaluations after the first `SETTLED` of training
     `learning_progress` (mean) and `lockstep` (correlation with the predicted competence of
     impossible goals; NaN for these, and where one is constant).
     """
-    frame = rows_where(
-        summaries.predictions(results), goal_space=goal_space, split="train", **algorithm._asdict()
-    )
+    where = {"goal_space": goal_space, "split": practised_split(results), **algorithm._asdict()}
+    frame = rows_where(summaries.predictions(results), **where)
     driver = results.driver_of(algorithm)
     frame = frame[frame["estimator"] == driver].sort_values(results.at)
     rows = []
@@ -108,14 +109,16 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
         idle = [name for name in curves if name not in results.categories.feasible]
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
+            points = group[results.at].to_numpy()
+            weights = statistics.training_weights(points)
             rows.append(
                 {
                     "seed": seed,
                     "category": category,
-                    "competence": predicted.mean(),
+                    "competence": predicted @ weights,
                     "learning_progress": progress.get(category, float("nan")),
-                    "error": np.abs(predicted - observed).mean(),
-                    "lag": lag(group[results.at].to_numpy(), observed, predicted),
+                    "error": np.abs(predicted - observed) @ weights,
+                    "lag": lag(points, observed, predicted),
                     "lockstep": float("nan")
                     if category in idle
                     else correlation(
@@ -151,6 +154,8 @@ def to_markdown(results: Results) -> str:
 
 def _tables(results: Results, goal_space: str) -> Iterator[str]:
     names = [results.categories.named(name).words for name in results.categories.names]
+    split = practised_split(results)
+    where = f"{SPLIT_LABELS[split].lower()}, goal space {goal_space}"
     yield titled(
         f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
         ["Sampler", *names],
@@ -177,10 +182,10 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
             unit = (
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
-            yield titled(f"{words}{unit}, goal space {goal_space}", ["Sampler", *names], rows)
-    evaluated = evaluated_categories(results, goal_space, "train")
+            yield titled(f"{words}{unit}, {where}", ["Sampler", *names], rows)
+    evaluated = evaluated_categories(results, goal_space, split)
     yield titled(
-        f"Runs with success above {LEARNT} at the end, training goals, goal space {goal_space}",
+        f"Runs with success above {LEARNT} at the end, {where}",
         ["Sampler", *(results.categories.named(name).words for name in evaluated)],
         [
             [algorithm_label(each, results.algorithms), *_learnt(results, each, goal_space)]
@@ -188,8 +193,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
         ],
     )
     yield titled(
-        f"Collapses, goal space {goal_space}: success above {LEARNT} that is below {LOST} at the "
-        "next evaluation",
+        f"Collapses, {where}: success above {LEARNT} that is below {LOST} at the next evaluation",
         ["Sampler", "collapses", "evaluations above, with a next one"],
         [
             [

@@ -37,12 +37,21 @@ def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
     Returns:
         (runs, tasks), in [0, 1]; with a single point the success there.
     """
-    lengths = np.asarray(lengths, dtype=np.float64)
-    if len(lengths) == 1:
-        return curves[..., 0]
-    if (np.diff(lengths) <= 0).any():
-        raise InputError("area under the curve: evaluation points are not increasing")
-    return np.trapezoid(curves, lengths, axis=-1) / (lengths[-1] - lengths[0])
+    return curves @ training_weights(lengths)
+
+
+def training_weights(lengths: Matrix) -> Matrix:
+    """What each evaluation counts in a mean over training: the trapezoid rule, (points,), sum 1.
+
+    Args:
+        lengths: of training at each evaluation, in any unit, increasing, (points,).
+    """
+    gaps = np.diff(np.asarray(lengths, dtype=np.float64))
+    if (gaps <= 0).any():
+        raise InputError("mean over training: evaluation points are not increasing")
+    if not len(gaps):
+        return np.ones(1)
+    return (np.append(gaps, 0.0) + np.append(0.0, gaps)) / (2.0 * gaps.sum())
 
 
 def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
@@ -112,13 +121,13 @@ def performance_profile(scores: Matrix, thresholds: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """How far predicted competence is from observed success, over the evaluation points of a run.
+    """How far predicted competence is from observed success: means over training.
 
     Attributes:
         bias: mean of predicted minus observed; positive is overconfident.
         mean_absolute_error, root_mean_square_error: the usual ones.
-        standard_error: mean over points of the binomial standard error of the observed success: a
-            perfect prediction would still be about this far off.
+        standard_error: mean of the binomial standard error of the observed success: a perfect
+            prediction would still be about this far off.
     """
 
     bias: float
@@ -127,13 +136,18 @@ class CalibrationError:
     standard_error: float
 
 
-def calibration_error(predicted: Matrix, observed: Matrix, episodes: Matrix) -> CalibrationError:
-    """Compare predictions with observed rates of so many `episodes`; all three (points,)."""
-    difference = predicted - observed
+def calibration_error(
+    predicted: Matrix, observed: Matrix, episodes: Matrix, lengths: Matrix
+) -> CalibrationError:
+    """Compare predictions with observed rates of so many `episodes`; all (points,).
+
+    Means are those of `training_weights`, at `lengths` of training.
+    """
+    difference, weights = predicted - observed, training_weights(lengths)
     standard_errors = np.sqrt(observed * (1.0 - observed) / episodes)
     return CalibrationError(
-        bias=float(difference.mean()),
-        mean_absolute_error=float(np.abs(difference).mean()),
-        root_mean_square_error=float(np.sqrt((difference**2).mean())),
-        standard_error=float(standard_errors.mean()),
+        bias=float(difference @ weights),
+        mean_absolute_error=float(np.abs(difference) @ weights),
+        root_mean_square_error=float(np.sqrt(difference**2 @ weights)),
+        standard_error=float(standard_errors @ weights),
     )

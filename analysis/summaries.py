@@ -274,12 +274,12 @@ CALIBRATION_KEYS = [
 
 @register_statistic("calibration")
 def calibration(results: Results) -> pd.DataFrame:
-    """Error of the predicted competence of every run and category, over all evaluation points."""
+    """Error of the predicted competence of every run and category, mean over training."""
     rows: list[Row] = []
-    for where, group in predictions(results).groupby(CALIBRATION_KEYS, sort=True):
-        error = statistics.calibration_error(
-            group["competence"].to_numpy(), group["success"].to_numpy(), group["n"].to_numpy()
-        )
+    compared = ["competence", "success", "n", results.at]
+    said = predictions(results).sort_values(results.at, kind="stable")
+    for where, group in said.groupby(CALIBRATION_KEYS, sort=True):
+        error = statistics.calibration_error(*group[compared].to_numpy(dtype=np.float64).T)
         rows.append({**dict(zip(CALIBRATION_KEYS, where, strict=True)), **vars(error)})
         rows[-1]["points"] = len(group)
     names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")

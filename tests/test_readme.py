@@ -17,6 +17,7 @@ from analysis import (
     summary,
     tables,
 )
+from analysis.grid import Algorithm
 from analysis.known import with_known_competence
 from analysis.labels import sampler_label
 from analysis.primary import PRIMARY_SCORE
@@ -38,6 +39,10 @@ def page(name: str) -> str:
 @pytest.fixture(scope="module")
 def results():
     return tables.load(REFERENCE / "tables")
+
+
+def flowing(name: str) -> str:
+    return " ".join(page(name).split())
 
 
 def between_markers(name: str, text: str) -> str:
@@ -273,6 +278,25 @@ def test_replaced_goals_are_those_of_their_tables():
     }
     for name, text in found.items():
         assert between_markers(f"evolving {name}", page("evolving")) == text.strip()
+    errors = {
+        name: behaviour.beliefs(results, Algorithm(name, "default"), "25k")
+        .groupby("category")["error"]
+        .mean()["grasp"]
+        for name in ("online", "magellan")
+    }
+    assert f"an error of {errors['online']:.2f} on grasping" in flowing("evolving")
+    assert f"MAGELLAN's error on grasping is {errors['magellan']:.2f}" in flowing("evolving")
+
+
+def test_what_is_forgotten_of_the_former_goals():
+    table = gain.compute(tables.load(REFERENCE / "evolving"))
+    former = table[table["split"] == "train"]
+    grasp = former[former["category"] == "grasp"]
+    assert (grasp["high"] > 0).all()
+    lost = f"by {-grasp['gain'].max():.3f} to {-grasp['gain'].min():.3f}, within intervals"
+    assert f"grasping falls with all four, {lost}" in flowing("evolving")
+    mean = former[former["category"] == "mean"]["gain"]
+    assert f"by {mean.min():.3f} to {mean.max():.3f}. (" in flowing("evolving")
 
 
 def test_the_budget_of_the_released_defects_is_the_pilots():

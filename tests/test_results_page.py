@@ -89,3 +89,21 @@ def test_what_a_model_that_reads_has_changed(results):
     exploited = [behaviour.exploited_shares(each, each.reference, space) for each, space in found]
     means = [f"{shares['impossible'].mean():.0%}".replace("%", " %") for shares in exploited]
     assert row("their share of what it chooses without exploration") == means
+    beliefs = [behaviour.beliefs(each, each.reference, space) for each, space in found]
+    means = [frame.groupby("category")[["error", "learning_progress"]].mean() for frame in beliefs]
+    assert row("error of the prediction") == [
+        f"{mean['error']['grasp']:.2f}; {mean['error']['impossible']:.2f}" for mean in means
+    ]
+    progress = [f"{mean['learning_progress']['impossible']:.3f}" for mean in means]
+    assert row("learning progress on them") == progress
+    lags = [frame.groupby("category")["lag"].mean() for frame in beliefs]
+    lengths = [each.table("evaluation")[each.at].max() for each, _ in found]
+    lags = [
+        frame.groupby("category")["lag"].mean()[["grasp", "grow_plant"]] / length
+        for frame, length in zip(beliefs, lengths, strict=True)
+    ]
+    shares = ["; ".join(f"{100 * share:.0f} %" for share in lag) for lag in lags]
+    assert row("lag of the prediction") == shares
+    errors = [f"{means[1]['error'][name]:.2f}" for name in ("grasp", "grow_plant", "impossible")]
+    sentence = "the mean error is {} for grasping, {} for plants, {} for impossible goals"
+    assert sentence.format(*errors) in FLOWING

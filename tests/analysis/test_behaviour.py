@@ -151,13 +151,31 @@ def test_beliefs_speak_of_the_driving_estimator(results):
         (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
     ]
     mine = frame[(frame["seed"] == 2) & (frame["category"] == "grasp")].iloc[0]
-    assert mine["competence"] == pytest.approx(competence["competence"].mean())
+    area = np.trapezoid(competence["competence"], competence["episode"])
+    assert mine["competence"] == pytest.approx(area / 8_000)
     settled = competence[competence["episode"] > 8_000 / 8]
     assert 0 < len(settled) < len(competence)
     assert mine["learning_progress"] == pytest.approx(settled["learning_progress"].mean())
     impossible = frame[frame["category"] == "impossible"]
     assert impossible["lag"].isna().all()
     assert np.allclose(impossible["error"], impossible["competence"].abs())
+
+
+def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
+    """Runs that practise unseen goals: success and predictions are those of unseen goals."""
+    runs = [
+        {**run, "config": {**run["config"], "goals": {"seed": 0, "split": "unseen"}}}
+        for run in results.manifest["runs"]
+    ]
+    evaluation = results.tables["evaluation"]
+    trained = evaluation["split"] == "train"
+    frame = evaluation.assign(success=evaluation["success"].where(trained, 0.0))
+    made_up = Results({**results.tables, "evaluation": frame}, {**results.manifest, "runs": runs})
+    assert not behaviour.learnt(made_up, EK, SPACE).to_numpy().any()
+    assert behaviour.collapses(made_up, EK, SPACE) == (0, 0)
+    beliefs = behaviour.beliefs(made_up, MAGELLAN, SPACE)
+    assert np.allclose(beliefs["error"], beliefs["competence"].abs())
+    assert "|predicted - observed|, unseen goals, goal space" in behaviour.to_markdown(made_up)
 
 
 def test_predictions_in_lockstep_with_impossible_goals_show(results):

@@ -60,8 +60,8 @@ def test_errors_are_means_over_training_categories_and_runs(watched):
     frame = table(watched, "evaluated_buckets")
     frame = frame[frame["goal_space"] == SPACES[0]].set_index("estimator")
     for name in OBSERVERS:
-        error = (wide[name] - truth).abs().groupby(["seed", "category"]).mean()
-        by_run = error.groupby("seed").mean()
+        both = pd.DataFrame({"competence": wide[name], "success": truth}).reset_index()
+        by_run = mean_error(both, ["seed", "category"]).groupby("seed").mean()
         assert frame.loc[name, "error"] == pytest.approx(by_run.mean(), abs=1e-9)
         assert frame.loc[name, "low"] <= by_run.mean() <= frame.loc[name, "high"]
         assert frame.loc[name, "runs"] == 3
@@ -95,6 +95,13 @@ def test_the_truth_is_what_was_measured_if_all_runs_did(watched, tmp_path):
     assert chosen_truth(other, None) == OBSERVED
 
 
+def mean_error(both, keys):
+    """Mean over training of |competence - success|, by the trapezoid rule, for each of the keys."""
+    both = both.assign(error=(both["competence"] - both["success"]).abs()).sort_values("episode")
+    groups = both.groupby(keys)[["episode", "error"]]
+    return groups.apply(lambda g: np.trapezoid(g["error"], g["episode"]) / np.ptp(g["episode"]))
+
+
 def test_against_what_was_observed_is_the_calibration_error(tmp_path):
     found = made(tmp_path, samplers=["ek_online"])
     frame = table(found, OBSERVED)
@@ -104,9 +111,8 @@ def test_against_what_was_observed_is_the_calibration_error(tmp_path):
         on=["goal_space", "seed", "split", "category", "episode"],
     )
     observed = observed[(observed["split"] == "train") & (observed["estimator"] == "learned")]
-    error = (observed["success"] - observed["competence"]).abs()
-    keys = [observed["goal_space"], observed["seed"], observed["category"]]
-    by_category = error.groupby(keys).mean().groupby(["goal_space", "seed"]).sum()
+    keys = ["goal_space", "seed", "category"]
+    by_category = mean_error(observed, keys).groupby(keys[:2]).sum()
     impossible = 0.02  # the synthetic estimators say so of impossible goals
     wanted = ((by_category + impossible) / 5).groupby("goal_space").mean()
     mine = frame[frame["estimator"] == "learned"].set_index("goal_space")["error"]
@@ -122,8 +128,7 @@ def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, c
         watched.tables["evaluation"], on=keys, suffixes=("", "_of_evaluation")
     )
     both = both[(both["split"] == "unseen") & (both["goal_space"] == SPACES[1])]
-    errors = (both["competence"] - both["success"]).abs()
-    wanted = errors.groupby([both["estimator"], both["category"], both["seed"]]).mean()
+    wanted = mean_error(both, ["estimator", "category", "seed"])
     wanted = wanted.groupby(["estimator", "category"]).mean()
     names = ["grasp", "grow_plant", "grow_herbivore", "grow_carnivore"]
     said = capsys.readouterr().out.split(f"goal space {SPACES[1]}")[1]

@@ -97,8 +97,9 @@ def test_functions_take_many_resamples_at_once():
 
 def test_calibration_error_by_hand():
     predicted, observed = np.array([0.5, 0.9, 0.0]), np.array([0.4, 0.5, 0.0])
-    error = statistics.calibration_error(predicted, observed, np.array([100, 25, 1]))
-    assert error.bias == pytest.approx(0.5 / 3)
-    assert error.mean_absolute_error == pytest.approx(0.5 / 3)
-    assert error.root_mean_square_error == pytest.approx(np.sqrt((0.01 + 0.16) / 3))
-    assert error.standard_error == pytest.approx((np.sqrt(0.24 / 100) + 0.1 + 0.0) / 3)
+    episodes, lengths = np.array([100, 25, 1]), np.array([0, 10, 40])
+    error = statistics.calibration_error(predicted, observed, episodes, lengths)
+    assert error.bias == pytest.approx((0.1 * 5 + 0.4 * 20) / 40)
+    assert error.mean_absolute_error == pytest.approx((0.1 * 5 + 0.4 * 20) / 40)
+    assert error.root_mean_square_error == pytest.approx(np.sqrt((0.01 * 5 + 0.16 * 20) / 40))
+    assert error.standard_error == pytest.approx((np.sqrt(0.24 / 100) * 5 + 0.1 * 20) / 40)

@@ -20,7 +20,7 @@ from analysis import summaries
 from analysis.grid import Algorithm, run_name, variant_names
 from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
 from analysis.markdown import titled
-from analysis.matrices import evaluated_categories, evaluation_points, score_matrices
+from analysis.matrices import evaluated_categories, evaluation_points, score_matrices, settings
 from analysis.results import SPLITS, Results, rows_where
 from analysis.significance import holm, sign_flip_test
 from magellan.errors import InputError
@@ -288,7 +288,8 @@ def to_markdown(
 ) -> str:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
-    Where one side is compared with several, the p values are also corrected after Holm over these.
+    Where one side is compared with several, the p values are also corrected after Holm over these,
+    on each split or on both together, as `analysis.family` says.
 
     Args:
         pairs: sides to compare.
@@ -332,15 +333,14 @@ def _compared(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
 def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> str:
     pair = compared.pair
     names = pair.first.name, pair.second.name
-    several = len(family) > 1
+    several = len(_tests(family, compared, next(iter(compared.p)))) > 1
     header = ["split", "category", *names, "difference"]
     header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"] + ["p, Holm"] * several
     rows = []
     for split, (categories, ours, theirs) in compared.scores.items():
         chances = [compared.p[split]]
         if several:
-            corrected = holm(np.array([each.p[split] for each in family]))
-            chances.append(corrected[[each is compared for each in family].index(True)])
+            chances.append(_corrected(family, compared, split))
         for column, category in enumerate(categories):
             rows.append(
                 _row([split, category], ours[:, column], theirs[:, column], [""] * len(chances))
@@ -353,6 +353,21 @@ def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> 
         f"{names[0]} and {names[1]}, paired by seed"
     )
     return titled(title, header, rows)
+
+
+def _corrected(family: Sequence[Compared], compared: Compared, split: str) -> float:
+    """p of a pair on a split after Holm's correction over its family."""
+    tests = _tests(family, compared, split)
+    at = [each is compared and name == split for each, name in tests].index(True)
+    return float(holm(np.array([each.p[name] for each, name in tests]))[at])
+
+
+def _tests(
+    family: Sequence[Compared], compared: Compared, split: str
+) -> list[tuple[Compared, str]]:
+    """Pairs and splits that are corrected together with this split of a pair."""
+    together = settings(compared.pair.first.results).family == "question"
+    return [(each, name) for each in family for name in compared.p if together or name == split]
 
 
 def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:

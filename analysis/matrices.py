@@ -13,6 +13,7 @@ from analysis import intervals, statistics
 from analysis.grid import Algorithm
 from analysis.intervals import Bootstrap, Matrix
 from analysis.results import SPLITS, Results
+from magellan.config.schema import AnalysisConfig
 
 SCORES = ("final", "area")
 
@@ -21,12 +22,13 @@ Row = dict[str, Any]
 
 def bootstrap_of(results: Results) -> Bootstrap:
     """Resampling settings of the experiment that made the tables."""
-    settings = results.experiment["analysis"]
-    return Bootstrap(
-        repetitions=settings["bootstrap_repetitions"],
-        confidence=settings["confidence"],
-        seed=settings["bootstrap_seed"],
-    )
+    found = settings(results)
+    return Bootstrap(found.bootstrap_repetitions, found.confidence, found.bootstrap_seed)
+
+
+def settings(results: Results) -> AnalysisConfig:
+    """How these tables are to be judged; older ones do not say everything."""
+    return AnalysisConfig.model_validate(results.experiment["analysis"])
 
 
 def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from analysis.matrices import (
     evaluated_categories,
     provenance,
     score_matrices,
+    settings,
     step_curves,
     success_curves,
 )
@@ -60,6 +61,7 @@ COMPARISON_COLUMNS = (
     "confidence",
 )
 FAMILY = ["goal_space", "split", "score"]
+"""Tests that Holm's correction goes over; with `analysis.family: question` both splits together."""
 
 
 def run_means(
@@ -89,7 +91,8 @@ def run_means_until(
 def comparison(results: Results) -> pd.DataFrame:
     """Difference of the reference and each other algorithm, of every score and split.
 
-    `p`: permutation test of the run means; `p_holm`: corrected over the other algorithms;
+    `p`: permutation test of the run means; `p_holm`: corrected over the other algorithms, or these
+    on both splits (`analysis.family`);
     `p_paired`: sign-flip test of differences paired by seed, empty where the seeds are not the
     same. Empty where the reference has no run.
     """
@@ -149,7 +152,9 @@ def _compared(
             )
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
     if len(frame):
-        frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(
+        together = settings(results).family == "question"
+        family = [key for key in FAMILY if key != "split" or not together]
+        frame["p_holm"] = frame.groupby(family)["p"].transform(
             lambda p: significance.holm(p.to_numpy())
         )
     return frame

@@ -363,10 +363,15 @@ class AnalysisConfig(Section):
     """Statistics of the report."""
 
     bootstrap_repetitions: int = Field(
-        2_000, ge=100, le=10**6, description="Bootstrap resamples of whole runs."
+        10_000, ge=100, le=10**6, description="Bootstrap resamples of whole runs."
     )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
+    family: Literal["split", "question"] = Field(
+        "split",
+        description="What Holm's correction of the comparison goes over: all that the reference is "
+        "compared with on one split of the goals, or on both together.",
+    )
     reference: str = Field(
         "",
         description="Sampler (or sampler/variant) that all others are compared with; empty is the "

@@ -160,6 +160,14 @@ def test_one_against_several_is_corrected_after_holm(first):
     assert [row[:8] for row in cells(together)[len(alone) :]] == alone
 
 
+def test_one_family_may_have_both_splits(first):
+    """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
+    half = shifted(first, dict.fromkeys(SEEDS, 0.0))
+    half.manifest["experiment"]["analysis"]["family"] = "question"
+    rows = cells(experiments_table(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
+    assert [row[7:] for row in rows if row[1] == "mean"] == [["0.250", "0.500"]] * 2
+
+
 def test_pairing_takes_the_seeds_own_spread_out(first):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))

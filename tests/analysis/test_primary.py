@@ -1,11 +1,13 @@
 """The pre-registered comparison: what is compared, and what the tables say of it."""
 
+import copy
+
 import numpy as np
 import pytest
 
 from analysis import figures, intervals, primary, significance, summaries, summary, tables
 from analysis.grid import Algorithm
-from analysis.results import rows_where
+from analysis.results import Results, rows_where
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -51,6 +53,19 @@ def test_p_is_corrected_over_the_baselines_within_split_and_score(five):
     for _, family in frame.groupby(primary.FAMILY):
         np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
         assert family["p_holm"].min() == pytest.approx(2 * family["p"].min())
+
+
+def test_a_question_may_be_one_family_with_both_splits(five):
+    manifest = copy.deepcopy(dict(five.manifest))
+    manifest["experiment"]["analysis"]["family"] = "question"
+    frame = primary.comparison(Results(five.tables, manifest))
+    apart = primary.comparison(five)
+    np.testing.assert_array_equal(frame["p"], apart["p"])
+    for _, family in frame.groupby(["goal_space", "score"]):
+        assert len(family) == 2 * 2
+        np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
+    assert (frame["p_holm"] >= apart["p_holm"]).all()
+    assert (frame["p_holm"] > apart["p_holm"]).any()
 
 
 def test_other_seeds_are_not_paired(runs, tmp_path):

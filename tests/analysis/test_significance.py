@@ -40,6 +40,53 @@ def test_many_runs_are_sampled_with_the_observed_split_among_them():
     assert permutation_test(np.zeros(20), np.ones(20)).p == 1 / 100_000
 
 
+def welch(x, y, axis):
+    return np.abs(stats.ttest_ind(x, y, axis=axis, equal_var=False).statistic)
+
+
+def test_runs_of_other_numbers_are_compared_by_welchs_t():
+    rng = np.random.default_rng(6)
+    ours, theirs = rng.normal(0.6, 0.3, 5), rng.normal(0.45, 0.05, 7)
+    both = {"alternative": "greater", "n_resamples": np.inf}
+    expected = stats.permutation_test((ours, theirs), welch, **both).pvalue
+    assert permutation_test(ours, theirs).p == pytest.approx(expected)
+    plain = stats.permutation_test(
+        (ours, theirs), lambda x, y, axis: np.abs(x.mean(axis) - y.mean(axis)), **both
+    )
+    assert plain.pvalue != pytest.approx(expected)
+
+
+def test_without_spread():
+    assert permutation_test(np.zeros(4), np.ones(4)).p == 2 / 70
+    assert permutation_test(np.full(4, 0.3), np.full(4, 0.3)).p == 1.0
+
+
+def test_the_level_is_kept_where_spread_and_number_differ(monkeypatch):
+    """Ten runs of large spread, twenty of a small one: differences alone alarm in 19 of 100."""
+    monkeypatch.setattr(significance, "MOST_EXACT", 1)
+    monkeypatch.setattr(significance, "DRAWN", 999)
+    rng = np.random.default_rng(11)
+    experiments = [(rng.normal(0, 1, 10), rng.normal(0, 0.2, 20)) for _ in range(400)]
+
+    def alarms():
+        return np.mean([permutation_test(*pair).p <= 0.05 for pair in experiments])
+
+    assert alarms() < 0.1
+    monkeypatch.setattr(significance, "_welch_t", significance._difference)
+    assert alarms() > 0.14
+
+
+def test_a_studentised_sign_flip_test_would_be_the_same():
+    pairs = np.random.default_rng(7).normal(0.1, 0.2, 9)
+    expected = stats.permutation_test(
+        (pairs,),
+        lambda x, axis: stats.ttest_1samp(x, 0, axis=axis).statistic,
+        permutation_type="samples",
+        n_resamples=np.inf,
+    )
+    assert sign_flip_test(pairs).p == pytest.approx(expected.pvalue)
+
+
 def test_runs_of_other_numbers_are_split_as_they_are():
     found = permutation_test(np.array([0.9]), np.array([0.1, 0.2, 0.3]))
     assert found == (1 / 4, "exact: all 4 splits of the runs")

@@ -21,9 +21,9 @@ from analysis.grid import Algorithm
 from analysis.known import with_known_competence
 from analysis.labels import sampler_label
 from analysis.matrices import settings
-from analysis.primary import PRIMARY_SCORE
+from analysis.primary import PRIMARY_SCORE, run_means, run_means_until
 from analysis.primary import comparison as compared
-from magellan.config import grid, load_experiment, read_yaml
+from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from tests.faults import cases as faults
 from tests.inputs import cases
 
@@ -220,6 +220,42 @@ def test_the_seeds_of_the_regime_are_those_of_its_tables(name, row):
     [line] = [line for line in page("regime").splitlines() if line.startswith(f"| {row} |")]
     found = [cell.strip() for cell in line.strip("|").split("|")[1:]]
     assert found == cells
+
+
+def test_half_the_updates_are_a_part_of_twice_the_practice():
+    """Over the first 64,000 steps both variants practise as much, with 8,000 and 4,000 updates."""
+    results = tables.load(REFERENCE / "more_data")
+    found = {}
+    for sampler in results.experiment["samplers"]:
+        both = [Algorithm(sampler, name) for name in ("base", "twice")]
+        early = [run_means_until(results, each, "25k", "train", 64_000).mean() for each in both]
+        whole = [run_means(results, each, "25k", "train").mean() for each in both]
+        found[sampler] = [f"{abs(pair[1] - pair[0]):.3f}".lstrip("0") for pair in (early, whole)]
+    said = "`random` is {} ahead already (in all {}), and `ek_online` {} behind"
+    assert said.format(*found["random"], found["ek_online"][0]) in flowing("regime")
+
+
+def test_replay_ratios_are_those_of_the_files():
+    """Transitions that are learnt from for each environment step."""
+    text = (ROOT / "DEVIATIONS.md").read_text(encoding="utf-8")
+    study = grid(load_experiment(read_yaml(ROOT / "config" / "reference.yaml")))[0].config.agent
+    paper, laptop = (resolve_run(name, []).agent for name in ("paper", "laptop"))
+    ratios = [each.batch_size // each.steps_per_update for each in (paper, laptop, study)]
+    assert f"{ratios[0]} transitions for each environment step (replay ratio)" in text
+    assert f"64 every 32 steps, {ratios[1]} for each" in text
+    times = paper.steps_per_update // study.steps_per_update
+    assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
+
+
+def test_lockstep_by_the_measure_of_the_protocol(monkeypatch):
+    """Over the whole training, the evaluation before it included."""
+    monkeypatch.setattr(behaviour, "SETTLED", -1.0)
+    results = tables.load(REFERENCE / "adapters")
+    for name in ("own", "shared", "ignored"):
+        frame = behaviour.beliefs(results, Algorithm("magellan", name), "25k")
+        found = frame.groupby("category")["lockstep"].mean()[list(PAPERS_ERRORS)]
+        numbers = " ".join(f"{value:.2f}".replace("0.", ".") for value in found)
+        assert f"`{name}` {'has ' * (name == 'own')}{numbers}" in flowing("adapters")
 
 
 def signed(value: float) -> str:

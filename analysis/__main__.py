@@ -118,11 +118,14 @@ def _compare(arguments: argparse.Namespace) -> None:
         raise InputError("--against: not allowed with --known-competence; allowed: one of the two")
     named = [arguments.variants, arguments.samplers, arguments.estimators]
     given = [arguments.second, *named]
-    if sum(each is not None for each in given) != 1:
+    interaction = bool(arguments.samplers and arguments.variants)
+    if sum(each is not None for each in given) != 1 + interaction:
         raise InputError(
-            "compare: allowed: two folders of tables, or one and --variants A B, --samplers A B or "
-            "--estimators A B"
+            "compare: allowed: two folders of tables, or one and --variants A B, --samplers A B "
+            "(or both) or --estimators A B"
         )
+    if interaction and arguments.of != "success":
+        raise InputError("--of: error is not for --samplers with --variants; allowed: success")
     first = tables.load(arguments.first)
     if arguments.known_competence:
         from analysis.known import with_known_competence
@@ -139,6 +142,9 @@ def _compare(arguments: argparse.Namespace) -> None:
         first = with_truth(first, against)
     if arguments.estimators:
         pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
+    elif interaction:
+        names = arguments.samplers, arguments.variants
+        pairs, of = comparison.pairs_of_interactions(first, *names), arguments.of
     elif arguments.samplers:
         pairs, of = comparison.pairs_of_samplers(first, arguments.samplers), arguments.of
     elif arguments.variants:
@@ -326,7 +332,8 @@ def _add_compare(commands: Commands) -> None:
         "--samplers",
         nargs="+",
         metavar="NAME",
-        help="samplers of the first folder, the first with each other one (default: none)",
+        help="samplers of the first folder, the first with each other one; with --variants: is its "
+        "lead the same in the first variant and in each other one? (default: none)",
     )
     compare.add_argument(
         "--estimators",

@@ -4,13 +4,15 @@ Two experiments, or variants or samplers of one. Runs are paired by sampler, goa
 those of two samplers by goal space and seed. The difference of a category is the mean over seeds;
 its interval is the studentised bootstrap of it. The mean of the categories is one number of a run;
 only its difference has a test, a sign flip of the pairs, corrected after Holm where one side is
-compared with several. Runs of several phases are compared in their last one.
+compared with several. Runs of several phases are compared in their last one. Of samplers and variants at once
+the interaction is compared: the lead of a sampler in one variant with its lead in another.
 
 What is compared: mean success over training, or the error of the predicted competence.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -36,12 +38,14 @@ class Side(NamedTuple):
 
     estimator: whose predictions are meant; empty: of the one that chose the goals, or of the only
         one that watched.
+    minus: another algorithm of these tables, whose numbers are taken off seed by seed; None: none.
     """
 
     name: str
     results: Results
     algorithm: Algorithm
     estimator: str = ""
+    minus: Algorithm | None = None
 
 
 class Pair(NamedTuple):
@@ -152,6 +156,44 @@ def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
     return pairs
 
 
+def pairs_of_interactions(
+    results: Results, samplers: Sequence[str], variants: Sequence[str]
+) -> list[Pair]:
+    """Is the lead of the first sampler over each other one the same in two variants?
+
+    A side is a variant, its numbers are differences of two samplers; the first variant with each
+    other one.
+
+    Raises:
+        InputError: unknown samplers or variants, or a run is missing.
+    """
+    _check_names("--samplers", "samplers", samplers, results.experiment["samplers"])
+    _check_names("--variants", "variants", variants, variant_names(results.experiment))
+    pairs, first = [], samplers[0]
+    for variant, other in itertools.product(variants[1:], samplers[1:]):
+        both = (variants[0], variant)
+        sides = [
+            Side(each, results, Algorithm(first, each), minus=Algorithm(other, each))
+            for each in both
+        ]
+        four = [name for side in sides for name in (side.algorithm, side.minus) if name]
+        for absent in sorted(set(four) - set(results.algorithms)):
+            raise InputError(
+                f"--variants: sampler {absent.sampler!r} has no runs of {absent.variant!r}; "
+                "allowed: variants that all these samplers have"
+            )
+        pairs += [
+            Pair(f"{first} minus others", goal_space, *_named(sides, f"{first} minus {other}"))
+            for goal_space in results.goal_spaces
+            if all(_check_seeds(results, (four[0], each), goal_space) for each in four[1:])
+        ]
+    return pairs
+
+
+def _named(sides: Sequence[Side], what: str) -> list[Side]:
+    return [side._replace(name=f"{what}, {side.name}") for side in sides]
+
+
 def _check_names(option: str, kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
@@ -235,9 +277,16 @@ Scores = tuple[list[str], Matrix]
 
 def success_of(side: Side, goal_space: str, split: str) -> Scores:
     """Mean success over training: the area under the learning curve divided by its length."""
-    area = score_matrices(side.results, side.algorithm, goal_space, split)["area"]
-    order = np.argsort(side.results.seeds_of(side.algorithm, goal_space))
-    return list(evaluated_categories(side.results, goal_space, split)), area[order]
+    area = _area(side.results, side.algorithm, goal_space, split)
+    if side.minus is not None:
+        area = area - _area(side.results, side.minus, goal_space, split)
+    return list(evaluated_categories(side.results, goal_space, split)), area
+
+
+def _area(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
+    """(seeds in increasing order, categories)."""
+    order = np.argsort(results.seeds_of(algorithm, goal_space))
+    return score_matrices(results, algorithm, goal_space, split)["area"][order]
 
 
 def error_of(side: Side, goal_space: str, split: str) -> Scores:

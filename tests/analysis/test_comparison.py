@@ -303,3 +303,45 @@ def test_samplers_that_do_not_pair_are_refused(names, message, tmp_path, capsys)
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+REPLAYS = {"uniform": {}, "success": {"agent": {"success_fraction": 0.7}}}
+
+
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory):
+    """Three samplers with two learners each."""
+    samplers = ("random", "online", "magellan")
+    declared = synthetic.experiment(samplers, seeds=SEEDS, variants=REPLAYS)
+    root = tmp_path_factory.mktemp("replays")
+    return tables.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+
+
+def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys):
+    tables.write(replays, tmp_path)
+    options = ["--samplers", "magellan", "random", "online", "--variants", "uniform", "success"]
+    assert main(["compare", str(tmp_path), *options]) == 0
+    text = capsys.readouterr().out
+    rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
+    for row, other in zip(rows, ("random", "online"), strict=True):
+        assert f"magellan minus {other}, uniform and magellan minus {other}, success" in text
+        area = {
+            (sampler, variant): score_matrices(
+                replays, Algorithm(sampler, variant), GOAL_SPACE, "train"
+            )["area"].mean(axis=1)
+            for sampler in ("magellan", other)
+            for variant in REPLAYS
+        }
+        leads = [area["magellan", name] - area[other, name] for name in REPLAYS]
+        numbers = [f"{leads[0].mean():.3f}", f"{leads[1].mean():.3f}"]
+        assert row[2:5] == [*numbers, f"{(leads[1] - leads[0]).mean():+.3f}"]
+        assert len(row) == 9  # with p corrected over the two others
+
+
+def test_interactions_that_are_not_there_are_refused(varied, replays, tmp_path, capsys):
+    with pytest.raises(InputError, match="'online' has no runs of 'small'"):
+        comparison.pairs_of_interactions(varied[0], ["magellan", "online"], ["whole", "small"])
+    tables.write(replays, tmp_path)
+    options = ["--samplers", "magellan", "random", "--variants", "uniform", "success"]
+    assert main(["compare", str(tmp_path), *options, "--of", "error"]) == 2
+    assert "--of: error is not for --samplers with --variants" in capsys.readouterr().err

@@ -4,8 +4,8 @@ Two experiments, or variants or samplers of one. Runs are paired by sampler, goa
 those of two samplers by goal space and seed. The difference of a category is the mean over seeds;
 its interval is the studentised bootstrap of it. The mean of the categories is one number of a run;
 only its difference has a test, a sign flip of the pairs, corrected after Holm where one side is
-compared with several. Runs of several phases are compared in their last one. Of samplers and variants at once
-the interaction is compared: the lead of a sampler in one variant with its lead in another.
+compared with several. Runs of several phases are compared in their last one. Of samplers and
+variants at once the interaction is compared: a sampler's lead in one variant with that in another.
 
 What is compared: mean success over training, or the error of the predicted competence.
 """

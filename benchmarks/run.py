@@ -125,24 +125,15 @@ def prepare_folder(output: Path) -> None:
 
 def machine() -> dict[str, Any]:
     """Where and with what the figures were measured."""
+    from magellan.backends.machine import cpu_model
     from magellan.training.versions import code_version, library_versions
 
     return {
         "schema_version": 1,
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "threads": 1,
         "system": f"{platform.system()} {platform.machine()}",
         "versions": library_versions(),
         "code_version": code_version(),
     }
-
-
-def _cpu_model() -> str:
-    """The processor's name as the system gives it, or its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

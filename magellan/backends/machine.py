@@ -1,9 +1,12 @@
-"""How the numerical library uses this machine: threads, determinism, memory."""
+"""This machine: its processor, and how the numerical library uses it."""
 
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
+import time
+from pathlib import Path
 
 import torch
 
@@ -11,6 +14,7 @@ from magellan.first import prepare
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 _KEEP = 1 << 30
+_WIDTH, _SECONDS = 384, 0.05  # of the products that `core_speed` times
 
 
 def settle(threads: int, deterministic: bool = True) -> None:
@@ -35,3 +39,35 @@ def settle(threads: int, deterministic: bool = True) -> None:
             libc.mallopt(_M_TRIM_THRESHOLD, _KEEP)
         except (OSError, AttributeError):
             return  # another C library: slower, and just as right
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it, or its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def core_speed() -> float:
+    """GFLOP/s of one core in products of float32, as of now: the best that 0.05 s show."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        left = torch.full((_WIDTH, _WIDTH), 0.5, dtype=torch.float32, device="cpu")
+        out = torch.empty_like(left)
+        torch.mm(left, left, out=out)
+        seconds = [_seconds(left, out)]
+        while sum(seconds) < _SECONDS:
+            seconds.append(_seconds(left, out))
+    finally:
+        torch.set_num_threads(threads)
+    return 2e-9 * _WIDTH**3 / min(seconds)
+
+
+def _seconds(left: torch.Tensor, out: torch.Tensor) -> float:
+    begun = time.perf_counter()
+    torch.mm(left, left, out=out)
+    return time.perf_counter() - begun

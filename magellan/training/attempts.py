@@ -18,7 +18,10 @@ from magellan.training.log import append_line, utc_now
 NAME = "attempts.jsonl"
 KILLED = "killed"
 # What the manifest says of every attempt.
-LOGGED = ("attempt", "code_version", "versions", "started", "resumed_from", "reason")
+LOGGED = (
+    *("attempt", "code_version", "versions", "cpu", "matmul_gflop_per_second"),
+    *("started", "resumed_from", "reason"),
+)
 # No number of an attempt, of a process, of seconds or of MiB is larger.
 LARGEST = 10**9
 
@@ -150,6 +153,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "attempt": _is_whole,
     "pid": _is_whole,
     "seconds": _is_amount,
+    "matmul_gflop_per_second": _is_amount,
     "peak_memory_mb": _is_whole,
     "resumed_from": _is_name,
     "versions": _are_texts,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.backends import Backend, check_backend
-from magellan.backends.machine import settle
+from magellan.backends.machine import core_speed, cpu_model, settle
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
 from magellan.errors import (
     InputError,
@@ -101,7 +101,13 @@ def train(
     earlier = found.state.get("started_from") if found else None
     started = begun.described() if begun else earlier
     with held(lock), stopper, contextlib.closing(trainer.backend):
-        origin = replace(origin, passes=trainer.backend.passes)
+        speed = round(core_speed(), 1)
+        origin = replace(
+            origin,
+            passes=trainer.backend.passes,
+            cpu=cpu_model(),
+            matmul_gflop_per_second=speed,
+        )
         job = Job(trainer, output, checkpoints, stopper, origin, log, started)
         return job.run(found, progress)
 
@@ -269,6 +275,7 @@ class Job:
         versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
         note(f"magellan-bench {origin.code_version}, {versions}")
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
+        note(f"processor {origin.cpu}, one core {origin.matmul_gflop_per_second} GFLOP/s")
         backend = self._trainer.backend
         where = f"device {backend.device}, {backend.dtype}"
         note(f"{where}, threads {config.threads}, passes {origin.passes}")

@@ -29,12 +29,16 @@ class Origin:
         versions: of Python and the libraries.
         backbone: `model` as the configuration names it, and the `sha256` of its files.
         passes: what computes the backbone's passes; known once it is loaded.
+        cpu: name of the processor.
+        matmul_gflop_per_second: of one core, measured as the attempt begins; None: not measured.
     """
 
     code_version: str
     versions: dict[str, str]
     backbone: dict[str, str]
     passes: str = ""
+    cpu: str = ""
+    matmul_gflop_per_second: float | None = None
 
     @classmethod
     def now(cls, model: str, folder: Path) -> Origin:

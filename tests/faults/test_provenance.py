@@ -4,14 +4,17 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
+import torch
 
 from magellan import __version__
+from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import check_backbone
 from magellan.errors import InputError, StoppedEarly
 from magellan.model_files import model_digest
-from magellan.training import versions
+from magellan.training import run, versions
 from magellan.training.checkpoint import decode
 from magellan.training.run import train
 from magellan.training.stopping import Stopper
@@ -113,6 +116,39 @@ def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
     assert "magellan-bench 0.1.0+second.dirty, python" in (tmp_path / "run.log").read_text()
 
 
+def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
+    speeds = iter([50.04, 25.0])
+    monkeypatch.setattr(run, "cpu_model", lambda: "A Processor 1234")
+    monkeypatch.setattr(run, "core_speed", lambda: next(speeds))
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopper, "reason", "on SIGTERM")
+        with pytest.raises(StoppedEarly):
+            train(config(), tmp_path, resume=True, progress="none")
+    manifest = train(config(), tmp_path, resume=True, progress="none")
+    found = [(at["cpu"], at["matmul_gflop_per_second"]) for at in manifest["attempt_log"]]
+    assert found == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]
+    assert (manifest["cpu"], manifest["matmul_gflop_per_second"]) == found[-1]
+    assert "processor A Processor 1234, one core 25.0" in (tmp_path / "run.log").read_text()
+
+
+def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypatch):
+    torch.manual_seed(1)
+    before = torch.get_num_threads(), torch.get_rng_state()
+    begun = time.process_time()
+    assert core_speed() > 0.01
+    assert time.process_time() - begun < 0.5  # 0.05, and one product on a slow core
+    assert torch.get_num_threads() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert cpu_model()
+    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    monkeypatch.setattr("platform.processor", lambda: "sparc")
+    assert cpu_model() == "sparc"
+
+
+def refuse(path, *_, **__):
+    raise PermissionError(13, "Permission denied", str(path))
+
+
 def test_manifest_and_checkpoints_name_the_backbone_by_its_content(tmp_path):
     digest = model_digest(check_backbone("zoo-mini"))
     manifest = train(config(), tmp_path, resume=False, progress="none")
@@ -162,10 +198,6 @@ def test_a_digest_is_that_of_the_files_that_count(case, tmp_path):
 
 def test_a_file_that_cannot_be_read_is_one_error(tmp_path, monkeypatch):
     shutil.copytree(check_backbone("zoo-mini"), tmp_path / "copy")
-
-    def refuse(path, *_):
-        raise PermissionError(13, "Permission denied", str(path))
-
     monkeypatch.setattr("pathlib.Path.open", refuse)
     with pytest.raises(InputError, match=r"^backbone.model: .*Permission denied.*; allowed: "):
         model_digest(tmp_path / "copy")

@@ -1,15 +1,20 @@
 """A user's own sampler and estimator: files outside the package, named in a configuration."""
 
+import hashlib
 import json
+import os
 
 import pytest
 
+from analysis.figures import FIGURES
 from magellan.competence import ESTIMATORS
-from magellan.config import counted, grid, load_experiment, resolve_run
-from magellan.errors import InputError
+from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
+from magellan.errors import InputError, StoppedEarly
 from magellan.modules import load_modules
 from magellan.samplers import SAMPLERS
+from magellan.training.loop import Trainer
 from magellan.training.run import train
+from magellan.training.stopping import Stopper
 from tests.snippets import write_files
 
 
@@ -145,3 +150,133 @@ def test_a_sampler_that_names_an_unknown_estimator_is_refused(tmp_path):
 def test_where_a_module_lies_does_not_count(files):
     layer = {"modules": files, "sampler": "sharp"}
     assert "modules" not in json.dumps(counted(resolve_run("smoke", [layer])))
+
+
+# --- a file that changes ------------------------------------------------------------------------
+
+MINE = """
+from magellan.samplers import GoalSampler, register_sampler
+from magellan.samplers.signals import learnability
+@register_sampler('mine')
+def build(parts, settings):
+    return GoalSampler(parts.goals, None, learnability, parts.epsilon, parts.rng)
+"""
+FIGURE = """
+from analysis.registry import register_figure
+@register_figure('mine', label='Mine', section='Own', caption='Mine')
+def draw(results, statistics, goal_space): ...
+"""
+OTHER = "# another\n"
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A file with a sampler."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    yield path
+    SAMPLERS.remove("mine")
+
+
+def run_of(*files, **layer):
+    named = {"modules": [str(path) for path in files], "goal_space": "40-20-12-8-8"}
+    return resolve_run("smoke", [{"sampler": "mine", **named, **layer}])
+
+
+def stopped(config, output, monkeypatch, **more):
+    with monkeypatch.context() as patch:
+        patch.setattr(Stopper, "reason", "on SIGTERM")
+        with pytest.raises(StoppedEarly):
+            train(config, output, True, "none", **more)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_text(OTHER), os.unlink])
+def test_a_run_names_the_bytes_that_were_loaded(change, mine, tmp_path, monkeypatch):
+    def advance(trainer, told=Trainer.advance):
+        if mine.exists():
+            change(mine)
+        return told(trainer)
+
+    monkeypatch.setattr(Trainer, "advance", advance)
+    manifest = train(run_of(mine), tmp_path / "run", False, "none")
+    assert manifest == json.loads((tmp_path / "run/manifest.json").read_text())
+    (attempt,) = manifest["attempt_log"]
+    for told in (manifest, attempt):
+        assert told["modules"] == {str(mine): sha256(MINE)}
+        assert told["uses"] == {"sampler mine": str(mine)}
+    begun = json.loads((tmp_path / "run/attempts.jsonl").read_text().splitlines()[0])
+    assert begun["modules"] == manifest["modules"]
+    assert f"module {mine}, SHA-256 {sha256(MINE)}" in (tmp_path / "run/run.log").read_text()
+
+
+def test_what_is_run_is_what_was_read_even_where_an_earlier_version_was_compiled(tmp_path):
+    path, told = tmp_path / "told.py", tmp_path / "told.txt"
+    for number in (1, 2):  # of one size and one time, as an editor and a coarse clock leave them
+        path.write_text(f"open({str(told)!r}, 'w').write('{number}')")
+        os.utime(path, (1, 1))
+        load_modules([str(path)])
+        assert told.read_text() == str(number)
+
+
+def refused(call, words):
+    with pytest.raises(InputError) as error:
+        call()
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_does_not_go_on_with_another_version(mine, tmp_path, monkeypatch):
+    stopped(run_of(mine), tmp_path / "run", monkeypatch)
+    mine.write_text(MINE + OTHER)
+    words = (
+        f"00000001.safetensors belongs to a run with another version of a file under modules: "
+        f"{str(mine)!r} with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here and "
+        f"{sha256(MINE)[:12]} there; put that version back, or use another --output"
+    )
+    refused(lambda: train(run_of(mine), tmp_path / "run", True, "none"), words)
+    renamed = mine.rename(tmp_path / "renamed.py")
+    SAMPLERS.remove("mine")
+    here = words.replace("mine.py", "renamed.py")
+    refused(lambda: train(run_of(renamed), tmp_path / "run", True, "none"), here)
+    renamed.write_text(MINE)
+    manifest = train(run_of(renamed), tmp_path / "run", True, "none")
+    first, second = (list(at["modules"].items()) for at in manifest["attempt_log"])
+    assert (first, second) == ([(str(mine), sha256(MINE))], [(str(renamed), sha256(MINE))])
+
+
+def test_a_run_does_not_start_from_one_of_another_version(mine, tmp_path):
+    layer = {"phases": [{"until": 20}, {"goals": {"split": "unseen"}}]}
+    begun = tmp_path / "begun"
+    train(beginning(run_of(mine, **layer)), begun, False, "none")
+    mine.write_text(MINE + OTHER)
+    config = run_of(mine, **layer)
+    words = f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here"
+    refused(lambda: train(config, tmp_path / "run", False, "none", start=begun), words)
+
+
+def test_checkpoints_that_another_version_kept_are_refused(mine, tmp_path):
+    config = run_of(mine, budget={"keep_every": 100})
+    train(config, tmp_path / "run", False, "none")
+    (tmp_path / "run/checkpoints").rename(tmp_path / "away")
+    mine.write_text(MINE + OTHER)
+    config = run_of(mine, budget={"keep_every": 100})
+    refused(lambda: train(config, tmp_path / "run", True, "none"), "run/100/checkpoints/00000001")
+
+
+def test_a_file_counts_where_a_run_uses_what_it_adds(mine, tmp_path):
+    """The figures of a study may change while its runs train, and so may other samplers."""
+    figure, helper = tmp_path / "figure.py", tmp_path / "helper.py"
+    figure.write_text(FIGURE)
+    helper.write_text("import math\n")
+    try:
+        code = own_code_of(run_of(mine, figure, helper))
+        other = own_code_of(run_of(mine, figure, helper, sampler="random"))
+    finally:
+        FIGURES.remove("mine")
+    assert set(code["modules"]) == set(other["modules"]) == set(map(str, (mine, figure, helper)))
+    assert code["uses"] == {"sampler mine": str(mine), f"file {helper}": str(helper)}
+    assert other["uses"] == {f"file {helper}": str(helper)}

@@ -24,6 +24,7 @@ from magellan.config.identity import (
     flat_keys,
     hash_of,
     identity,
+    own_code_of,
 )
 from magellan.config.phases import Phase, beginning, part, phases_of
 from magellan.config.presets import PRESETS
@@ -87,6 +88,7 @@ __all__ = [
     "identity",
     "load_experiment",
     "models_of",
+    "own_code_of",
     "parse_assignment",
     "part",
     "phases_of",

@@ -16,9 +16,11 @@ from typing import Any
 
 from magellan.agent.settings import BackendConfig
 from magellan.backends import BACKENDS
+from magellan.backends.updates import UPDATES
 from magellan.competence import ESTIMATORS
 from magellan.config.phases import drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
+from magellan.modules import own_code
 from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
@@ -122,6 +124,15 @@ def _unused_sections(config: RunConfig) -> set[str]:
     own |= {each.section for each in BACKENDS.values() if each.settings.model_fields}
     explores = set() if any(sampler.epsilon for sampler in samplers) else {"samplers"}
     return (own - used) & set(sections()) | explores
+
+
+def own_code_of(config: RunConfig) -> dict[str, dict[str, str]]:
+    """The files under `modules`, and what a run uses of them (`modules.own_code`)."""
+    used = {(SAMPLERS.kind, phase.sampler) for phase in phases_of(config)}
+    used |= {(ESTIMATORS.kind, name) for name in estimators_of(config)}
+    used |= {(WORLDS.kind, config.world), (BACKENDS.kind, config.backend.kind)}
+    used |= {(UPDATES.kind, name) for name in UPDATES}  # no key says which it asks for
+    return own_code(config.modules, used)
 
 
 def hash_of(keys: Mapping[str, Any]) -> str:

@@ -18,8 +18,10 @@ from magellan.training.log import append_line, utc_now
 NAME = "attempts.jsonl"
 KILLED = "killed"
 # What the manifest says of every attempt.
+MADE_WITH = ("code_version", "versions", "modules", "uses", "passes", "device", "dtype")
+"""What the numbers of an attempt depend on, and may change between attempts."""
 LOGGED = (
-    *("attempt", "code_version", "versions", "cpu", "matmul_gflop_per_second"),
+    *("attempt", *MADE_WITH, "cpu", "matmul_gflop_per_second"),
     *("started", "resumed_from", "reason"),
 )
 # No number of an attempt, of a process, of seconds or of MiB is larger.
@@ -125,7 +127,27 @@ def _event(line: str) -> dict[str, Any]:
         return {}  # cut short by a kill or a full disk, or not written by a trainer
     if not isinstance(event, dict):
         return {}
-    return {key: value for key, value in event.items() if _FITS.get(key, _is_text)(value)}
+    return {key: value for key, value in event.items() if _fits(key, value)}
+
+
+def made_with(state: Any) -> list[dict[str, Any]]:
+    """What the attempts behind a checkpoint had of `MADE_WITH`; each change is one more.
+
+    state: of the checkpoint, or what a run started from; earlier versions do not say it.
+    """
+    found = state.get("made_with") if isinstance(state, Mapping) else None
+    rows = [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+    return [{key: row[key] for key in MADE_WITH if _fits(key, row.get(key))} for row in rows]
+
+
+def ancestry(state: Any) -> list[dict[str, Any]]:
+    """The same, what the run started from first."""
+    begun = state.get("started_from") if isinstance(state, Mapping) else None
+    return [*made_with(begun), *made_with(state)]
+
+
+def _fits(key: str, value: object) -> bool:
+    return _FITS.get(key, _is_text)(value)
 
 
 def _is_text(value: object) -> bool:
@@ -158,6 +180,8 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "resumed_from": _is_name,
     "versions": _are_texts,
     "backbone": _are_texts,
+    "modules": _are_texts,
+    "uses": _are_texts,
 }
 
 

@@ -27,11 +27,14 @@ from magellan.config import (
     counted,
     flat_keys,
     identity,
+    own_code_of,
     part,
     stored_config,
 )
 from magellan.errors import InputError, shown
 from magellan.model_files import model_digest
+from magellan.modules import in_use
+from magellan.training.attempts import ancestry
 from magellan.training.record import PARTIAL, cannot_write, sync_folder, write_atomically
 
 FOLDER = "checkpoints"
@@ -104,7 +107,7 @@ class Checkpoints:
         if at is not None:
             self._anew = f"move {folder.parent} away and train that run again"
             self._other = f"name a run that is the same up to {at} {config.budget.unit}"
-        self._config = config
+        self._config, self._in_use = config, in_use(own_code_of(config))
         self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
 
     def paths(self) -> list[Path]:
@@ -162,7 +165,7 @@ class Checkpoints:
 
         Raises:
             InputError: all are damaged, or the newest whole one belongs to another configuration,
-                another backbone or another format of checkpoints.
+                another backbone, another version of a user's file or another format of checkpoints.
         """
         damaged: list[tuple[Path, str]] = []
         for path in reversed(self.paths()):
@@ -178,6 +181,7 @@ class Checkpoints:
                 ) from None
             self._check_backbone(path, metadata)
             self._check_config(path, self._up_to_there(path, metadata))
+            self._check_modules(path, state)
             if damaged and not self._own:
                 break
             newer = tuple(bad for bad, _ in damaged)
@@ -209,10 +213,12 @@ class Checkpoints:
         for path in self.paths():
             try:
                 metadata = _read_metadata(path)
-            except (OSError, struct.error, KeyError, *_MALFORMED):
+                state = json.loads(metadata["state"])
+            except (OSError, struct.error, RecursionError, *_MALFORMED):
                 continue
             self._check_backbone(path, metadata)
             self._check_config(path, metadata)
+            self._check_modules(path, state)
 
     def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["backbone"] == self._backbone:
@@ -223,6 +229,18 @@ class Checkpoints:
             f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
             f"{shown(there)} with {metadata['backbone'][:12]} there; {self._other}"
         )
+
+    def _check_modules(self, path: Path, state: Mapping[str, Any]) -> None:
+        """What is used of a user's files had the same bytes in all attempts behind the state."""
+        for made in ancestry(state):
+            for name, (_, there) in in_use(made).items():
+                file, here = self._in_use.get(name, ("", there))
+                if here != there:
+                    raise InputError(
+                        f"{self._argument}: {path} belongs to a run with another version of a file "
+                        f"under modules: {shown(file)} with {name} has SHA-256 {here[:12]} here "
+                        f"and {there[:12]} there; put that version back, or {self._other}"
+                    )
 
     def _up_to_there(self, path: Path, metadata: dict[str, str]) -> dict[str, str]:
         """Metadata as a run has it that ended where this one was kept."""
@@ -314,7 +332,7 @@ def _read_metadata(path: Path) -> dict[str, str]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         metadata = json.loads(file.read(min(length, MOST_METADATA)))["__metadata__"]
-    return {name: metadata[name] for name in ("config", "counted", "identity", "backbone")}
+    return {name: metadata[name] for name in _CHECKED[2:]}
 
 
 def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

@@ -8,12 +8,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from magellan.backends import Backend, check_backend
-from magellan.backends.machine import core_speed, cpu_model, settle
+from magellan.backends.machine import settle
 from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
 from magellan.errors import (
     InputError,
@@ -22,9 +21,14 @@ from magellan.errors import (
     StoppedEarly,
     is_out_of_memory,
 )
-from magellan.modules import module_digests
 from magellan.training import export
-from magellan.training.attempts import Attempts, host_description, peak_memory_mb
+from magellan.training.attempts import (
+    MADE_WITH,
+    Attempts,
+    host_description,
+    made_with,
+    peak_memory_mb,
+)
 from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
 from magellan.training.finite import check_weights
 from magellan.training.folder import MANIFEST, check_folder
@@ -85,7 +89,7 @@ def train(
     check_folder(output)
     lock = FolderLock(output)
     with _left_without_trace(lock):
-        origin = Origin.now(config.backbone.model, model)
+        origin = Origin.now(config, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         check_kept(output, config, origin.backbone["sha256"])
@@ -101,14 +105,8 @@ def train(
     earlier = found.state.get("started_from") if found else None
     started = begun.described() if begun else earlier
     with held(lock), stopper, contextlib.closing(trainer.backend):
-        speed = round(core_speed(), 1)
-        origin = replace(
-            origin,
-            passes=trainer.backend.passes,
-            cpu=cpu_model(),
-            matmul_gflop_per_second=speed,
-        )
-        job = Job(trainer, output, checkpoints, stopper, origin, log, started)
+        on = origin.on(trainer.backend)
+        job = Job(trainer, output, checkpoints, stopper, on, log, started)
         return job.run(found, progress)
 
 
@@ -211,6 +209,7 @@ class Job:
         started: Mapping[str, Any] | None = None,
     ) -> None:
         self._started = started
+        self._made_with: list[dict[str, Any]] = []
         self._curves: TensorBoard | None = None
         if log == "tensorboard":
             self._curves = TensorBoard(output, trainer.record.tables, trainer.updates)
@@ -246,6 +245,9 @@ class Job:
     def _begin(self, found: Found | None) -> None:
         """Note start, configuration, versions and what the run goes on from."""
         self._checkpoints.remove_partial()
+        made, now = made_with(found.state if found else {}), self._origin.as_dict()
+        now = {key: now[key] for key in MADE_WITH}
+        self._made_with = made if made[-1:] == [now] else [*made, now]
         number = self._attempts.begin(found.name if found else None, self._origin.as_dict())
         note = self._log.write
         self._describe(number)
@@ -277,8 +279,10 @@ class Job:
         note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
         note(f"processor {origin.cpu}, one core {origin.matmul_gflop_per_second} GFLOP/s")
         backend = self._trainer.backend
-        where = f"device {backend.device}, {backend.dtype}"
+        where = f"device {origin.device}, {origin.dtype}"
         note(f"{where}, threads {config.threads}, passes {origin.passes}")
+        for path, sha256 in origin.modules.items():
+            note(f"module {path}, SHA-256 {sha256}")
         if backend.memory:
             note(backend.memory)
         if not any(WORLDS[config.world].texts()):
@@ -317,7 +321,8 @@ class Job:
         state = self._trainer.state_dict()
         check_weights(self._trainer.updates, state["backend"])
         spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
-        kept = {"trainer": state, **spent, "started_from": self._started}
+        made = {"made_with": self._made_with, "started_from": self._started}
+        kept = {"trainer": state, **spent, **made}
         self._keep(kept)  # first: a run that is killed between the two comes here again
         path = self._checkpoints.save(kept)
         self._saved_at = time.monotonic()
@@ -429,10 +434,7 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "counted": counted(config),
         "estimation_episodes": trainer.estimators.cost(),
         "driver": trainer.estimators.driver,
-        "modules": module_digests(config.modules),
         "threads": config.threads,
-        "device": trainer.backend.device,
-        "dtype": trainer.backend.dtype,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
         "host": host_description(),
         "updates": trainer.updates,

@@ -9,6 +9,7 @@ from typing import Any
 from magellan.config import RunConfig, beginning
 from magellan.errors import InputError
 from magellan.training import keeping, log
+from magellan.training.attempts import ancestry
 from magellan.training.checkpoint import Checkpoints, Found
 
 
@@ -21,6 +22,7 @@ class Start:
         run: identity of the run that it is from.
         checkpoint: file in its folder.
         seconds: of training that it took.
+        made_with: what the attempts behind it had, those of its own beginning first.
         at: length of that run, where it is a checkpoint that the run kept on its way.
     """
 
@@ -28,13 +30,14 @@ class Start:
     run: str
     checkpoint: str
     seconds: float
+    made_with: list[dict[str, Any]]
     at: int | None = None
 
     def described(self) -> dict[str, Any]:
         """For the manifest."""
         kept = {} if self.at is None else {"at": self.at}
-        seconds = round(self.seconds, 1)
-        return {"run": self.run, "checkpoint": self.checkpoint, **kept, "seconds": seconds}
+        seconds, made = round(self.seconds, 1), {"made_with": self.made_with}
+        return {"run": self.run, "checkpoint": self.checkpoint, **kept, "seconds": seconds, **made}
 
 
 def check_start(config: RunConfig) -> RunConfig:
@@ -77,7 +80,8 @@ def find_start(folder: Path, config: RunConfig, backbone: str) -> Start:
         raise InputError(
             f"--start: the run in {folder} has not ended; train it to its end first, with --resume"
         )
-    return Start(trainer, found.run, found.name, float(found.state["seconds"]))
+    made, seconds = ancestry(found.state), float(found.state["seconds"])
+    return Start(trainer, found.run, found.name, seconds, made)
 
 
 def is_kept(folder: Path) -> bool:
@@ -108,7 +112,7 @@ def _kept(folder: Path, first: RunConfig, backbone: str) -> Start:
     trainer = found.state["trainer"]
     trainer["next_evaluation"] = min(trainer["next_evaluation"], point)
     name, seconds = f"{point}/checkpoints/{found.name}", float(found.state["seconds"])
-    return Start(trainer, found.run, name, seconds, point)
+    return Start(trainer, found.run, name, seconds, ancestry(found.state), point)
 
 
 def _check_kept(folder: Path, found: Found, first: RunConfig) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from magellan import __version__
+from magellan.backends import Backend
+from magellan.backends.machine import core_speed, cpu_model
+from magellan.config import RunConfig, own_code_of
 from magellan.model_files import model_digest
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
@@ -28,7 +32,9 @@ class Origin:
         code_version: of this package, see `code_version`.
         versions: of Python and the libraries.
         backbone: `model` as the configuration names it, and the `sha256` of its files.
-        passes: what computes the backbone's passes; known once it is loaded.
+        modules, uses: the user's files as they were loaded, and what the run uses of them.
+        passes, device, dtype: what computes the backbone's passes, where and in which number
+            format; known once it is loaded.
         cpu: name of the processor.
         matmul_gflop_per_second: of one core, measured as the attempt begins; None: not measured.
     """
@@ -36,19 +42,34 @@ class Origin:
     code_version: str
     versions: dict[str, str]
     backbone: dict[str, str]
+    modules: Mapping[str, str] = field(default_factory=dict)
+    uses: Mapping[str, str] = field(default_factory=dict)
     passes: str = ""
+    device: str = ""
+    dtype: str = ""
     cpu: str = ""
     matmul_gflop_per_second: float | None = None
 
     @classmethod
-    def now(cls, model: str, folder: Path) -> Origin:
+    def now(cls, config: RunConfig, folder: Path) -> Origin:
         """The present state of code, libraries and a backbone's files in `folder`.
+
+        The user's files are those that were loaded for `config`.
 
         Raises:
             InputError: a file of the backbone cannot be read.
         """
-        backbone = {"model": model, "sha256": model_digest(folder)}
-        return cls(code_version(), library_versions(), backbone)
+        backbone = {"model": config.backbone.model, "sha256": model_digest(folder)}
+        return cls(code_version(), library_versions(), backbone, **own_code_of(config))
+
+    def on(self, backend: Backend) -> Origin:
+        """With what computes, and how fast this machine is now."""
+        return replace(
+            self,
+            **{name: getattr(backend, name) for name in ("passes", "device", "dtype")},
+            cpu=cpu_model(),
+            matmul_gflop_per_second=round(core_speed(), 1),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

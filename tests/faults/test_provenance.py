@@ -11,10 +11,11 @@ import torch
 
 from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
-from magellan.config import check_backbone
+from magellan.config import beginning, check_backbone
 from magellan.errors import InputError, StoppedEarly
 from magellan.model_files import model_digest
-from magellan.training import run, versions
+from magellan.training import versions
+from magellan.training.attempts import ancestry
 from magellan.training.checkpoint import decode
 from magellan.training.run import train
 from magellan.training.stopping import Stopper
@@ -90,13 +91,17 @@ def test_no_repository_and_no_commit_are_no_error(tmp_path):
     assert code_version(tmp_path / "magellan") == __version__
 
 
-def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
-    asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
-    monkeypatch.setattr(versions, "code_version", lambda: next(asked))
+def stopped(config, output, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Stopper, "reason", "on SIGTERM")
         with pytest.raises(StoppedEarly):
-            train(config(), tmp_path, resume=True, progress="none")
+            train(config, output, resume=True, progress="none")
+
+
+def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
+    asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
+    monkeypatch.setattr(versions, "code_version", lambda: next(asked))
+    stopped(config(), tmp_path, monkeypatch)
     manifest = train(config(), tmp_path, resume=True, progress="none")
     assert next(asked) == "0.1.0+too late"
     assert manifest["code_version"] == "0.1.0+second.dirty"
@@ -116,14 +121,65 @@ def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
     assert "magellan-bench 0.1.0+second.dirty, python" in (tmp_path / "run.log").read_text()
 
 
-def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
-    speeds = iter([50.04, 25.0])
-    monkeypatch.setattr(run, "cpu_model", lambda: "A Processor 1234")
-    monkeypatch.setattr(run, "core_speed", lambda: next(speeds))
+FORMATS = [("float32", "cpu"), ("bfloat16", "cpu")]
+
+
+def formats(rows):
+    return [(row["dtype"], row["device"]) for row in rows]
+
+
+def test_every_attempt_says_its_format_device_and_passes(tmp_path, monkeypatch):
+    stopped(config(), tmp_path, monkeypatch)
+    other = config(backend={"dtype": "bfloat16"})
+    stopped(other, tmp_path, monkeypatch)
+    manifest = train(other, tmp_path, resume=True, progress="none")
+    assert formats(manifest["attempt_log"]) == [FORMATS[0], FORMATS[1], FORMATS[1]]
+    assert [bool(at["passes"]) for at in manifest["attempt_log"]] == [True] * 3
+    assert manifest["attempt_log"][0]["passes"] != manifest["passes"]
+    assert manifest["attempt_log"][0]["modules"] == manifest["modules"] == {}
+    assert formats([manifest]) == FORMATS[1:]
+    # A checkpoint says it once for each change: what others start from knows nothing else.
+    _, state = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
+    assert formats(state["made_with"]) == FORMATS
+
+
+def test_what_a_run_started_from_says_what_that_was_made_with(tmp_path, monkeypatch):
+    phases = [{"until": 10}, {"goals": {"split": "unseen"}, "until": 20}, {}]
+    whole = config(phases=phases)
+    narrow = {"dtype": "bfloat16"}
+    two = beginning(whole)
+    one = beginning(two)
+    folders = [tmp_path / name for name in ("one", "two", "whole")]
+    monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+first")
+    train(one, folders[0], resume=False, progress="none")
+    monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+second")
+    later = two.model_copy(update={"backend": two.backend.model_copy(update=narrow)})
+    train(later, folders[1], resume=False, progress="none", start=folders[0])
+    stopped_then = {"start": folders[1], "progress": "none"}
     with monkeypatch.context() as patch:
         patch.setattr(Stopper, "reason", "on SIGTERM")
         with pytest.raises(StoppedEarly):
-            train(config(), tmp_path, resume=True, progress="none")
+            train(whole, folders[2], resume=False, **stopped_then)
+    manifest = train(whole, folders[2], resume=True, **stopped_then)
+    begun = manifest["started_from"]["made_with"]
+    assert formats(begun) == FORMATS
+    assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second"]
+    assert begun[0]["versions"] == manifest["versions"]
+    assert formats(manifest["attempt_log"]) == FORMATS[:1] * 2
+
+
+@pytest.mark.parametrize("found", [None, 1, [1], {"a": 1}, [{"dtype": 3, "modules": [1]}], "x"])
+def test_what_no_trainer_wrote_into_a_checkpoint_is_left_out(found):
+    state = {"made_with": found, "started_from": found}
+    assert ancestry(state) in ([], [{}])
+    assert ancestry(found) == []
+
+
+def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
+    speeds = iter([50.04, 25.0])
+    monkeypatch.setattr(versions, "cpu_model", lambda: "A Processor 1234")
+    monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
+    stopped(config(), tmp_path, monkeypatch)
     manifest = train(config(), tmp_path, resume=True, progress="none")
     found = [(at["cpu"], at["matmul_gflop_per_second"]) for at in manifest["attempt_log"]]
     assert found == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]

@@ -25,8 +25,10 @@ from analysis.grid import (
 )
 from analysis.identity import difference
 from analysis.manifests import MANIFEST, read_run_manifest
-from magellan.config import PlannedRun, counted, flat_keys, hash_of
+from analysis.provenance import SHORT, changes
+from magellan.config import PlannedRun, counted, flat_keys, hash_of, own_code_of
 from magellan.errors import InputError, printable
+from magellan.modules import in_use
 from magellan.training.attempts import KILLED, Attempts
 from magellan.training.log import NAME as RUN_LOG
 
@@ -127,6 +129,38 @@ def _strangers(folder: Path, planned: PlannedRun, asked: set[str]) -> str:
     return f"; beside it lies another finished run, {name}: {differs}{others}"
 
 
+def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
+    """Finished runs that used another version of a user's file than is loaded; empty if none did.
+
+    Args:
+        results: folder with `runs`.
+        plan: runs of the grid.
+    """
+    found = {run_of(planned.declared()): _other_code(results, planned) for planned in plan}
+    others = {run: words for run, words in found.items() if words}
+    if not others:
+        return ""
+    return (
+        f"modules: {len(others)} of {len(found)} runs are complete and were made with another "
+        f"version of {next(iter(others.values()))}: {run_names(list(others))}; runs of both "
+        "versions are refused together: put that version back, remove the folders of these runs, "
+        "or let the new version register another name"
+    )
+
+
+def _other_code(results: Path, planned: PlannedRun) -> str:
+    try:
+        there = in_use(read_run_manifest(results / planned.path))
+    except InputError:
+        return ""
+    here = in_use(own_code_of(planned.config))
+    for name in sorted(here.keys() & there.keys()):
+        (path, now), (_, then) = here[name], there[name]
+        if now != then:
+            return f"{path!r} ({name} had SHA-256 {then[:SHORT]}, now {now[:SHORT]})"
+    return ""
+
+
 def describe_missing(missing: Iterable[Mapping[str, Any]], results: Path) -> str:
     """One line per missing run: which, why, and where its log is."""
     lines = []
@@ -191,6 +225,23 @@ def missing_table(manifest: Mapping[str, Any]) -> pages.Table:
     return pages.Table("Missing runs", (*named, *columns), rows)
 
 
+def changed_table(manifest: Mapping[str, Any]) -> pages.Table:
+    """One row per run that was not made alike from its beginning to its end."""
+    rows = tuple(
+        (
+            *_named(run_of(run).algorithm, manifest),
+            run["goal_space"],
+            str(run["seed"]),
+            printable("; ".join(changes(run))),
+        )
+        for run in manifest["runs"]
+        if changes(run)
+    )
+    named = _named(Algorithm("Sampler", "Variant"), manifest)
+    columns = (*named, "Goal space", "Seed", "From its beginning to its end")
+    return pages.Table("Runs that changed on the way", columns, rows)
+
+
 def sentence(manifest: Mapping[str, Any]) -> str:
     """How much of the declared grid is there, in one line."""
     declared, there = len(declared_runs(manifest)), len(manifest["runs"])
@@ -210,6 +261,8 @@ def to_html(manifest: Mapping[str, Any]) -> str:
     tables = [table(manifest)]
     if manifest["missing"]:
         tables.append(missing_table(manifest))
+    changed = changed_table(manifest)
+    tables += [changed] if changed.rows else []
     return pages.page("Coverage of the grid", tables, note=notes_text(manifest))
 
 
@@ -221,6 +274,7 @@ __all__ = [
     "has_variants",
     "is_complete",
     "job_log",
+    "made_by_other_code",
     "missing_runs",
     "number_text",
     "run_name",

@@ -71,6 +71,12 @@ class WorldEntry(_Declared):
     categories: Annotated[list[CategoryEntry], Field(min_length=1)]
 
 
+class Beginning(_Declared):
+    """What a run started from."""
+
+    made_with: list[dict[str, Any]] = []
+
+
 class RunManifest(_Declared):
     """The part of a run's manifest that the analysis reads."""
 
@@ -86,6 +92,7 @@ class RunManifest(_Declared):
     driver: StrictStr | None
     estimation_episodes: dict[str, Number]
     modules: dict[str, StrictStr] = {}
+    started_from: Beginning | None = None
     world: WorldEntry | None = None
     goal_counts: dict[StrictStr, StrictInt] | None = None
     code_version: StrictStr | None = None

@@ -79,6 +79,7 @@ def combine(
     absent = [planned for planned in plan if planned.identity not in found]
     if absent and incomplete is None:
         raise InputError(_missing_line(absent, plan))
+    provenance.check_modules(each.manifest for each in found.values())
     ordered = [found[planned.identity] for planned in plan if planned.identity in found]
     results = Results(
         {name: _stack(name, ordered) for name in TABLES},

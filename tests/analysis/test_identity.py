@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from analysis import identity, provenance, tables
+from analysis import coverage, identity, provenance, tables
 from analysis.__main__ import main
 from analysis.manifests import read_combined_manifest
 from magellan.config import hash_of
@@ -344,6 +344,93 @@ def test_notes_count_runs_by_version_and_name_what_no_commit_has():
 def test_module_files_that_differ_are_noted():
     runs = [run_with(modules={"mine.py": digit * 64}) for digit in "aab"]
     assert provenance.notes(runs) == [f"module mine.py: {'a' * 12} (2 runs), {'b' * 12} (1 run)"]
+
+
+FLOAT, BFLOAT = {"dtype": "float32"}, {"dtype": "bfloat16"}
+ON_THE_WAY = {
+    "format": ({"attempt_log": [FLOAT, BFLOAT]}, "number format: float32 then bfloat16"),
+    "beginning": ({"started_from": {"made_with": [FLOAT]}}, "number format: float32 then bfloat16"),
+    "device": ({"attempt_log": [{"device": "cuda:0"}]}, "device: cuda:0 then cpu"),
+    "passes": ({"attempt_log": [{"passes": "compiled"}]}, "passes: compiled then plain"),
+    "library": ({"attempt_log": [{"versions": {"torch": "2.8.0"}}]}, "torch: 2.8.0 then 2.9.0"),
+    "code": ({"attempt_log": [{"code_version": "0.1.0+old"}]}, "code: 0.1.0+old then 0.1.0+abc"),
+    "module": (
+        {"started_from": {"made_with": [{"modules": {"mine.py": "b" * 64}}]}},
+        f"module mine.py: {'b' * 12} then {'a' * 12}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ON_THE_WAY)
+def test_what_changed_on_the_way_is_noted_even_if_it_did_in_all_runs(case):
+    changes, words = ON_THE_WAY[case]
+    last = {**BFLOAT, "device": "cpu", "passes": "plain", "modules": {"mine.py": "a" * 64}}
+    run = run_with(**last, **changes)
+    assert provenance.changes(run) == [words]
+    assert provenance.notes([run, run]) == [f"{words} (2 runs)"]
+    others = [note for note in provenance.notes([run, run_with(**last)]) if note != BEGUN]
+    assert others == [f"{words} (1 run), {words.rpartition(' ')[2]} (1 run)"]
+
+
+BEGUN = "beginning: another run's (1 run), its own (1 run)"
+
+
+def test_runs_that_started_from_another_are_told_from_those_that_did_not():
+    """Made by an earlier version, which did not say what that one was made with."""
+    assert provenance.notes([run_with(started_from={"run": "0"}), run_with()]) == [BEGUN]
+
+
+def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):
+    change = {"attempt_log": [FLOAT, BFLOAT], "dtype": "bfloat16"}
+    place = copied(folders[-1], tmp_path / "run", lambda run: run.update(change))
+    tables.write(tables.combine([*folders[:-1], place], DECLARED), tmp_path / "tables")
+    found = tables.load(tmp_path / "tables").manifest
+    assert "number format: float32 (5 runs), float32 then bfloat16 (1 run)" in found["notes"]
+    run = found["runs"][-1]
+    (row,) = coverage.changed_table(found).rows
+    assert row[-3:] == (run["goal_space"], str(run["seed"]), ON_THE_WAY["format"][1])
+    assert "Runs that changed on the way" in coverage.to_html(found)
+    assert not coverage.changed_table(tables.combine(folders, DECLARED).manifest).rows
+
+
+def using(digit, name="sampler random", path="mine.py"):
+    return {"modules": {path: digit * 64}, "uses": {name: path}}
+
+
+MIXES = {
+    "two runs": [using("a"), using("b")],
+    "another path": [using("a"), using("b", path="copy.py")],
+    "another name": [using("a"), using("b", name="sampler online")],
+    "earlier version": [{"modules": {"mine.py": "a" * 64}}, using("b")],
+    "between attempts": [{**using("b"), "attempt_log": [using("a")]}],
+    "a beginning": [{**using("b"), "started_from": {"made_with": [using("a")]}}],
+}
+
+
+@pytest.mark.parametrize("case", MIXES)
+def test_runs_of_two_versions_of_a_module_are_not_put_together(case, folders, tmp_path):
+    mixed = [
+        copied(folder, tmp_path / str(at), lambda run, change=change: run.update(change))
+        for at, (folder, change) in enumerate(zip(folders, MIXES[case], strict=False))
+    ]
+    with pytest.raises(InputError, match=r"^modules: '.*' with .* had SHA-256 a{12} for ") as error:
+        tables.combine([*mixed, *folders[len(mixed) :]], DECLARED)
+    assert "allowed: one version in all runs" in str(error.value)
+
+
+def test_a_module_that_a_run_does_not_use_may_differ(folders, tmp_path):
+    both = [
+        copied(folder, tmp_path / str(at), lambda run, change=change: run.update(change))
+        for at, (folder, change) in enumerate(
+            zip(
+                folders,
+                ({**using(digit, path="figure.py"), "uses": {}} for digit in "ab"),
+                strict=False,
+            )
+        )
+    ]
+    notes = tables.combine([*both, *folders[2:]], DECLARED).manifest["notes"]
+    assert notes[-1].startswith(f"module figure.py: {'a' * 12} (1 run), {'b' * 12} (1 run)")
 
 
 def test_combine_says_what_differs_and_keeps_it(folders, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """What Snakemake would do, and what it refuses; nothing is run here."""
 
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -110,6 +112,26 @@ def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
         text = (ROOT / f"workflow/report/{name}.rst").read_text()
         assert "n = {{ seeds." in text, name
         assert "interval" in text, name
+
+
+def test_runs_of_another_version_of_a_module_are_said_when_it_plans(project):
+    """One of them is there, and what is trained now would be refused beside it."""
+    project.write_runs(samplers=["random", "online"])
+    (project / "helper.py").write_text("import math\n")
+    call = ("-n", "--config", "samplers=[random,online]", "modules=[helper.py]")
+    shutil.rmtree(project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed1"))
+    place = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0") / "manifest.json"
+    manifest = json.loads(place.read_text()) | {"uses": {"file helper.py": "helper.py"}}
+    now = hashlib.sha256(b"import math\n").hexdigest()
+    for digest, warnings in (("a" * 64, 1), (now, 0)):
+        place.write_text(json.dumps(manifest | {"modules": {"helper.py": digest}}))
+        done = project.snakemake(*call)
+        assert done.returncode == 0, done.stdout
+        said = [line for line in done.stdout.splitlines() if line.startswith("warning: modules: ")]
+        assert len(said) == warnings, done.stdout
+        words = "1 of 4 runs are complete and were made with another version of 'helper.py' (file "
+        words += f"helper.py had SHA-256 {'a' * 12}, now {now[:12]}): sampler 'random'"
+        assert all(words in line for line in said), said
 
 
 BAD = {

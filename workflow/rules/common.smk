@@ -20,7 +20,7 @@ if WHOLE:
 
 from analysis.captions import facts as caption_facts
 from analysis.captions import as_plain_text, numbers
-from analysis.coverage import describe_missing, is_complete, missing_runs
+from analysis.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.figures import FIGURES, applicable
 from analysis.grid import run_of, seeds_by_algorithm
 from analysis.manifests import read_combined_manifest
@@ -286,6 +286,14 @@ def announce_left_out():
             f"left out:\n{missing_text(LEFT_OUT)}",
             file=sys.stderr,
         )
+
+
+def announce_other_code():
+    """Say once which runs are there by another version of a user's file."""
+    if EXPERIMENT.modules and workflow.is_main_process:
+        words = made_by_other_code(Path(FOLDER), [*GRID, *starting_runs()])
+        if words:
+            print(f"warning: {words}", file=sys.stderr)
 
 
 def announce_unfinished():

@@ -705,6 +705,12 @@ void forward(const Shape& s, const Tree& t, const Plan& p, const float* weights,
   }
 }
 
+int64_t lowest_adapted(const Shape& s, const Projection* projections) {
+  int64_t which = 0;
+  while (which < s.layers * PROJECTIONS && !projections[which].a) which++;
+  return which / PROJECTIONS;
+}
+
 void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights, const float* kept,
               const float* gradient, const Scratch& w, const Projection* projections,
               const Gains* gains, float* gradients) {
@@ -720,17 +726,21 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
     for (int64_t j = 0; j < s.width; j++) w.block[j] = gradient[i * s.width + j] * gain[j];
     normalise_back(s, 1, w.block, at + i * W, at + t.wanted_count * W + i, w.wanted_x + i * W);
   }
-  for (int64_t number = s.layers - 1; number >= 0; number--) {
+  const int64_t lowest = lowest_adapted(s, projections);
+  for (int64_t number = s.layers - 1; number >= lowest; number--) {
     const Layer layer = layer_at(s, weights, number);
     const Sizes z = sizes(s, t, p, number);
     const Made& m = made[number];
-    const bool first = number == 0, last = number == s.layers - 1, all_ask = first || !last;
+    const bool first = number == 0, last = number == s.layers - 1, all_ask = first || !last,
+               below = number > lowest;  // whether a layer below learns, too
     float* after = last ? w.wanted_x : w.dx;
     std::memset(w.gradients + one_way(s), 0, one_way(s) * sizeof(float));
     const Projection* changed = projections + number * PROJECTIONS;
-    const bool to_query = changed[QUERY].a, to_pair = changed[KEY].a || changed[VALUE].a,
-               to_out = changed[OUT].a, to_inner = changed[GATE].a || changed[UP].a,
-               to_down = changed[DOWN].a;
+    // Where only one of key and value learns, its half.
+    const int64_t pair = changed[KEY].a ? 0 : s.Keys(),
+                  pairs = (changed[VALUE].a ? K2 : s.Keys()) - pair;
+    const bool to_query = changed[QUERY].a, to_out = changed[OUT].a,
+               to_inner = changed[GATE].a || changed[UP].a, to_down = changed[DOWN].a;
     std::memset(w.dasks, 0, z.asking * A * sizeof(float));
     std::memset(w.dpairs, 0, z.known * K2 * sizeof(float));
     for (int64_t r = 0; r < z.after; r += ROWS) {
@@ -763,10 +773,11 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
         rotate(s, t, dpairs + i * K2, s.keys, node, -1);
         if (all_ask) rotate(s, t, dasks + i * A, s.heads, node, -1);
       }
-      if (to_pair) product(K2, W, rows, turned(dpairs, K2), normed, W, sums.pair_t, W, true);
+      if (pairs)
+        product(pairs, W, rows, turned(dpairs + pair, K2), normed, W, sums.pair_t + pair * W, W, true);
       if (all_ask && to_query)
         product(A, W, rows, turned(dasks, A), normed, W, sums.query_t, W, true);
-      if (first) continue;  // embeddings learn nothing
+      if (!below) continue;  // what stands below, embeddings too, learns nothing
       product(rows, W, K2, plain(dpairs, K2), layer.pair_t, W, w.block, W);
       if (all_ask) product(rows, W, A, plain(dasks, A), layer.query_t, W, w.block, W, true);
       normalise_back(s, rows, w.block, normed, m.scale + r, w.dx + r * W);
@@ -777,6 +788,7 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
       for (int64_t i = 0; i < rows; i++) rotate(s, t, dasks + i * A, s.heads, t.wanted[r + i], -1);
       wanted_rows(s, t, r, rows, m.normed, w.block);
       if (to_query) product(A, W, rows, turned(dasks, A), w.block, W, sums.query_t, W, true);
+      if (!below) continue;
       product(rows, W, A, plain(dasks, A), layer.query_t, W, dnormed, W);
       for (int64_t i = 0; i < rows; i++) {
         const int64_t node = t.wanted[r + i];

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from magellan.agent.devices import CPU
+from magellan.agent.passes.layers import HAS_ONEDNN
+
 
 def mlp(
     width: int,
@@ -40,6 +43,16 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 def value(head: nn.Module, features: Tensor) -> Tensor:
     """Apply a head to features (..., width), giving (...)."""
+    layers = list(head) if isinstance(head, nn.Sequential) else [head]
+    if HAS_ONEDNN and features.device == CPU and not torch.is_grad_enabled():
+        # A sixth quicker than `linear` on an AMD processor.
+        product = torch.ops.mkldnn._linear_pointwise
+        for layer in layers[:-1]:
+            if isinstance(layer, nn.Linear):
+                features = product(features, layer.weight, layer.bias, "none", [], "")
+            else:
+                features = layer(features)
+        return layers[-1](features).squeeze(-1)
     return head(features).squeeze(-1)
 
 

@@ -524,8 +524,11 @@ def _goals(options: argparse.Namespace) -> None:
 
 def _backbone(options: argparse.Namespace) -> None:
     _check_backbone_options(options)
-    load_modules(options.module)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from magellan.training.folder import check_no_run
+
+    check_no_run(options.output)
+    load_modules(options.module)
     if options.world is not None:
         world = WORLDS.find(options.world, "--world")
         from magellan.pretraining.own_words import write

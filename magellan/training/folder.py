@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from magellan.errors import InputError
-from magellan.training import attempts, checkpoint, export, keeping, lock, log
+from magellan.training import attempts, checkpoint, export, keeping, lock, log, sinks
 from magellan.training.record import COLUMNS, PARTIAL
 
 MANIFEST = "manifest.json"
 # Written beside their place and renamed.
 _WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
+# A folder with one of these is that of a run, whole or not.
+_OWN = (MANIFEST, log.NAME, attempts.NAME, checkpoint.FIRST_VERSION)
 FILES = (
     lock.NAME,
-    log.NAME,
-    attempts.NAME,
-    checkpoint.FIRST_VERSION,
+    *_OWN[1:],
     *_WHOLE,
     *(f"{name}{PARTIAL}" for name in _WHOLE),
 )
@@ -55,13 +55,31 @@ def check_folder(folder: Path, argument: str = "--output") -> None:
         raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
 
 
+def check_no_run(folder: Path) -> None:
+    """Refuse the folder of a run as a place for something else.
+
+    Raises:
+        InputError: names what a run has left there, or the folder cannot be read.
+    """
+    try:
+        kept = (checkpoint.FOLDER, *map(str, keeping.points(folder)))
+        found = [name for name in (*_OWN, *kept) if (folder / name).exists()]
+    except OSError as error:
+        raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
+    if found:
+        raise InputError(
+            f"--output: {folder} is not allowed: it holds a run ({found[0]}); allowed: another "
+            "folder"
+        )
+
+
 def _names(folder: Path) -> Iterator[tuple[Path, str]]:
     """Every name with what may be there; what is in a folder once that has been looked at."""
     yield from ((folder / name, "a file") for name in FILES)
-    inner = folder / checkpoint.FOLDER
-    yield inner, "a folder"
-    if inner.is_dir():
-        yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
+    for inner in (folder / checkpoint.FOLDER, folder / sinks.FOLDER):
+        yield inner, "a folder"
+        if inner.is_dir():
+            yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
         yield from _agent(folder / name)
     for kept in keeping.folders(folder):

@@ -5,12 +5,13 @@ A sink only reads. With or without it the tables of a run are the same.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from magellan.errors import InputError
-from magellan.training.record import COLUMNS
+from magellan.training.record import COLUMNS, cannot_write
 
 SINKS = ("none", "tensorboard")
 FOLDER = "tensorboard"
@@ -53,6 +54,9 @@ class TensorBoard:
         tables: rows that there are when the attempt begins; these were written by earlier ones.
         update: policy updates so far; what an earlier attempt wrote past them is taken back.
         make_writer: (folder, first update that is not yet true) to a writer; TensorBoard's.
+
+    Raises:
+        StorageError: that folder is a link.
     """
 
     def __init__(
@@ -63,7 +67,10 @@ class TensorBoard:
         make_writer: Callable[[Path, int], Writer] | None = None,
     ) -> None:
         self._shown = {name: len(rows) for name, rows in tables.items()}
-        self._writer = (make_writer or _tensorboard_writer)(output / FOLDER, update + 1)
+        folder = output / FOLDER
+        if folder.is_symlink():  # put there since the attempt began
+            raise cannot_write(folder, OSError(errno.ELOOP, "it is a symbolic link"))
+        self._writer = (make_writer or _tensorboard_writer)(folder, update + 1)
 
     def show(self, tables: Tables, update: int) -> None:
         """Write rows that are new."""

@@ -54,6 +54,7 @@ LINKS = (
     *(name + end for name in ("manifest.json", *TABLES) for end in ("", ".part")),
     *("checkpoints", "checkpoints/00000001.safetensors", "checkpoints/00000002.safetensors"),
     *("checkpoints/00000003.safetensors.part", "checkpoints/00000001.safetensors.damaged"),
+    *("tensorboard", "tensorboard/events.out.tfevents.1"),
 )
 
 FAULTS: dict[str, Fault] = {

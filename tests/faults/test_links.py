@@ -17,6 +17,7 @@ from magellan.training.lock import FolderLock
 from magellan.training.log import RunLog
 from magellan.training.record import COLUMNS
 from magellan.training.run import train
+from magellan.training.sinks import TensorBoard
 from tests.faults.cases import cases
 from tests.faults.conftest import SPACE, config, contents, tables
 
@@ -29,6 +30,7 @@ def stopped(tmp_path):
     Checkpoints(tmp_path / "run", config())
     for folder in ("run", "theirs"):
         (tmp_path / folder / "checkpoints").mkdir(parents=True)
+        (tmp_path / folder / "tensorboard").mkdir()
         for number in (1, 2):
             (tmp_path / folder / f"checkpoints/0000000{number}.safetensors").write_bytes(b"x" * 99)
     (tmp_path / "theirs/file").write_text("precious")
@@ -45,8 +47,9 @@ def refusal(folder, capsys):
 @pytest.mark.parametrize("name", cases("link"))
 def test_a_link_in_the_folder_is_refused(name, stopped, capsys):
     run, place = stopped / "run", stopped / "run" / name
-    target = stopped / "theirs" / ("checkpoints" if name == "checkpoints" else "file")
-    if name == "checkpoints":
+    is_folder = name in ("checkpoints", "tensorboard")
+    target = stopped / "theirs" / (name if is_folder else "file")
+    if is_folder:
         shutil.rmtree(place)
     place.unlink(missing_ok=True)
     place.symlink_to(target)
@@ -65,7 +68,7 @@ def test_a_link_in_the_folder_is_refused(name, stopped, capsys):
 
 def test_every_name_that_a_run_leaves_is_looked_at(tmp_path):
     train(config(), tmp_path, resume=False, progress="none")
-    known = {*FILES, "checkpoints"}
+    known = {*FILES, "checkpoints", "tensorboard"}
     assert {path.name for path in tmp_path.iterdir()} <= known
     looked_at = {name.split("/")[0] for name in cases("link")}
     assert looked_at == known
@@ -116,6 +119,21 @@ def test_a_manifest_without_end_is_refused_instead_of_read(target, tmp_path):
         read_json_object(tmp_path / "manifest.json")
 
 
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "run.log", "attempts.jsonl", "checkpoints/1", "500/checkpoints/1"]
+)
+def test_no_language_model_is_written_into_a_run(name, tmp_path, capsys):
+    path = tmp_path / "run" / (f"{name}.safetensors" if "checkpoints" in name else name)
+    path.parent.mkdir(parents=True)
+    path.write_text("a run's")
+    before = contents(tmp_path)
+    arguments = ["backbone", "--world", "simulated", "--output", str(tmp_path / "run")]
+    assert main(arguments) == 2
+    said = f"--output: {tmp_path}/run is not allowed: it holds a run ({name.split('/')[0]})"
+    assert said in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
 def write_table(folder):
     record.write_atomically(folder / "practice.csv", b"new")
 
@@ -128,6 +146,10 @@ def write_checkpoint(folder):
     Checkpoints(folder, config()).save({})
 
 
+def write_curves(folder):
+    TensorBoard(folder, {}, 0, make_writer=lambda place, _: (place / "curves").write_text("x"))
+
+
 # Links that somebody puts there after the look: the write itself does not follow them.
 WRITES = {
     ".lock": (write_lock, InputError),
@@ -135,6 +157,7 @@ WRITES = {
     "attempts.jsonl": (lambda folder: Attempts(folder, "").begin(None), StorageError),
     "practice.csv.part": (write_table, StorageError),
     "checkpoints": (write_checkpoint, StorageError),
+    "tensorboard": (write_curves, StorageError),
     "checkpoints/00000001.safetensors.part": (write_checkpoint, StorageError),
 }
 
@@ -145,7 +168,7 @@ def test_no_write_follows_a_link(name, there, tmp_path):
     run, target = tmp_path / "run", tmp_path / "target"
     (run / name).parent.mkdir(parents=True)
     (run / name).symlink_to(target)
-    if there and name == "checkpoints":
+    if there and name in ("checkpoints", "tensorboard"):
         target.mkdir()
     elif there:
         target.write_text("precious")

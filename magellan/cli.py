@@ -27,7 +27,7 @@ from magellan.config import (
     sampler_names,
 )
 from magellan.errors import InputError, JobError, is_out_of_memory, out_of_memory
-from magellan.modules import load_modules
+from magellan.modules import load_modules, refuse_modules
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
@@ -84,6 +84,11 @@ def _parser() -> ArgumentParser:
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
     check.add_argument("config", type=file_path, help="YAML file, such as config/config.yaml")
+    check.add_argument(
+        "--run-modules",
+        action="store_true",
+        help="run the files under its key modules, without which it is not checked (default: no)",
+    )
     check.set_defaults(command=_check)
     return parser
 
@@ -582,6 +587,8 @@ def _schema(_: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     values = read_yaml(options.config)
+    if not options.run_modules:
+        refuse_modules(values.get("modules"))
     experiment = load_experiment(values)
     check_named(values, f"config file: {options.config}")
     for run in grid(experiment):

@@ -46,6 +46,20 @@ def load_modules(paths: Any) -> None:
         _load(path)
 
 
+def refuse_modules(paths: Any) -> None:
+    """Name the files instead of running them, for a configuration that is not trusted yet.
+
+    Raises:
+        InputError: there are some.
+    """
+    if paths:
+        names = paths if isinstance(paths, list) else [paths]
+        raise InputError(
+            f"modules: {', '.join(map(shown, names))}: programs, which were not run, so the file "
+            "is not checked; allowed: none, or read them and check again with --run-modules"
+        )
+
+
 def _load(name: Any) -> None:
     path = _checked(name)
     content = path.read_bytes()

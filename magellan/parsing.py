@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,22 @@ import yaml
 
 from magellan.errors import InputError, shown
 
+MOST_MERGED = 1000
+"""Keys of a mapping with others merged into it (`<<`): merges of merges grow without end."""
+# Whole numbers in base 8 or 60, and numbers in base 60, which YAML 1.2 no longer has.
+_OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+
+
+def _refused(node: yaml.Node, reason: str) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
+
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which by itself lets the last of two equal keys win."""
+    """PyYAML's safe loader, with three refusals.
+
+    By itself it lets the last of two equal keys win, follows merges however large they grow, and
+    reads 010 and 1:40 as YAML 1.1 did.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()
@@ -21,11 +35,31 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (key.tag, key.value) in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {shown(key.value)} stands twice", key.start_mark
-                )
+                raise _refused(key, f"key {shown(key.value)} stands twice")
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        own = len(node.value)
+        super().flatten_mapping(node)
+        keys = len(node.value)
+        if keys > max(own, MOST_MERGED):
+            raise _refused(node, f"<< makes {keys} keys; at most {MOST_MERGED}")
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        read = self.construct_yaml_float if node.tag.endswith("float") else self.construct_yaml_int
+        value: float = read(node)
+        if _OLD_NUMBER.fullmatch(node.value):
+            raise _refused(
+                node,
+                f"{shown(node.value)} is {shown(value)} in YAML 1.1 and something else in YAML "
+                "1.2; write a decimal number without zeros before it, or quotes around a text",
+            )
+        return value
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 
 
 def parse_yaml(text: str, where: str) -> Any:

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from analysis.figures import FIGURES
+from magellan.cli import main
 from magellan.competence import ESTIMATORS
 from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
 from magellan.errors import InputError, StoppedEarly
@@ -50,6 +51,23 @@ def test_both_are_named_in_an_experiment_with_constants_of_their_own(files):
         ("sharp", "wide"),
     ]
     assert runs[3].config.sharp.power == 0.5
+
+
+@pytest.mark.parametrize("modules", ["[MINE]", "MINE", "{MINE: 1}"])
+def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_path, capsys):
+    mine, run = tmp_path / "mine.py", tmp_path / "was_run"
+    mine.write_text(f"open({str(run)!r}, 'w')")
+    path = tmp_path / "theirs.yaml"
+    named = modules.replace("MINE", str(mine))
+    path.write_text(f"experiment: a\npreset: smoke\nmodules: {named}\n")
+    assert main(["check", str(path)]) == 2
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n"), run.exists()) == ("", 1, False)
+    assert error.startswith("error: modules: ")
+    assert str(mine) in error
+    assert "--run-modules" in error
+    assert main(["check", str(path), "--run-modules"]) == (0 if modules == "[MINE]" else 2)
+    assert run.exists() == (modules == "[MINE]")
 
 
 def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):

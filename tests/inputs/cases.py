@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -137,10 +138,36 @@ def _write(path: Path, new: bytes) -> None:
     path.write_bytes(new)
 
 
+def _merges_of_merges() -> str:
+    """Each of 20 mappings brings ten times the keys of the one before."""
+    keys = ", ".join(f"k{number}: 0" for number in range(10))
+    names = "abcdefghijklmnopqrst"
+    lines = [f"a: &a {{{keys}}}"]
+    for before, name in itertools.pairwise(names):
+        lines.append(f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 10)}]}}")
+    return "\n".join(lines) + "\n"
+
+
 # --- experiment files: text of the file, words --------------------------------------------------
 
 EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
     "not closed": ("seeds: [0, 1\n", ("not valid YAML", "line 2", "expected ',' or ']'")),
+    "number in base 60": (
+        "overrides: {budget: {episodes: 1:40}}\n",
+        ("line 1, column 32", "'1:40' is 100 in YAML 1.1", "decimal"),
+    ),
+    "number in base 60 with a point": (
+        "overrides: {agent: {gamma: 0:00.9}}\n",
+        ("line 1, column 28", "'0:00.9' is 0.9 in YAML 1.1", "decimal"),
+    ),
+    "number in base 8": (
+        "seeds: [7, 010]\n",
+        ("line 1, column 12", "'010' is 8 in YAML 1.1", "decimal number without zeros"),
+    ),
+    "merges of merges": (
+        _merges_of_merges(),
+        ("not valid YAML at line 4, column 4", "<< makes 10000 keys", "at most 1000"),
+    ),
     "tab": ("experiment: x\n\tpreset: smoke\n", ("line 2", "\\t", "plain YAML")),
     "two colons": ("preset: smoke: laptop\n", ("line 1", "mapping values are not allowed")),
     "wrong indent": ("analysis:\n  confidence: 0.9\n bootstrap_seed: 1\n", ("line 3",)),

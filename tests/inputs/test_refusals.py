@@ -48,7 +48,7 @@ def test_experiment_file(case, tmp_path, refusal):
     text, words = cases.EXPERIMENTS[case]
     path = tmp_path / "experiment.yaml"
     path.write_text(text)
-    assert_says(refusal(magellan.cli.main, ["check", path]), words)
+    assert_says(refusal(magellan.cli.main, ["check", path, "--run-modules"]), words)
 
 
 @pytest.mark.parametrize("case", cases.RUNS)

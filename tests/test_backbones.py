@@ -7,9 +7,11 @@ import stat
 
 import pytest
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM, modeling_utils
+from transformers.integrations import hub_kernels
 
-from magellan.agent.loading import load_model
+from magellan.agent.loading import load_model, load_tokenizer
+from magellan.agent.saving import is_encoder_decoder
 from magellan.errors import InputError
 from magellan.model_files import (
     BACKBONES,
@@ -70,6 +72,28 @@ def test_the_cache_gives_the_commit_that_its_branch_main_names(places):
     put_into_cache(places, commit="old")
     newer = put_into_cache(places, commit="new")
     assert backbone_folder(HUB_NAME) == newer
+
+
+READERS = {
+    "model": load_model,
+    "tokenizer": load_tokenizer,
+    "kind": lambda name: is_encoder_decoder(check_backbone(name)),
+}
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["org/kernel", {"": "org/kernel"}, "flash_attention_2"])
+@pytest.mark.parametrize("read", READERS)
+def test_no_kernel_that_a_model_names_is_fetched(read, value, key, places, monkeypatch):
+    asked = []
+    for library in (hub_kernels, modeling_utils):
+        monkeypatch.setattr(library, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **_: asked.append(names))
+    shutil.copytree(ZOO_MINI, places / "theirs")
+    path = places / "theirs" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    READERS[read]("./theirs")
+    assert asked == []
 
 
 def test_a_folder_of_that_name_comes_before_the_cache(places):

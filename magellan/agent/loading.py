@@ -40,6 +40,8 @@ FOUR_BITS = "bitsandbytes"
 FORMAT = "dtype" if older.NEW else "torch_dtype"
 """What `transformers` calls the number format of the weights."""
 
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
 Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 """A frozen language model and its tokenizer."""
 
@@ -84,21 +86,36 @@ def _load(
     name: str, folder: Path, device: torch.device, four_bits: torch.dtype | None
 ) -> tuple[PreTrainedModel, Mapping[str, Any], PreTrainedTokenizerBase]:
     """Model, what `transformers` says of its loading, and tokenizer."""
-    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    config = AutoConfig.from_pretrained(folder, **local)
+    config = configuration(folder, device)
     family = _family(name, config)
     _check_size(name, folder, config, family)
     model, loading = family.from_pretrained(
         folder,
+        config=config,
         **{FORMAT: torch.float32},
         attn_implementation=attention_on(device),
         use_safetensors=True,
         ignore_mismatched_sizes=True,  # told below, in one line
         output_loading_info=True,
         **({} if four_bits is None else _in_four_bits(device, four_bits)),
-        **local,
+        **_LOCAL,
     )
-    return model, loading, AutoTokenizer.from_pretrained(folder, **local)
+    return model, loading, _tokenizer(folder)
+
+
+def configuration(folder: Path, device: torch.device = CPU) -> PretrainedConfig:
+    """What config.json says, but for how attention is computed.
+
+    There a stranger's file could name a repository of kernels, which `transformers` would get and
+    run where the package `kernels` is installed.
+    """
+    config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    config._attn_implementation = attention_on(device)  # for what is inside of it, too
+    return config
+
+
+def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(folder, **_LOCAL)
 
 
 def _family(name: str, config: PretrainedConfig) -> Any:
@@ -124,7 +141,7 @@ def _family(name: str, config: PretrainedConfig) -> Any:
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """Tokenizer of a model, where the model itself is somewhere else."""
     with older.readable(check_backbone(name)) as folder:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return _tokenizer(folder)
 
 
 def checked_model(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from peft import LoraConfig
 from safetensors.numpy import save
-from transformers import AutoConfig
 
+from magellan.agent.loading import configuration
 from magellan.agent.settings import BackboneConfig
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -26,8 +26,7 @@ Arrays = Mapping[str, Any]
 
 def is_encoder_decoder(folder: Path) -> bool:
     """Whether the model in a checked folder is one, such as T5; its weights are not read."""
-    found = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return bool(found.is_encoder_decoder)
+    return bool(configuration(folder).is_encoder_decoder)
 
 
 def adapter_files(

@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis import summaries
 from analysis.grid import Algorithm, run_name, variant_names
-from analysis.intervals import DIFFERENCE, Bootstrap, Matrix, mean_estimate
+from analysis.intervals import DIFFERENCE, EQUAL, SINGLE, Bootstrap, Matrix, mean_estimate
 from analysis.markdown import titled
 from analysis.matrices import evaluated_categories, evaluation_points, score_matrices, settings
 from analysis.results import SPLITS, Results, rows_where
@@ -29,6 +29,8 @@ from magellan.errors import InputError
 
 FEWEST = 2
 BOOTSTRAP = Bootstrap(repetitions=9_999)
+NONE = "none: all differences equal"
+"""In place of an interval; the tables of statistics say `none: all runs equal`."""
 
 Interval = tuple[float, float]
 
@@ -58,12 +60,10 @@ class Pair(NamedTuple):
 
 
 def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
-    """Mean of differences (seeds,) and its interval; None with a single seed."""
-    mean = float(differences.mean())
-    if len(differences) < 2:
-        return mean, None
+    """Mean of differences (seeds,) and its interval; None with a single seed or all equal ones."""
     found = mean_estimate(differences[:, None], BOOTSTRAP, DIFFERENCE)
-    return mean, (float(found.low[0]), float(found.high[0]))
+    none = found.method[0] in (SINGLE, EQUAL)
+    return float(differences.mean()), None if none else (float(found.low[0]), float(found.high[0]))
 
 
 # --- which runs make a pair -------------------------------------------------------------------
@@ -421,6 +421,8 @@ def _tests(
 
 def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:
     difference, interval = mean_difference(second - first)
-    between = "n/a" if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}"
+    between = "n/a" if len(first) == 1 else NONE
+    if interval is not None:
+        between = f"{interval[0]:+.3f} to {interval[1]:+.3f}"
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
     return [*names, *means, between, str(len(first)), *chances]

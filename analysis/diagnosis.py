@@ -22,7 +22,7 @@ from analysis.manifests import MANIFEST
 from analysis.phases import last_phase
 from analysis.results import SPLITS, TABLES, Results, rows_where
 from analysis.units import in_unit, unit_of
-from magellan.config import flat_keys
+from magellan.config import UNIT_COLUMNS, flat_keys
 from magellan.errors import InputError
 from magellan.training.record import PHASE
 
@@ -37,8 +37,8 @@ def diagnose(results: Results) -> None:
     Raises:
         InputError: one line naming the run, when a planned run is missing without being listed as
             missing or another is there, when a run is not the one that the experiment asks for,
-            when evaluation points, categories, estimators or numbers of evaluated goals differ, or
-            when two runs differ in more than the experiment says.
+            when evaluation points, categories, estimators or numbers of evaluated goals differ,
+            when a run goes backwards, or when two runs differ in more than the experiment says.
     """
     _check_plan(results.manifest)
     _check_listed(results)
@@ -48,6 +48,7 @@ def diagnose(results: Results) -> None:
     for name, spec in TABLES.items():
         keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
         _check_rows_unique(results.tables[name], name, _with_phase(results, name, keys))
+        _check_order(results.tables[name], name)
     _check_training(results)
     _check_practice(results)
     results = last_phase(results)
@@ -210,6 +211,19 @@ def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
         row = twice.iloc[0]
         at = ", ".join(f"{key} {row[key]}" for key in keys)
         raise InputError(f"{name}.csv: two rows at {at} for {run_name(run_of(row))}")
+
+
+def _check_order(frame: pd.DataFrame, name: str) -> None:
+    """Updates, steps and episodes of a run do not fall from one row to the next."""
+    runs = frame.groupby(list(RUN_COLUMNS), sort=False)
+    for column in frame.columns.intersection(UNIT_COLUMNS.values()):
+        falls = runs[column].diff() < 0
+        if falls.any():
+            row = frame[falls].iloc[0]
+            raise InputError(
+                f"{name}.csv: {column} falls to {row[column]} for {run_name(run_of(row))}; "
+                "allowed: rows in the order of training"
+            )
 
 
 def _check_training(results: Results) -> None:

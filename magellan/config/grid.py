@@ -23,8 +23,9 @@ from magellan.config.schema import (
 from magellan.errors import InputError, shown
 from magellan.model_files import check_planned_backbone
 
-BEGINNING = "beginning"
-"""Stands for the variant of a run that is no part of the grid: others start from it."""
+BEGINNING = "(beginning)"
+"""Stands for the variant of a run that is no part of the grid: others start from it. No variant of
+an experiment can be called so."""
 
 
 def run_path(sampler: str, goal_space: str, seed: int, identity: str) -> str:

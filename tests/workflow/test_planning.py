@@ -76,6 +76,17 @@ def test_variants_are_runs_where_they_make_a_difference(shared_project):
     assert planned["train"] == 2 + 2 * 2
 
 
+def test_a_variant_may_be_called_beginning(shared_project):
+    variants = "variants={plain: {}, beginning: {agent: {gamma: 0.5}}}"
+    done = shared_project.snakemake("-n", "-p", "--config", "samplers=[random]", variants)
+    assert done.returncode == 0, done.stdout
+    assert "the beginning of others" not in done.stdout
+    assert done.stdout.count("train random, variant beginning, on") == 2
+    # What the experiment gives to the run, and no more.
+    commands = [line for line in done.stdout.splitlines() if "agent.gamma=0.5" in line]
+    assert [line.count("--set") for line in commands] == [1, 1]
+
+
 def test_another_config_file_stands_alone(project):
     # A key that only the default file has must not leak into another experiment.
     with (project / "config/config.yaml").open("a") as file:

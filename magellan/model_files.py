@@ -130,6 +130,16 @@ def backbone_folder(model: str) -> Path:
     return Path(model)
 
 
+def from_anywhere(model: str) -> str:
+    """What names a model in every working folder, and to other programs.
+
+    The name of the hub for one in its cache, else the whole path of the folder.
+    """
+    folder = backbone_folder(model)
+    of_hub = folder != Path(model) and folder.is_relative_to(hub.HF_HUB_CACHE)
+    return model if of_hub else str(folder.resolve())
+
+
 def made_folder() -> Path:
     """Where made models are: $MAGELLAN_BACKBONES, else results/backbone in the working folder."""
     return Path(os.environ.get(MADE_IN) or MADE_IN_DEFAULT)

@@ -20,6 +20,7 @@ from magellan.model_files import (
     backbone_folder,
     check_backbone,
     check_planned_backbone,
+    from_anywhere,
     is_to_be_made,
     model_digest,
     number_of_parameters,
@@ -66,6 +67,16 @@ def test_a_model_of_the_hub_is_read_from_its_cache_and_nowhere_else(places):
     model, tokenizer = load_model(HUB_NAME)
     assert model.config.hidden_size == 64
     assert len(tokenizer) == len(load_model("zoo-mini")[1])
+
+
+def test_what_names_a_model_in_every_folder(places):
+    """What an exported agent says of its model: a name of the hub, or a whole path."""
+    put_into_cache(places)
+    shutil.copytree(ZOO_MINI, places / "my-model")
+    assert from_anywhere(HUB_NAME) == HUB_NAME
+    assert from_anywhere("my-model") == str(places / "my-model")
+    assert from_anywhere("smollm2-135m") == str(places / "made" / "smollm2-135m")
+    assert from_anywhere("zoo-mini") == str(ZOO_MINI)
 
 
 def test_the_cache_gives_the_commit_that_its_branch_main_names(places):

@@ -267,6 +267,11 @@ def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokeni
     for key, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
             raise unusable(name, f"has NaN or infinity in its weights for {key}")
+    start = getattr(model.config, "decoder_start_token_id", None)
+    if model.config.is_encoder_decoder and not isinstance(start, int):
+        raise unusable(
+            name, "has no decoder_start_token_id in config.json, which its decoder begins with"
+        )
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")

@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from magellan.agent.loading import configuration
 from magellan.agent.settings import BackboneConfig
+from magellan.model_files import from_anywhere
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Names of the two files of an adapter's folder, given by `peft`."""
@@ -47,7 +48,7 @@ def adapter_files(
         lora_dropout=0.0,
         target_modules=layers,
         task_type="SEQ_2_SEQ_LM" if encoder_decoder else "CAUSAL_LM",
-        base_model_name_or_path=config.model,
+        base_model_name_or_path=from_anywhere(config.model),
         inference_mode=True,
     )
     weights = {f"{_PREFIX}{name}.weight": _array(values) for name, values in parameters.items()}

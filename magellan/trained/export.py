@@ -24,7 +24,7 @@ def export(run: Path, output: Path, modules: tuple[str, ...] = ()) -> TrainedAge
     check_output(output)
     agent = TrainedAgent.read(run, modules)
     try:
-        files = agent_files(agent.config, agent.state, agent.exported_by)
+        files = agent_files(agent.config, agent.state, agent.exported_by, output)
     except InputError:
         raise
     except MALFORMED as error:

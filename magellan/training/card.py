@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
 from magellan.errors import printable
-from magellan.model_files import BACKBONES, backbone_folder
+from magellan.model_files import BACKBONES, backbone_folder, from_anywhere
 from magellan.training.record import COLUMNS, PHASE
 from magellan.training.versions import Origin
 from magellan.worlds import SPLITS, WORLDS
@@ -32,6 +33,7 @@ class About:
         encoder_decoder: whether the language model is one.
         adapters: names of the adapters' folders.
         prompt, actions: at the beginning of an episode, as an example.
+        folder: of the agent.
     """
 
     config: RunConfig
@@ -43,14 +45,17 @@ class About:
     adapters: Sequence[str]
     prompt: str
     actions: Sequence[str]
+    folder: Path
 
 
 def model_card(about: About) -> str:
     """Text of the card, in Markdown with the front matter that model hubs read."""
     config = about.config
+    base = from_anywhere(config.backbone.model)
     front = {
         "library_name": "peft",
-        "base_model": config.backbone.model,
+        # A hub reads its own names here, no others.
+        **({} if Path(base).is_absolute() else {"base_model": base}),
         "tags": ["lora", "reinforcement-learning", config.world, config.sampler],
     }
     goals = phases_of(config)[-1].goal_space
@@ -76,7 +81,8 @@ LoRA adapters and heads of an agent that learned by reinforcement to act in the 
 {_success(about)}
 
 ## Use
-Run this in this folder, with MAGELLAN bench installed:
+Run this from any folder, with MAGELLAN bench installed. `agent` is this folder, `folder` that of
+the language model: change what is elsewhere now.
 
 ```python
 {snippet(about)}```
@@ -187,7 +193,8 @@ def snippet(about: About) -> str:
         before = f"{before}.log_softmax(-1)"
     return _SNIPPET.format(
         imported="from magellan.config import check_backbone\n" if embedded else "",
-        folder=f"check_backbone({model!r})" if embedded else repr(model),
+        agent=str(about.folder.resolve()),
+        folder=f"check_backbone({model!r})" if embedded else repr(from_anywhere(model)),
         auto="AutoModelForSeq2SeqLM" if about.encoder_decoder else "AutoModelForCausalLM",
         read=_READ_ENCODER_DECODER if about.encoder_decoder else _READ_CAUSAL,
         states="decoder_hidden_states" if about.encoder_decoder else "hidden_states",
@@ -213,7 +220,7 @@ _COMPETENCE = '''
 def competence(prompt, which="competence"):
     """Predicted chance to reach the goal of a prompt; `which` may be `competence_delayed`."""
     if which not in model.peft_config:
-        model.load_adapter(which, which)
+        model.load_adapter(f"{agent}/{which}", which)
     model.set_adapter(which)
     return torch.sigmoid(head(which, last_state(read(prompt, [])), torch.tanh)).item()
 '''
@@ -222,11 +229,12 @@ _SNIPPET = '''import torch
 from safetensors.torch import load_file
 from transformers import {auto}, AutoTokenizer
 
+agent = {agent!r}
 folder = {folder}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 base = {auto}.from_pretrained(folder, dtype=torch.float32)
-model = PeftModel.from_pretrained(base, "policy", adapter_name="policy").eval()
-heads = load_file("heads.safetensors")
+model = PeftModel.from_pretrained(base, f"{{agent}}/policy", adapter_name="policy").eval()
+heads = load_file(f"{{agent}}/heads.safetensors")
 
 
 def tokens_of(text):

@@ -25,13 +25,16 @@ ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 HEADS, CARD = "heads.safetensors", "README.md"
 
 
-def agent_files(config: RunConfig, state: Mapping[str, Any], origin: Origin) -> dict[str, bytes]:
+def agent_files(
+    config: RunConfig, state: Mapping[str, Any], origin: Origin, folder: Path
+) -> dict[str, bytes]:
     """All files of a trained agent, by their path in its folder.
 
     Args:
         config: of the run.
         state: of the trainer, as a checkpoint has it.
         origin: code and libraries that made it, and its language model.
+        folder: where they are to lie, which the code on the card names.
 
     Raises:
         InputError: the language model is missing.
@@ -52,6 +55,7 @@ def agent_files(config: RunConfig, state: Mapping[str, Any], origin: Origin) -> 
         adapters=tuple(adapters),
         prompt=prompt,
         actions=actions,
+        folder=folder,
     )
     files = {
         f"{name}/{file}": content

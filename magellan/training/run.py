@@ -387,8 +387,9 @@ class Job:
         config = self._trainer.config
         if not config.budget.export:
             return
-        files = export.agent_files(config, self._trainer.state_dict(), self._origin)
-        export.write_agent(self._output / export.FOLDER, files)
+        folder = self._output / export.FOLDER
+        files = export.agent_files(config, self._trainer.state_dict(), self._origin, folder)
+        export.write_agent(folder, files)
         self._log.write(f"exported the agent to {export.FOLDER}/")
 
     def _out_of_memory(self) -> OutOfMemoryError:

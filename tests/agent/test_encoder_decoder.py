@@ -1,5 +1,8 @@
 """The same scoring with an encoder-decoder, such as the paper's T5."""
 
+import json
+import shutil
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from magellan.agent.codec import Codec, stack
 from magellan.agent.packing import batch
 from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, resolve_run
+from magellan.errors import InputError
 from magellan.training.loop import Trainer
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 from tests.agent.tiny import write
@@ -20,6 +24,18 @@ def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("t5")
     write(path, "t5", tie_word_embeddings=request.param, scale_decoder_outputs=request.param)
     return path
+
+
+@pytest.mark.parametrize("start", [None, "absent"])
+def test_a_decoder_without_a_first_token_is_refused_in_one_line(start, folder, tmp_path):
+    there = shutil.copytree(folder, tmp_path / "t5")
+    settings = json.loads((there / "config.json").read_text()) | {"decoder_start_token_id": None}
+    if start == "absent":
+        del settings["decoder_start_token_id"]
+    (there / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"has no decoder_start_token_id in config\.json") as told:
+        make_backbone(there)
+    assert "\n" not in str(told.value)
 
 
 def make_backbone(folder, **settings) -> Backbone:

@@ -2,12 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -25,6 +26,7 @@ from tests.agent.tiny import write
 from tests.trained.agents import config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
+FOLDER = Path("agent")
 EXACT = {"rtol": 1e-5, "atol": 1e-5}
 
 
@@ -41,7 +43,7 @@ def models(tmp_path_factory):
 def exported(folder, config):
     """A backend, and the folder with its agent."""
     backend = make(config)
-    write_agent(folder, agent_files(config, state_of(backend), ORIGIN))
+    write_agent(folder, agent_files(config, state_of(backend), ORIGIN, folder))
     return backend
 
 
@@ -91,11 +93,18 @@ def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
 
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
-@pytest.mark.parametrize("model", ["zoo-mini", "t5"])
+@pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
 def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp_path, monkeypatch):
-    backend = exported(tmp_path / "agent", config_of(models[model], score))
-    monkeypatch.chdir(tmp_path / "agent")
-    card = (tmp_path / "agent/README.md").read_text()
+    """Run in another folder than the one where the run named its model and the agent was left."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    if model != "zoo-mini":
+        Path("my-model").symlink_to(models[model])
+    name = "zoo-mini" if model == "zoo-mini" else "my-model"
+    backend = exported(Path("agent"), config_of(name, score))
+    card = Path("agent/README.md").read_text()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     names = {}
     exec(compile(code, "README.md", "exec"), names)
@@ -133,8 +142,10 @@ def test_heads_are_those_of_the_agent(tmp_path):
 
 def test_the_adapter_says_what_it_is_of(tmp_path):
     exported(tmp_path / "agent", config_of("zoo-mini", lora_targets="attention_qv"))
+    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "agent/policy")
+    assert model.peft_config["default"].r == 4
     found = json.loads((tmp_path / "agent/policy/adapter_config.json").read_text())
-    assert found["base_model_name_or_path"] == "zoo-mini"
+    assert found["base_model_name_or_path"] == str(check_backbone("zoo-mini"))
     assert (found["r"], found["lora_alpha"], found["task_type"]) == (4, 6.0, "CAUSAL_LM")
     assert {name.rpartition(".")[2] for name in found["target_modules"]} == {"q_proj", "v_proj"}
 
@@ -142,10 +153,11 @@ def test_the_adapter_says_what_it_is_of(tmp_path):
 def test_the_card_says_what_was_trained(tmp_path):
     config = config_of("zoo-mini")
     backend = make(config)
-    files = agent_files(config, state_of(backend), ORIGIN)
+    files = agent_files(config, state_of(backend), ORIGIN, FOLDER)
     card = files["README.md"].decode()
     _, front, text = card.split("---\n", 2)
-    assert yaml.safe_load(front)["base_model"] == "zoo-mini"
+    assert "base_model" not in yaml.safe_load(front)  # a hub has none of that name
+    assert "| language model | `zoo-mini` |" in text
     assert yaml.safe_load(front)["library_name"] == "peft"
     assert "| grasp | 0.75 (n = 4) | 0.33 (n = 3) |" in text
     assert "0.25" not in text  # an earlier evaluation
@@ -154,14 +166,14 @@ def test_the_card_says_what_was_trained(tmp_path):
     assert "ab" * 32 in text
     assert "magellan-bench 1.2.3+abc; torch 9.9" in text
     done = {**state_of(backend), "next_evaluation": config.budget.end + 1}
-    assert "not at its end" not in agent_files(config, done, ORIGIN)["README.md"].decode()
+    assert "not at its end" not in agent_files(config, done, ORIGIN, FOLDER)["README.md"].decode()
 
 
 def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
     config = config_of("zoo-mini")
     state = state_of(make(config))
     del state["backend"]["competence"]
-    files = agent_files(config, state, ORIGIN)
+    files = agent_files(config, state, ORIGIN, FOLDER)
     assert {name.partition("/")[0] for name in files} == {
         *("policy", "critic_target", "heads.safetensors", "README.md")
     }
@@ -171,7 +183,7 @@ def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
 def test_equal_agents_have_equal_files(tmp_path):
     config = config_of("zoo-mini")
     state = state_of(make(config))
-    assert agent_files(config, state, ORIGIN) == agent_files(config, state, ORIGIN)
+    assert agent_files(config, state, ORIGIN, FOLDER) == agent_files(config, state, ORIGIN, FOLDER)
 
 
 def test_of_a_run_with_phases_the_last_one_counts():
@@ -182,14 +194,14 @@ def test_of_a_run_with_phases_the_last_one_counts():
     ]
     state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
     state["record"] = {"tables": {"evaluation": rows}}
-    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    card = agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
     assert "| grow_plant | 0.50 (n = 4) |  |" in card
     assert "0.75" not in card
     assert "40-20-10-5-5 (training goals, drawn with seed 0), then 10-9-8-7-6 (" in card
     assert "not at its end" in card
-    early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN)
+    early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN, FOLDER)
     assert "not at its end" in early["README.md"].decode()
-    late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN)
+    late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN, FOLDER)
     assert "not at its end" not in late["README.md"].decode()
 
 
@@ -197,7 +209,7 @@ def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
     config = config_of("zoo-mini")
     state = state_of(make(config))
     state["record"] = {"tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5]]}}
-    card = agent_files(config, state, ORIGIN)["README.md"].decode()
+    card = agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
     assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card
 
 

@@ -65,6 +65,8 @@ $(LAMOREL_READY): $(LAMOREL_ENV)
 	@test -x $(LAMOREL)/bin/pip || $(PYTHON) -m venv $(LAMOREL)
 	sed -n 's/^      - //p' $< > $(LAMOREL)/requirements.txt
 	$(LAMOREL)/bin/python -m pip install --disable-pip-version-check --requirement $(LAMOREL)/requirements.txt
+	# lamorel looks there for --config-path configs/little_zoo/, as the paper's commands name it.
+	ln -sfn "$(CURDIR)/configs" "$$($(LAMOREL)/bin/python -c 'import lamorel_launcher as here; print(here.__path__[0])')/configs"
 	@rm -f $(LAMOREL)/.installed-* && touch $@
 
 clean:

@@ -508,7 +508,6 @@ def _prepare_libraries(threads: int) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def _play(options: argparse.Namespace) -> None:
@@ -529,7 +528,6 @@ def _goals(options: argparse.Namespace) -> None:
 
 def _backbone(options: argparse.Namespace) -> None:
     _check_backbone_options(options)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from magellan.training.folder import check_no_run
 
     check_no_run(options.output)

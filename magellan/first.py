@@ -10,6 +10,8 @@ READ_ONCE = {
     # What cuBLAS wants for the same numbers every time: PyTorch looks at this at the first product
     # on a GPU, and refuses deterministic products for good if it was not there then.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    # A job downloads nothing: the hub's library looks at this when it is imported.
+    "HF_HUB_OFFLINE": "1",
 }
 """Variables that a library reads once, and their values."""
 

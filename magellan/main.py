@@ -16,8 +16,10 @@ def run() -> None:
     from magellan.first import prepare
 
     prepare()
+    from magellan.launched.arguments import from_here
     from magellan.launched.entry import main
 
+    sys.argv = from_here(sys.argv)
     main()
 
 

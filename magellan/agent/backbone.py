@@ -21,7 +21,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from magellan.agent.devices import CPU, find_device
+from magellan.agent.devices import CPU, check_format, find_device
 from magellan.agent.layers import compiled, recomputed, repeated_layers
 from magellan.agent.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.agent.packing import PackedBatch, Piece
@@ -71,6 +71,7 @@ class Backbone:
         check_four_bits(config.quantization)
         self.config = config
         self.device = find_device(backend.device)
+        check_format(self.device, backend.dtype)
         self.dtype: torch.dtype = getattr(torch, backend.dtype)
         self.sizes_itself = backend.micro_batch == AUTO
         self.micro_batch = 0 if backend.micro_batch == AUTO else backend.micro_batch

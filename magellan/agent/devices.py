@@ -26,6 +26,19 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "auto" else name)
 
 
+def check_format(device: torch.device, dtype: str) -> None:
+    """The device must compute with numbers of this format.
+
+    Raises:
+        InputError: it does not.
+    """
+    if dtype == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise InputError(
+            f"backend.dtype: {dtype!r} is not allowed on {described(device)}, which does not "
+            "compute with it; allowed: float32"
+        )
+
+
 def described(device: torch.device) -> str:
     """The device in words, such as `cpu` or `cuda (NVIDIA H200)`."""
     if device.type != "cuda":

@@ -22,9 +22,10 @@ def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> Non
         InputError: the device, or a library, is absent.
         OutOfMemoryError: the weights alone are larger than the free memory.
     """
-    from magellan.agent.devices import find_device
+    from magellan.agent.devices import check_format, find_device
 
     device = find_device(settings.device)
+    check_format(device, settings.dtype)
     if backbone is not None:
         from magellan.agent.loading import check_four_bits
         from magellan.backends.memory import check_room

@@ -6,6 +6,7 @@ neither is refused.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,8 @@ FIXED: Mapping[str, Any] = {
 }
 """Names in `rl_script_args` that have one value: what the paper did, or what this suite has."""
 
+PATH = "--config-path"
+"""Hydra's word for the folder of configurations."""
 OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
 
 
@@ -80,6 +83,20 @@ class Launch:
     loading: Path | None
     servers: Servers
     lamorel_args: Mapping[str, Any]
+
+
+def from_here(arguments: list[str]) -> list[str]:
+    """The launcher's words, with the folder of the configuration as a whole path.
+
+    Hydra would look beside the program for a relative one; meant is where it was called from.
+    """
+    words = list(arguments)
+    for number, word in enumerate(words):
+        if word == PATH and number + 1 < len(words):
+            words[number + 1] = os.path.abspath(words[number + 1])
+        elif word.startswith(f"{PATH}="):
+            words[number] = f"{PATH}={os.path.abspath(word.partition('=')[2])}"
+    return words
 
 
 def read(values: Mapping[str, Any]) -> Launch:

@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from magellan.backends.lamorel.section import Servers
+from magellan.backends.lamorel.section import Servers, at, check_version
 from magellan.config import RunConfig, check_backbone, phases_of
-from magellan.errors import InputError, JobError, StoppedEarly, is_out_of_memory, out_of_memory
+from magellan.errors import (
+    InputError,
+    JobError,
+    StoppedEarly,
+    is_out_of_memory,
+    out_of_memory,
+    shown,
+)
 from magellan.launched.arguments import SCRIPT, read
+from magellan.parsing import read_json_object
 from magellan.worlds import WORLDS
 
 LOADING = f"{SCRIPT}.loading_path"
@@ -29,21 +37,36 @@ def run(values: Mapping[str, Any]) -> int:
     try:
         _run(values)
     except StoppedEarly as error:
-        print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+        _told(error, values)
     except (InputError, JobError) as error:
-        return _told(error)
+        return _told(error, values)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):
+            return _told(out_of_memory(error), values)
+        if _is_trainer() or "gloo" not in str(error):
             raise
-        return _told(out_of_memory(error))
+        return JobError.exit_status  # a server whose line is cut: the trainer says so
     return 0
 
 
-def _told(error: InputError | JobError) -> int:
+def _told(error: InputError | JobError, values: Mapping[str, Any]) -> int:
     """Have the trainer print the line; gives the exit status."""
     if _is_trainer():
-        print(f"{error.label}: {error}", file=sys.stderr, flush=True)
+        line = _in_words_of_here(str(error), at(values, f"{SCRIPT}.output_dir"))
+        print(f"{error.label}: {line}", file=sys.stderr, flush=True)
     return error.exit_status
+
+
+def _in_words_of_here(line: str, output: Any) -> str:
+    """Options of `python -m magellan train` as a launcher's command has them."""
+    words = {
+        "--resume:": f"{LOADING}:",
+        "--resume": f"{LOADING}={output}",
+        "--output": f"{SCRIPT}.output_dir",
+    }
+    for option, here in words.items():
+        line = line.replace(option, here)
+    return line
 
 
 def _is_trainer() -> bool:
@@ -53,11 +76,12 @@ def _is_trainer() -> bool:
 def _run(values: Mapping[str, Any]) -> None:
     launch = read(values)
     config = launch.config
+    check_version(launch.servers.layout)
     _check_processes()
     folder = check_backbone(config.backbone.model)
     _prepare(config.threads)
     _check_model(folder, launch.servers)
-    _check_gpus(config.backend.device, launch.servers)
+    _check_gpus(config.backend.device, config.backend.dtype, launch.servers)
     resume = _is_trainer() and go_on(config, launch.output, launch.loading)
     from magellan.backends.lamorel.connection import connect
     from magellan.backends.lamorel.serving import Served
@@ -85,13 +109,22 @@ def _prepare(threads: int) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def _check_model(folder: Path, servers: Servers) -> None:
-    """lamorel loads a model as what its configuration says; another one ends in a traceback."""
+    """lamorel loads a model as what its configuration says; another one ends in a traceback.
+
+    It also lets Python run that the folder brings along, as a local run never does.
+    """
     from magellan.agent.saving import is_encoder_decoder
 
+    for name in ("config.json", "tokenizer_config.json"):
+        path = folder / name
+        if path.is_file() and read_json_object(path).get("auto_map"):
+            raise InputError(
+                f"{servers.model_key}: {shown(servers.model)} has auto_map in {name}, code of its "
+                "own, which lamorel would run; allowed: a model without"
+            )
     found = "seq2seq" if is_encoder_decoder(folder) else "causal"
     if servers.model_type != found:
         raise InputError(
@@ -100,12 +133,13 @@ def _check_model(folder: Path, servers: Servers) -> None:
         )
 
 
-def _check_gpus(device: str, servers: Servers) -> None:
+def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
     """lamorel gives each server a GPU of its own, and fails where there is none left."""
     import torch
 
-    from magellan.agent.devices import find_device
+    from magellan.agent.devices import check_format, find_device
 
+    check_format(find_device(device), dtype)
     if find_device(device).type == "cuda" and servers.number > torch.cuda.device_count():
         raise InputError(
             f"{servers.number_key}: {servers.number} is not allowed with "

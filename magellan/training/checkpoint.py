@@ -272,6 +272,8 @@ class Checkpoints:
         # A value that is the default is not counted, and shown all the same.
         here = flat_keys(self._config.model_dump(mode="json")) | here
         there = _stored(metadata) | there
+        # One that counts for one of the two runs only may have one value in both.
+        keys = [key for key in keys if _shown(here, key) != _shown(there, key)] or keys
         listed = ", ".join(
             f"{key} is {_shown(here, key)} here and {_shown(there, key)} there" for key in keys[:3]
         )

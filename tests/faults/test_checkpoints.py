@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from magellan.config import check_backbone
+from magellan.config import check_backbone, resolve_run
 from magellan.errors import InputError, StorageError
 from magellan.training import checkpoint
 from magellan.training.checkpoint import VERSION, Checkpoints
@@ -254,6 +255,20 @@ def test_a_run_with_another_configuration_names_the_keys(case, saved):
     listed = {"one key": "agent.gamma is 0.5 here and 0.99 there;", "many keys": " and 1 more;"}
     assert listed[case] in str(caught.value)
     assert contents(saved.folder) == before
+
+
+def test_keys_of_one_value_here_and_there_are_no_reason(tmp_path):
+    """The estimator's constants count for the sampler that has it; the other run has them too."""
+    layer = {"goal_space": "40-8-4-2-2"}
+    with_estimator, without = (
+        resolve_run("smoke", [{**layer, "sampler": name}]) for name in ("magellan", "random")
+    )
+    Checkpoints(tmp_path, with_estimator).save(state(1))
+    with pytest.raises(InputError, match="another configuration") as caught:
+        Checkpoints(tmp_path, without).load()
+    said = re.findall(r"\S+ is (\S+) here and ([^\s,;]+) there", str(caught.value))
+    assert said
+    assert [pair for pair in said if pair[0] == pair[1]] == []
 
 
 @pytest.mark.parametrize("case", cases("damaged run"))

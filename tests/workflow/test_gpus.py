@@ -12,7 +12,7 @@ import pytest
 from tests.workflow.conftest import ROOT
 
 SCRIPT = ROOT / "workflow/scripts/take_gpu.py"
-TWO = "echo '0, GPU-aaaa'; echo '1, GPU-bbbb'"
+TWO = "echo 'GPU 0: Kind (UUID: GPU-aaaa)'; echo 'GPU 1: Kind (UUID: GPU-bbbb)'"
 # One short line is written at once: lines of several processes do not mix.
 BUSY = "echo start $CUDA_VISIBLE_DEVICES >> log; sleep 0.4; echo end $CUDA_VISIBLE_DEVICES >> log"
 TRAINER = """
@@ -81,7 +81,7 @@ def test_every_run_has_a_gpu_of_its_own(machine, tmp_path):
     assert [run.returncode for run in runs] == [0] * 5
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == 10
-    assert most_at_once(lines) == {"0": 1, "1": 1, "all": 2}
+    assert most_at_once(lines) == {"GPU-aaaa": 1, "GPU-bbbb": 1, "all": 2}
     assert any("waiting for a free GPU (2 here)" in error for error in errors)
 
 
@@ -93,11 +93,38 @@ def test_only_gpus_that_may_be_seen_are_taken(machine, tmp_path, monkeypatch):
     wait_for(tmp_path / "locks" / "GPU-bbbb.lock")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     try:
-        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "0\n"
+        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "GPU-aaaa\n"
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    assert said(tmp_path, 2, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "0,1\n")
+    assert said(tmp_path, 2, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
+
+
+def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch):
+    """As `nvidia-smi -L` lists them; the GPU itself is none for CUDA."""
+    part = "  MIG 1g.10gb     Device  {}: (UUID: MIG-{})"
+    machine(
+        "\n".join(
+            f"echo '{line}'"
+            for line in (
+                "GPU 0: Kind (UUID: GPU-aaaa)",
+                part.format(0, "cccc"),
+                part.format(1, "dddd"),
+                "GPU 1: Kind (UUID: GPU-bbbb)",
+            )
+        )
+    )
+    assert (
+        said(tmp_path, 3, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "MIG-cccc,MIG-dddd,GPU-bbbb\n"
+    )
+    assert said(tmp_path, 4, "true")[0] == 1
+    # A GPU that is named has one lock, however it is named.
+    for name in ("GPU-bb", "1", "GPU-bbbb"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == f"{name}\n"
+    assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == [
+        *("GPU-bbbb.lock", "MIG-cccc.lock", "MIG-dddd.lock"),
+    ]
 
 
 def wait_for(path: Path) -> None:
@@ -149,4 +176,4 @@ def test_runs_of_an_experiment_have_different_gpus(machine, project):
     done = project.snakemake("--cores", "3", "--until", "train", *wanted)
     lines = (project / "devices.log").read_text().splitlines()
     assert len(lines) == 6, done.stdout
-    assert most_at_once(lines) == {"0": 1, "1": 1, "all": 2}
+    assert most_at_once(lines) == {"GPU-aaaa": 1, "GPU-bbbb": 1, "all": 2}

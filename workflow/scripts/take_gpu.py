@@ -1,7 +1,8 @@
 """take_gpu.py N COMMAND...: runs a command on N GPUs that no other run on this machine has.
 
 The GPUs are those of CUDA_VISIBLE_DEVICES where it is set, as in a Slurm job, else those that
-`nvidia-smi` lists; the command sees its own in that variable. It takes the place of this process
+`nvidia-smi` lists, of a GPU in MIG mode its parts; the command sees its own in that variable, by
+their UUIDs: CUDA numbers GPUs otherwise than `nvidia-smi`. It takes the place of this process
 and keeps the locks of its GPUs, which the system gives back when it ends, however it ends. Until
 enough of them are free it waits. With N = 0, and where no GPU is found, the command just runs:
 what it says then is its own affair.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 VISIBLE, FOLDER, PAUSE = "CUDA_VISIBLE_DEVICES", "MAGELLAN_GPU_LOCKS", "MAGELLAN_GPU_PAUSE"
-LISTING = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
+LISTING = ("nvidia-smi", "-L")
+DEVICE = re.compile(r"^ *(GPU|MIG) (.*)\(UUID: *([^)\s]+)\)", re.MULTILINE)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -37,23 +40,39 @@ def main(arguments: Sequence[str]) -> None:
 
 def gpus() -> dict[str, str]:
     """GPUs that may be taken, as CUDA_VISIBLE_DEVICES names them, with the name of their lock."""
-    uuids = listed()
+    found = listed()
     if VISIBLE not in os.environ:
-        return uuids
+        return {uuid: uuid for uuid in found}
     named = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
     # Slurm gives a job devices of its own, which may all be number 0: its number tells them apart.
     job = os.environ.get("SLURM_JOB_ID")
-    return {name: f"job{job}-{name}" if job else uuids.get(name, name) for name in named}
+    return {name: f"job{job}-{name}" if job else uuid_of(name, found) for name in named}
+
+
+def uuid_of(name: str, found: dict[str, str]) -> str:
+    """UUID of a device that is named by that, by its beginning, or by its number; else the name."""
+    fitting = (uuid for uuid in found if uuid.startswith(name) or found[uuid] == name)
+    return next(fitting, name)
 
 
 def listed() -> dict[str, str]:
-    """Number and UUID of each GPU of this machine; none where the program is absent or fails."""
+    """Number of each GPU of this machine by its UUID; none where the program is absent or fails.
+
+    CUDA computes on the parts of a GPU in MIG mode, which have no number, and not on that GPU.
+    """
     try:
         found = subprocess.run(LISTING, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    rows = [line.partition(",") for line in found.stdout.splitlines() if "," in line]
-    return {number.strip(): uuid.strip() for number, _, uuid in rows}
+    devices: dict[str, str] = {}
+    whole = ""
+    for kind, words, uuid in DEVICE.findall(found.stdout):
+        if kind == "GPU":
+            whole, devices[uuid] = uuid, words.partition(":")[0]
+        else:
+            devices.pop(whole, None)
+            devices[uuid] = ""
+    return devices
 
 
 def lock_folder() -> Path:

@@ -14,10 +14,9 @@ from torch import distributed
 from magellan.agent.loading import load_tokenizer
 from magellan.agent.older import readable
 from magellan.backends.lamorel.remote import READING, LamorelBackend
-from magellan.backends.lamorel.section import LAMOREL, NEWER, OLDER, SETUP, Servers, with_model
+from magellan.backends.lamorel.section import OLDER, Servers, with_model
 from magellan.backends.lamorel.server import Adopting, Changing, Reading
 from magellan.backends.lamorel.serving import Served, Serving
-from magellan.errors import InputError
 from magellan.model_files import check_backbone
 
 _DISPATCH = "_Dispatcher__dispatch_batches"
@@ -32,11 +31,9 @@ def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -
         served: what they are to hold.
 
     Raises:
-        InputError: the servers cannot use the model, or lamorel has another version than the
-            configuration is written for.
+        InputError: the servers cannot use the model.
         SystemExit: in a server, when it is told to end.
     """
-    check_version(servers.layout)
     atexit.register(leave_groups)
     serving = Serving(served, servers.number)
     reading = Reading(serving)
@@ -69,22 +66,6 @@ def leave_groups() -> None:
     for group in list(distributed.distributed_c10d._world.pg_map):
         if distributed.get_backend(group) == distributed.Backend.GLOO:
             distributed.destroy_process_group(group)
-
-
-def check_version(layout: str) -> None:
-    """The installed lamorel must be of the version in whose layout the configuration is.
-
-    Raises:
-        InputError: it is not.
-    """
-    installed = OLDER if hasattr(lamorel, "lamorel_init") else NEWER
-    if layout != installed:
-        key = f"{LAMOREL}.{SETUP}"
-        folders = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
-        raise InputError(
-            f"{key}: the layout of lamorel {layout} is not allowed with lamorel {installed}, which "
-            f"is installed here; allowed: --config-path {folders[installed]} (docs/lamorel.md)"
-        )
 
 
 def remember_instructions(dispatcher: type) -> None:

@@ -6,8 +6,9 @@ shared out among the servers; what changes something goes through its updater, t
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,17 +87,31 @@ class LamorelBackend(Backend):
 
     def _read(self, call: str, *arguments: Any) -> list[np.ndarray]:
         """What each server reads for its share."""
-        answers = self._line.custom_module_fns(
-            [READING], self._contexts, call=call, arguments=arguments
-        )
+        with self._lost_with_a_server():
+            answers = self._line.custom_module_fns(
+                [READING], self._contexts, call=call, arguments=arguments
+            )
         return _checked([answer[READING] for answer in answers])
 
     def _tell(self, call: str, *arguments: Any) -> list[Any]:
         """Have every server do the same; gives what each answers."""
         candidates: list[list[str]] = [[] for _ in self._contexts]
-        return _checked(
-            self._line.update(self._contexts, candidates, call=call, arguments=arguments)
-        )
+        with self._lost_with_a_server():
+            answers = self._line.update(self._contexts, candidates, call=call, arguments=arguments)
+        return _checked(answers)
+
+    @contextlib.contextmanager
+    def _lost_with_a_server(self) -> Iterator[None]:
+        """Between the processes an error says that one of them has gone; then none can be asked."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._caller = None
+            reason = " ".join(str(error).split())[:160]
+            raise JobError(
+                f"a server of lamorel has ended or does not answer ({reason}); what it said last "
+                "stands above; --resume goes on from the last checkpoint"
+            ) from error
 
     def start(self, name: str, settings: Any, seed: int) -> None:
         chosen = self._tell("start", name, settings, seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from magellan.errors import InputError, shown
@@ -17,6 +18,33 @@ SETUP = "distributed_setup_args"
 KINDS = ("causal", "seq2seq")
 OLDER, NEWER = "0.2", "0.3"
 """Versions of lamorel whose layouts are read."""
+FOLDERS = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
+_MODEL = (
+    *("model_type", "model_path", "pretrained", "minibatch_size", "pre_encode_inputs"),
+    *("load_in_4bit",),
+)
+_AFTER_SCORING = ("synchronize_gpus_after_scoring", "empty_cuda_cache_after_scoring")
+# Files for one version have what the launcher of the other one asks for, so that it comes as far as
+# our program, which says that the version is another one.
+_SETUP = ("n_rl_processes", "n_llm_processes", "llm_processes", "multinode")
+_TOP = ("log_level", SETUP, "accelerate_args", "llm_args")
+KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    OLDER: {
+        "": (*_TOP, "gloo_timeout", "allow_subgraph_use_whith_gradient"),
+        SETUP: _SETUP,
+        "llm_args": (*_MODEL, "seed", "parallelism"),
+        "llm_args.parallelism": ("use_gpu", "model_parallelism_size", *_AFTER_SCORING),
+    },
+    NEWER: {
+        "": (*_TOP, "llm_configs"),
+        SETUP: (*_SETUP, "backend", "init_timeout", "timeout", "multinode_args"),
+        f"{SETUP}.llm_processes.NAME": ("n_processes", "devices_per_process", "ddp_kwargs"),
+        "llm_configs.NAME": (
+            *(*_MODEL, *_AFTER_SCORING, "handler", "constructor_kwargs", "pad_token_id"),
+        ),
+    },
+}
+"""Keys of each part of the section; those of `accelerate_args` its own launcher checks."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +79,45 @@ def read_servers(section: Mapping[str, Any]) -> Servers:
         InputError: one line with the key, its value and what is allowed.
     """
     allow(section, f"{SETUP}.n_rl_processes", 1)
-    newer = isinstance(at(section, f"{SETUP}.llm_processes"), Mapping)
-    return _newer(section) if newer else _older(section)
+    models = at(section, f"{SETUP}.llm_processes")
+    return _newer(section) if isinstance(models, Mapping) and models else _older(section)
+
+
+def check_version(layout: str) -> None:
+    """The installed lamorel must be of the version in whose layout the section is.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        found = version("lamorel")
+    except PackageNotFoundError:
+        return
+    if layout != (OLDER if found.startswith(OLDER) else NEWER):
+        raise InputError(
+            f"{LAMOREL}.{SETUP}: the layout of lamorel {layout} is not allowed with lamorel "
+            f"{found}, which is installed here; allowed: --config-path "
+            f"{FOLDERS[NEWER if layout == OLDER else OLDER]} (docs/lamorel.md)"
+        )
+
+
+def _check_keys(section: Mapping[str, Any], layout: str, name: str = "") -> None:
+    """Only keys of this layout, in which the model is called `name`."""
+    for place, allowed in KEYS[layout].items():
+        path = place.replace("NAME", name)
+        found = at(section, path, {}) if path else section
+        if not isinstance(found, Mapping):
+            raise InputError(f"{LAMOREL}.{path}: {shown(found)} is not a mapping of keys to values")
+        for key in found:
+            if key not in allowed:
+                where = f"{path}.{key}" if path else key
+                raise InputError(
+                    f"{LAMOREL}.{where}: unknown key; allowed: {', '.join(sorted(allowed))}"
+                )
 
 
 def _older(section: Mapping[str, Any]) -> Servers:
+    _check_keys(section, OLDER)
     allow(section, "llm_args.parallelism.model_parallelism_size", 1)
     number = f"{SETUP}.n_llm_processes"
     return Servers(
@@ -81,6 +143,7 @@ def _newer(section: Mapping[str, Any]) -> Servers:
             f"{LAMOREL}: models {shown(names)} in {SETUP}.llm_processes and {shown(configured)} in "
             "llm_configs are not allowed; allowed: one model, of the same name in both"
         )
+    _check_keys(section, NEWER, names[0])
     place, model = f"{SETUP}.llm_processes.{names[0]}", f"llm_configs.{names[0]}"
     allow(section, f"{model}.handler", "hf_llm")
     number = _at_least_one(section, f"{place}.n_processes")
@@ -89,7 +152,7 @@ def _newer(section: Mapping[str, Any]) -> Servers:
     if not on_cpus and not _a_gpu_each(devices, number):
         raise InputError(
             f"{LAMOREL}.{place}.devices_per_process: {shown(devices)} is not allowed for {number} "
-            "processes; allowed: cpu for each, or a list with the number of one GPU for each"
+            "processes; allowed: cpu for each, or a list with the number of another GPU for each"
         )
     return Servers(
         NEWER,
@@ -102,13 +165,11 @@ def _newer(section: Mapping[str, Any]) -> Servers:
 
 
 def _a_gpu_each(devices: Any, number: int) -> bool:
-    return (
-        isinstance(devices, list)
-        and len(devices) == number
-        and all(
-            isinstance(each, list) and len(each) == 1 and type(each[0]) is int for each in devices
-        )
-    )
+    if not isinstance(devices, list) or len(devices) != number:
+        return False
+    lists = [each for each in devices if isinstance(each, list) and len(each) == 1]
+    gpus = {each[0] for each in lists if type(each[0]) is int and each[0] >= 0}
+    return len(gpus) == number
 
 
 def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:

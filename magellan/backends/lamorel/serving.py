@@ -62,10 +62,10 @@ class Serving:
         device: GPU that lamorel gave this server; None: the one that PyTorch takes.
         """
         served = self._served
-        settle(served.threads, served.settings.deterministic)
-        if device is not None and served.settings.device != "cpu":
-            torch.cuda.set_device(device)
         try:
+            settle(served.threads, served.settings.deterministic)
+            if device is not None and served.settings.device != "cpu":
+                torch.cuda.set_device(device)
             config, world = served.backbone, served.world
             loaded = checked_model(config.model, model.float(), tokenizer, world)
             made = Backbone(config, served.seed, world, served.settings, loaded)

@@ -56,10 +56,17 @@ TINY = ("rl_script_args.preset=smoke", "rl_script_args.goals_distribution=[40,8,
 SECONDS = 1500
 
 
-def start(folder: Path, config: str, output: Path, *overrides: str, script: Path = MAIN):
+def start(
+    folder: Path,
+    config: str,
+    output: Path,
+    *overrides: str,
+    script: Path | str = MAIN,
+    path: str | None = None,
+):
     """The launcher as a process of its own, working in `folder`."""
     command = [sys.executable, "-m", "lamorel_launcher.launch"]
-    command += ["--config-path", str(configs()), "--config-name", config]
+    command += ["--config-path", path or str(configs()), "--config-name", config]
     command += [f"rl_script_args.path={script}", f"rl_script_args.output_dir={output}"]
     return subprocess.Popen(
         [*command, *overrides],
@@ -71,9 +78,9 @@ def start(folder: Path, config: str, output: Path, *overrides: str, script: Path
     )
 
 
-def launch(folder: Path, config: str, output: Path, *overrides: str, script: Path = MAIN):
+def launch(folder: Path, config: str, output: Path, *overrides: str, **where):
     """Exit status of the launcher, and all that was printed."""
-    process = start(folder, config, output, *overrides, script=script)
+    process = start(folder, config, output, *overrides, **where)
     try:
         said, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:

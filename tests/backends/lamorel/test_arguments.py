@@ -1,16 +1,23 @@
 """Configurations in the style of the paper's repository, and what is refused of them."""
 
 import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from magellan.backends.lamorel import section
 from magellan.backends.lamorel.section import with_model
-from magellan.config import identity, resolve_run
-from magellan.errors import InputError, OutOfMemoryError
-from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, read
+from magellan.config import check_backbone, identity, resolve_run
+from magellan.errors import InputError, OutOfMemoryError, StoppedEarly
+from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
 from magellan.launched.run import run
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
 
@@ -18,6 +25,16 @@ SAMPLERS = ("random", "online", "ek_online", "magellan")
 DEVICES = ("gpu", "cpu")
 LAYOUTS = pytest.mark.parametrize("folder", [CONFIGS, NEWER], ids=["0.2", "0.3"])
 DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _no_version(monkeypatch):
+    """Whichever lamorel is installed, files of both layouts are looked at."""
+
+    def absent(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(section, "version", absent)
 
 
 def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> dict:
@@ -129,6 +146,27 @@ REFUSED = {
     "type": ("lamorel_args.llm_args.model_type", "t5", r"lamorel_args.llm_args.model_type: 't5' "),
     "path": ("lamorel_args.llm_args.model_path", None, r"lamorel_args.llm_args.model_path: None "),
     "section": ("lamorel_args", None, r"lamorel_args: None is not a mapping"),
+    "unknown in lamorel's": (
+        "lamorel_args.gloo_timout",
+        60,
+        r"lamorel_args.gloo_timout: unknown key; allowed: accelerate_args, allow_subgraph_use",
+    ),
+    "unknown of the model": (
+        "lamorel_args.llm_args.dtype",
+        "bfloat16",
+        r"lamorel_args.llm_args.dtype: unknown key; allowed: load_in_4bit, ",
+    ),
+    "unknown of the processes": (
+        "lamorel_args.distributed_setup_args.n_llm_proceses",
+        2,
+        r"lamorel_args.distributed_setup_args.n_llm_proceses: unknown key; allowed: ",
+    ),
+    "key of 0.3": ("lamorel_args.llm_configs", {}, r"lamorel_args.llm_configs: unknown key; allow"),
+    "no mapping": (
+        "lamorel_args.llm_args.parallelism",
+        2,
+        r"lamorel_args.llm_args.parallelism: 2 is not a mapping of keys to values",
+    ),
 }
 
 
@@ -166,6 +204,27 @@ REFUSED_NEWER = {
         f"{PROCESSES}.agent.devices_per_process",
         [[0, 1]],
         rf"{PROCESSES}.agent.devices_per_process: \[\[0, 1\]\] is not allowed for 1 processes",
+    ),
+    "one GPU for two": (
+        f"{PROCESSES}.agent",
+        {"n_processes": 2, "devices_per_process": [[0], [0]]},
+        rf"{PROCESSES}.agent.devices_per_process: \[\[0\], \[0\]\] is not allowed for 2 processes; "
+        "allowed: cpu for each, or a list with the number of another GPU for each",
+    ),
+    "a GPU before the first": (
+        f"{PROCESSES}.agent.devices_per_process",
+        [[-1]],
+        rf"{PROCESSES}.agent.devices_per_process: \[\[-1\]\] is not allowed for 1 processes",
+    ),
+    "unknown of the processes": (
+        f"{PROCESSES}.agent.devices",
+        [["cpu"]],
+        rf"{PROCESSES}.agent.devices: unknown key; allowed: ddp_kwargs, devices_per_process, n_pro",
+    ),
+    "unknown of the model": (
+        "lamorel_args.llm_configs.agent.dtype",
+        "bfloat16",
+        r"lamorel_args.llm_configs.agent.dtype: unknown key; allowed: constructor_kwargs, ",
     ),
     "a CPU too many": (
         f"{PROCESSES}.agent.devices_per_process",
@@ -264,6 +323,127 @@ def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
     values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
     assert run(changed(values, "lamorel_args.distributed_setup_args.n_llm_processes", 2)) == 2
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("installed", "folder", "allowed"),
+    [("0.2", NEWER, "config/little_zoo"), ("0.3", CONFIGS, "config/little_zoo_v03")],
+)
+def test_a_file_for_the_other_version(installed, folder, allowed, monkeypatch, capsys):
+    """Told before anything else: one launcher starts a single process, and so without a rank."""
+    monkeypatch.setattr(section, "version", lambda name: installed)
+    monkeypatch.delenv("RANK", raising=False)
+    assert run(composed("cpu", folder=folder)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: lamorel_args.distributed_setup_args: the layout of lamorel 0.")
+    assert said.endswith(f"allowed: --config-path {allowed} (docs/lamorel.md)\n")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_file_has_what_the_other_launcher_asks_for(device):
+    """Without these its launcher ends in a traceback before our program is reached."""
+    older = composed(device)["lamorel_args"]["distributed_setup_args"]
+    assert (older["llm_processes"], older["multinode"]) == ({}, False)
+    newer = composed(device, folder=NEWER)["lamorel_args"]
+    assert newer["distributed_setup_args"]["n_llm_processes"] == 0
+    assert newer["llm_args"]["parallelism"]["use_gpu"] is False
+    assert (NEWER / newer["accelerate_args"]["config_file"]).is_file()
+
+
+def test_a_folder_with_code_of_its_own_is_refused(tmp_path, monkeypatch, capsys):
+    """lamorel would run it: it loads with `trust_remote_code`."""
+    monkeypatch.setenv("RANK", "0")
+    values = changed(composed("cpu"), "lamorel_args.llm_args.model_path", str(tmp_path / "theirs"))
+    for name in ("config.json", "tokenizer_config.json"):
+        shutil.rmtree(tmp_path / "theirs", ignore_errors=True)
+        path = Path(shutil.copytree(check_backbone("zoo-mini"), tmp_path / "theirs")) / name
+        code = {"auto_map": {"AutoTokenizer": ["own.Own", None], "AutoConfig": "own.Own"}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | code))
+        assert run(values) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: lamorel_args.llm_args.model_path: '")
+        assert f"has auto_map in {name}, code of its own, which lamorel would run; allow" in said
+        assert said.count("\n") == 1
+
+
+def test_options_have_the_names_of_here(tmp_path, monkeypatch, capsys):
+    """The launcher's command has no --resume and no --output."""
+    from magellan.launched import run as launched
+
+    lines = {
+        "--output: a already holds a run; pass --resume": "rl_script_args.output_dir: a already "
+        "holds a run; pass rl_script_args.loading_path=a/b",
+        "--resume: a/1 is of another run": "rl_script_args.loading_path: a/1 is of another run",
+    }
+    monkeypatch.setenv("RANK", "0")
+    for line, here in lines.items():
+
+        def strike(values, line=line):
+            raise StoppedEarly(line)
+
+        monkeypatch.setattr(launched, "_run", strike)
+        assert run({SCRIPT: {"output_dir": "a/b"}}) == 0
+        assert capsys.readouterr().err == f"stopped: {here}\n"
+
+
+def test_a_server_whose_line_is_cut_leaves_it_to_the_trainer_to_say_so(monkeypatch, capsys):
+    from magellan.launched import run as launched
+
+    def strike(values):
+        raise RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
+
+    monkeypatch.setattr(launched, "_run", strike)
+    monkeypatch.setenv("RANK", "1")
+    assert run({}) == 1
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(RuntimeError):
+        run({})
+
+
+def test_a_folder_of_configurations_is_where_it_was_called_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = f"{tmp_path}/configs/little_zoo"
+    assert from_here(["main.py", "a=1", "--config-path", "configs/little_zoo/"])[-1] == whole
+    joined = from_here(["main.py", "--config-path=configs/little_zoo/"])
+    assert joined == ["main.py", f"--config-path={whole}"]
+    assert from_here(["main.py", "--config-path", "/a/b"])[-1] == "/a/b"
+    assert from_here(["main.py", "--config-path"]) == ["main.py", "--config-path"]
+
+
+def test_the_folder_has_the_papers_name_too():
+    assert (ROOT / "configs" / "little_zoo").samefile(CONFIGS)
+    for sampler in SAMPLERS:
+        job = CONFIGS / f"{sampler}.sl"
+        assert job.samefile(ROOT / "slurm" / f"lamorel_{sampler}.sbatch")
+
+
+def test_numbers_that_a_gpu_has_not(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
+    values = changed(values, f"{SCRIPT}.config", {"backend": {"dtype": "bfloat16"}})
+    assert run(values) == 2
+    assert capsys.readouterr().err == (
+        "error: backend.dtype: 'bfloat16' is not allowed on cuda (Old GPU), which does not compute "
+        "with it; allowed: float32\n"
+    )
+
+
+def test_the_hubs_library_is_told_before_it_is_imported():
+    """It looks at HF_HUB_OFFLINE once."""
+    code = (
+        "from magellan.first import prepare\nprepare()\nimport magellan.launched.run\n"
+        "from huggingface_hub import constants\nprint(constants.HF_HUB_OFFLINE)"
+    )
+    there = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=there, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_the_page_has_every_name():

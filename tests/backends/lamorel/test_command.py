@@ -10,7 +10,17 @@ import pytest
 
 from magellan.config import resolve_run
 from magellan.training.run import train
-from tests.backends.lamorel.launching import SECONDS, TINY, launch, needs_lamorel, start
+from tests.backends.lamorel.launching import (
+    CONFIGS,
+    NEWER,
+    ROOT,
+    SECONDS,
+    TINY,
+    configs,
+    launch,
+    needs_lamorel,
+    start,
+)
 
 pytestmark = needs_lamorel
 TABLES = ("evaluation", "competence", "practice", "training")
@@ -45,6 +55,52 @@ def test_a_local_run_is_the_same_run_with_the_same_tables(whole, tmp_path):
     manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
     assert manifest["identity"] == json.loads((whole / "manifest.json").read_text())["identity"]
     assert tables(tmp_path / "run") == tables(whole)
+
+
+def as_printed() -> tuple[str, str]:
+    """Folder of configurations, and program, in the words of the paper's page."""
+    import lamorel_launcher
+
+    if not (Path(lamorel_launcher.__path__[0]) / "configs").exists():
+        pytest.skip("lamorel's launcher has no link to configs/ (docs/lamorel.md)")
+    return f"configs/{configs().name}/", "magellan/main.py"
+
+
+def test_the_commands_of_the_papers_page_as_they_are_printed(whole, tmp_path):
+    """From the root of the project, with a relative folder and a relative program."""
+    path, script = as_printed()
+    more = {"script": script, "path": path}
+    status, said = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
+    assert status == 0, said
+    assert tables(tmp_path / "run") == tables(whole)
+    status, said = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
+    assert status != 0
+    assert f"error: rl_script_args.output_dir: {tmp_path}/run already holds a run (" in said
+    assert f"; pass rl_script_args.loading_path={tmp_path}/run, or name another folder" in said
+
+
+def test_a_file_for_the_other_version_ends_with_a_line(tmp_path):
+    other = CONFIGS if configs() == NEWER else NEWER
+    status, said = launch(tmp_path, NAME, tmp_path / "run", path=str(other))
+    assert status != 0
+    assert "error: lamorel_args.distributed_setup_args: the layout of lamorel 0." in said
+    assert "ConfigAttributeError" not in said
+
+
+def test_a_server_that_is_killed_is_one_line(tmp_path):
+    folder = tmp_path / "run"
+    saving = "+rl_script_args.config.budget.checkpoint_seconds=0"
+    process = start(tmp_path, NAME, folder, *TINY, saving)
+    pid = trainer_of(folder, process)
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (server,) = {int(each) for each in children} - {pid}
+    os.kill(server, signal.SIGKILL)
+    said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode != 0
+    (line,) = [each for each in said.splitlines() if each.startswith("error:")]
+    assert line.startswith("error: a server of lamorel has ended or does not answer (")
+    assert line.endswith(f"rl_script_args.loading_path={folder} goes on from the last checkpoint")
 
 
 def test_it_goes_on_from_a_number_of_episodes(whole, tmp_path):

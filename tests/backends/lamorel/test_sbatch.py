@@ -51,13 +51,32 @@ def test_the_configurations_of_another_version(project):
 
 
 def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
-    saves = "mkdir -p outputs/random/seed0/checkpoints; touch outputs/random/seed0/checkpoints/"
-    lines = called(project, "random", saves + "1.safetensors", SLURM_JOB_ID="20041")
+    lines = called(project, "random", saves(1), SLURM_JOB_ID="20041")
     assert lines[0].startswith("python 20041 ")
     assert lines[1] == "scontrol 20041 requeue 20041"
     lines = called(project, "random", "touch outputs/random/seed0/manifest.json", SLURM_JOB_ID="7")
     assert "rl_script_args.loading_path=outputs/random/seed0 " in lines[2]
     assert len(lines) == 3
+
+
+def saves(updates: int) -> str:
+    """A run that stops by itself after so many updates, and notes it as a run does."""
+    folder = "outputs/random/seed0"
+    reason = f"stopped: on SIGTERM: saved 1.safetensors, update {updates}, episode 9; --resume"
+    return (
+        f"mkdir -p {folder}/checkpoints; touch {folder}/checkpoints/{updates}.safetensors; "
+        f'echo \'{{"reason": "{reason}"}}\' >> {folder}/attempts.jsonl'
+    )
+
+
+def test_a_job_that_comes_no_further_is_not_put_back_for_ever(project):
+    called(project, "random", saves(0), SLURM_JOB_ID="7")
+    with pytest.raises(subprocess.CalledProcessError):
+        called(project, "random", saves(0), SLURM_JOB_ID="7")
+    lines = (project / "calls").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("scontrol")]) == 1
+    called(project, "random", saves(3), SLURM_JOB_ID="7")
+    assert (project / "calls").read_text().splitlines()[-1].startswith("scontrol")
 
 
 def test_a_job_that_failed_is_not_put_back(project):

@@ -9,10 +9,12 @@ import pytest
 
 from magellan.agent.settings import BackendConfig
 from magellan.backends import CURRENT, DELAYED, check_backend, memory
-from magellan.backends.lamorel.remote import ServerError
-from magellan.errors import InputError, OutOfMemoryError, ServersDiffer, is_out_of_memory
+from magellan.backends.lamorel.remote import LamorelBackend, ServerError
+from magellan.backends.lamorel.serving import Serving
+from magellan.errors import InputError, JobError, OutOfMemoryError, ServersDiffer, is_out_of_memory
 from tests.backends.lamorel.models import (
     AGENT,
+    InProcess,
     as_local,
     behind,
     holds_no_tensor,
@@ -105,6 +107,11 @@ def test_a_model_that_cannot_be_used_is_one_line_and_ends_the_servers(monkeypatc
 
 
 NO_MEMORY = {
+    "of cuBLAS": (
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ServerError,
+        r"^RuntimeError in a server .*CUBLAS_STATUS_ALLOC_FAILED",
+    ),
     "ours": (OutOfMemoryError("not even one state fits"), OutOfMemoryError, "^not even one state"),
     "without words": (
         MemoryError(),
@@ -184,6 +191,32 @@ def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as told:
         backend.update("sac", batch)
     assert is_out_of_memory(told.value)
+
+
+def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
+    """Then nobody is left who could be told to end: the launcher ends the others."""
+    backend = as_local(behind(), expected)
+    caller = backend._caller
+
+    def gone(*_, **__):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
+
+    monkeypatch.setattr(caller, "update", gone)
+    with pytest.raises(JobError, match=r"^a server of lamorel has ended or does not answer .*gloo"):
+        backend.snapshot()
+    backend.close()
+    assert caller.closed == 0
+
+
+def test_a_gpu_that_is_not_there_is_told_and_not_raised_in_the_server(monkeypatch):
+    def refuse(device):
+        raise RuntimeError("CUDA error: invalid device ordinal")
+
+    monkeypatch.setattr("torch.cuda.set_device", refuse)
+    serving = Serving(replace(served(), settings=BackendConfig(device="cuda")), 1)
+    serving.adopt(None, None, 7)
+    with pytest.raises(ServerError, match="invalid device ordinal"):
+        LamorelBackend(InProcess([serving]), None, 1)
 
 
 def test_servers_that_drift_apart_are_noticed(expected):

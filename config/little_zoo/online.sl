@@ -1,0 +1,1 @@
+../../slurm/lamorel_online.sbatch

@@ -14,7 +14,9 @@ from magellan.worlds import WORLDS, GoalSet
 
 def goals_of(config: RunConfig, phase: Phase) -> GoalSet:
     """Goals that a phase practises."""
-    return WORLDS[config.world].goals(phase.goal_space, phase.goals.seed, phase.goals.split)
+    seed = phase.goals.seed
+    assert seed != "run", "phases have the number"
+    return WORLDS[config.world].goals(phase.goal_space, seed, phase.goals.split)
 
 
 def evaluated_goals(

@@ -99,7 +99,8 @@ def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
     if name in WHOLE_COLUMNS:
         _check_whole(values, path)
     if name in spec.fractions:
-        _refuse(values, ~values.between(0.0, 1.0), path, "between 0 and 1")
+        outside = values.notna() & ~values.between(0.0, 1.0)
+        _refuse(values, outside, path, "between 0 and 1")
     if name in spec.amounts:
         _refuse(values, values < 0, path, "0 or more")
     if name not in TEXT_COLUMNS:

@@ -31,14 +31,16 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
     lines = list(dict.fromkeys(zip(frame["category"], frame["script"], strict=True)))
     lines.sort(key=lambda line: results.categories.names.index(line[0]))
     colors = category_colors(results.categories)
+    shown = set(frame["category"])
     handles = [
-        Line2D([], [], color=colors[name], label=name.replace("_", " "), lw=2)
-        for name in dict.fromkeys(frame["category"])
+        Line2D([], [], color=color, label=name.replace("_", " "), lw=2)
+        for name, color in colors.items()
+        if name in shown
     ]
     never = {"marker": ">", "linestyle": "none", "markerfacecolor": "#FFFFFF", "color": style.GREY}
     figure, axes = style.page(
         (3, len(learners)),
-        (2.9 * len(learners) + 1.2, 8.2),
+        (2.9 * len(learners) + 1.2, 8.0),
         "What practice costs a learner",
         f"Goal space {results.goal_spaces[0]}, scripted practice, no sampler; a mark is a run",
         [*handles, Line2D([], [], **never, label="not mastered in so many")],

@@ -60,7 +60,8 @@ class Origin:
             InputError: a file of the backbone cannot be read.
         """
         backbone = {"model": config.backbone.model, "sha256": model_digest(folder)}
-        return cls(code_version(), library_versions(), backbone, **own_code_of(config))
+        own = own_code_of(config)
+        return cls(code_version(), library_versions(), backbone, own["modules"], own["uses"])
 
     def on(self, backend: Backend) -> Origin:
         """With what computes, and how fast this machine is now."""

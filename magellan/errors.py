@@ -98,9 +98,10 @@ def out_of_memory(error: BaseException) -> OutOfMemoryError:
     )
 
 
-_NO_MEMORY = ("allocate memory", "bad_alloc", "out of memory")
-# What cuBLAS and cuDNN say instead.
-_NO_MEMORY += ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_NO_MEMORY = (
+    *("allocate memory", "bad_alloc", "out of memory"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),  # of NVIDIA's libraries
+)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -19,6 +19,9 @@ from magellan.worlds.base import NOTHING
 if TYPE_CHECKING:
     from magellan.worlds import GoalSet
 
+NEITHER = -1
+"""`Outcomes.explored` where a sampler does not tell."""
+
 
 @dataclass(frozen=True)
 class Outcomes:
@@ -28,6 +31,8 @@ class Outcomes:
     success: (m,) float, return of the episode, 0 or 1.
     standing_on: (m,) int8, scene index of the object the episode started on; -1, for
         nothing, is the default.
+    explored: (m,) int8, 1 where the goal was drawn to explore, 0 where the sampler exploited; -1,
+        for neither, is the default.
 
     Raises InputError if the lengths differ or a success is neither 0 nor 1.
     """
@@ -35,27 +40,33 @@ class Outcomes:
     goals: np.ndarray
     success: np.ndarray
     standing_on: np.ndarray = None  # type: ignore[assignment]  # an array after __post_init__
+    explored: np.ndarray = None  # type: ignore[assignment]  # so is this
 
     def __post_init__(self) -> None:
         goals = np.asarray(self.goals, dtype=np.int64)
         success = np.asarray(self.success, dtype=np.float64)
-        if self.standing_on is None:
-            standing_on = np.full(goals.shape, NOTHING, dtype=np.int8)
-        else:
-            standing_on = np.asarray(self.standing_on, dtype=np.int8)
-        if not goals.shape == success.shape == standing_on.shape == (goals.size,):
-            shapes = goals.shape, success.shape, standing_on.shape
+        standing_on = _or(NOTHING, self.standing_on, goals)
+        explored = _or(NEITHER, self.explored, goals)
+        shapes = goals.shape, success.shape, standing_on.shape, explored.shape
+        if set(shapes) != {(goals.size,)}:
             raise InputError(
-                f"outcomes: shapes of goals, success, standing_on {shapes}; must be flat and equal"
+                f"outcomes: shapes of goals, success, standing_on, explored {shapes}; must be flat "
+                "and equal"
             )
         if not ((success == 0.0) | (success == 1.0)).all():
             raise InputError(f"outcomes: success {success.tolist()}; each must be 0 or 1")
         object.__setattr__(self, "goals", goals)
         object.__setattr__(self, "success", success)
         object.__setattr__(self, "standing_on", standing_on)
+        object.__setattr__(self, "explored", explored)
 
     def __len__(self) -> int:
         return len(self.goals)
+
+
+def _or(default: int, given: np.ndarray | None, like: np.ndarray) -> np.ndarray:
+    """What is given, or the default for each of `like`, int8."""
+    return np.full(like.shape, default, np.int8) if given is None else np.asarray(given, np.int8)
 
 
 class CompetenceEstimator(ABC):

@@ -110,7 +110,7 @@ class Heard:
             InputError: absent, not whole, or about other goals than those of the run.
         """
         path = run.folder / "outcomes.csv"
-        lines = read_lines(path, COLUMNS["outcomes"], RECORDED)
+        lines = read_lines(path, COLUMNS["outcomes"], RECORDED, later=("explored",))
         if len(lines) != (run.length.episode if run.length.update else 0):
             raise InputError(
                 f"{path}: {len(lines)} rows; allowed: {run.length.episode}, the episodes of the run"

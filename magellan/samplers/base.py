@@ -34,7 +34,13 @@ class GoalSampler:
     arms: "goals", each goal is an arm, or "categories", each category is one, and the impossible
         one is only explored.
     explore: "arms", exploration is uniform over them, or "goals", it is uniform over all goals.
+
+    Attributes:
+        explored: of the goals of the last `sample`, whether each was drawn to explore, bool (n,);
+            None where a sampler has a `sample` of its own and does not tell.
     """
+
+    explored: np.ndarray | None = None
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class GoalSampler:
 
     def sample(self, n: int) -> np.ndarray:
         """`n` goals with replacement: positions in the goal space, (n,) int64."""
-        exploring = self._rng.random(n) < self.epsilon
+        exploring = self.explored = self._rng.random(n) < self.epsilon
         n_exploring = int(exploring.sum())
         arms = np.empty(n, dtype=np.int64)
         arms[exploring] = self._explored(n_exploring)

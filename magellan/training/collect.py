@@ -10,7 +10,7 @@ import numpy as np
 from magellan.agent.codec import PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step
 from magellan.backends import Backend
-from magellan.competence.base import Outcomes
+from magellan.competence.base import NEITHER, Outcomes
 from magellan.config import AgentConfig
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
@@ -69,7 +69,7 @@ class Collector:
         for window, serials in zip(self._windows, self._serials, strict=True):
             window.steps.clear()
             serials.clear()
-        self._positions = sampler.sample(self.num_envs)
+        self._positions, self._explored = self._draw(self.num_envs)
         options = {"goals": [goals.goal(int(position)) for position in self._positions]}
         infos = self._env.reset(seed=seed, options=options)[1]
         self._standing_on = np.full(self.num_envs, NOTHING, dtype=np.int8)
@@ -90,7 +90,9 @@ class Collector:
             step = Step(state, int(actions[env]), float(rewards[env]))
             self._store(env, step, following[env], bool(ended[env]))
         rows = np.flatnonzero(ended)
-        outcomes = Outcomes(self._positions[rows], rewards[rows], self._standing_on[rows])
+        outcomes = Outcomes(
+            self._positions[rows], rewards[rows], self._standing_on[rows], self._explored[rows]
+        )
         self._states = following
         if len(rows):
             self._begin(ended, rows)
@@ -109,9 +111,15 @@ class Collector:
                 self._replay.mark_success(self._serials[env])
             self._serials[env] = []
 
+    def _draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Goals from the sampler, int64 (n,), and whether it explored (`Outcomes.explored`)."""
+        goals, explored = self.sampler.sample(n), self.sampler.explored
+        neither = np.full(n, NEITHER, np.int8)
+        return goals, neither if explored is None else explored.astype(np.int8)
+
     def _begin(self, ended: np.ndarray, rows: np.ndarray) -> None:
         """Start new episodes with goals from the sampler where episodes ended."""
-        self._positions[rows] = self.sampler.sample(len(rows))
+        self._positions[rows], self._explored[rows] = self._draw(len(rows))
         goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
         infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
         self._start(rows, infos)
@@ -134,6 +142,7 @@ class Collector:
             "env": self._env.state_dict(),
             "positions": self._positions,
             "standing_on": self._standing_on,
+            "explored": self._explored,
             "serials": self._serials,
             "windows": {
                 f"{env}.{i}": {
@@ -153,6 +162,8 @@ class Collector:
         self._env.load_state_dict(state["env"])
         self._positions = np.array(state["positions"])
         self._standing_on = np.array(state["standing_on"])
+        untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
+        self._explored = np.array(state.get("explored", untold))
         self._serials = [list(serials) for serials in state["serials"]]
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:

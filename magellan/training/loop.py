@@ -270,4 +270,5 @@ def _joined(parts: list[Outcomes]) -> Outcomes:
         np.concatenate([part.goals for part in parts]),
         np.concatenate([part.success for part in parts]),
         np.concatenate([part.standing_on for part in parts]),
+        np.concatenate([part.explored for part in parts]),
     )

@@ -53,7 +53,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "competence",
         "delayed_competence",
     ),
-    "outcomes": ("update", "goal", "category", "standing_on", "success"),
+    "outcomes": ("update", "goal", "category", "standing_on", "success", "explored"),
     "training": (
         "update",
         "step",
@@ -105,7 +105,7 @@ class Record:
         self.tables: dict[str, list[list[Any]]] = {
             name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
         }
-        # Phase and columns of `outcomes` in numbers, (m, 6) for each update that heard of m
+        # Phase and columns of `outcomes` in numbers, (m, 7) for each update that heard of m
         # episodes: a run has too many of them for rows in every checkpoint.
         self._outcomes: list[np.ndarray] | None = [] if outcomes else None
         self._categories = tuple(categories)
@@ -134,12 +134,13 @@ class Record:
             updates = np.full(len(heard), update)
             codes, categories = goals.codes_at(heard.goals), goals.categories_at(heard.goals)
             phases = np.full(len(heard), self.phase)
-            columns = phases, updates, codes, categories, heard.standing_on, heard.success
+            told = heard.standing_on, heard.success, heard.explored
+            columns = phases, updates, codes, categories, *told
             self._outcomes.append(np.column_stack(columns).astype(np.int64))
 
     def _heard(self) -> np.ndarray:
-        """All of them, (n, 6)."""
-        return np.concatenate([np.zeros((0, 6), np.int64), *(self._outcomes or ())])
+        """All of them, (n, 7)."""
+        return np.concatenate([np.zeros((0, 7), np.int64), *(self._outcomes or ())])
 
     def practise(self, categories: np.ndarray, success: np.ndarray) -> None:
         """Count finished episodes in order; every `practice_window` of them become rows."""
@@ -188,8 +189,10 @@ class Record:
             write_table(folder / f"{name}.csv", self.columns(name), rows)
         if self._outcomes is not None:
             first = 0 if self._phased else 1
-            heard = self._heard().tolist()
-            named = ([p, u, goal, self._categories[c], on, won] for p, u, goal, c, on, won in heard)
+            named = (
+                [phase, update, goal, self._categories[category], *told]
+                for phase, update, goal, category, *told in self._heard().tolist()
+            )
             cut = (row[first:] for row in named)
             write_table(folder / "outcomes.csv", self.columns("outcomes"), cut)
 
@@ -214,7 +217,7 @@ class Record:
         self._seen = int(state["seen"])
         self._losses = {name: list(losses) for name, losses in state["losses"].items()}
         if self._outcomes is not None:
-            self._outcomes = [np.array(state["outcomes"])]
+            self._outcomes = [_with_explored(np.array(state["outcomes"]))]
         self._late = []
         for category, success in state["late"]:
             self.practise(np.array([category]), np.array([success]))
@@ -226,6 +229,12 @@ class Record:
             row = [*row, *[float("nan")] * len(CRITIC)]
         missing = len(self.columns(table)) - len(row)
         return [1] * missing + list(row)
+
+
+def _with_explored(heard: np.ndarray) -> np.ndarray:
+    """Rows of `outcomes` in numbers; an older version did not tell who explored."""
+    missing = len(COLUMNS["outcomes"]) + 1 - heard.shape[1]
+    return np.pad(heard, ((0, 0), (0, missing)), constant_values=-1)
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:

@@ -80,6 +80,18 @@ def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, rec
         assert len(own) >= 30
 
 
+def test_outcomes_of_an_older_version_say_the_same(recorded, tmp_path):
+    shutil.copytree(recorded("observer"), tmp_path / "run")
+    path = tmp_path / "run" / "outcomes.csv"
+    header, *lines = path.read_text().splitlines()
+    assert header.endswith(",success,explored")
+    older = [line.rpartition(",")[0] for line in (header, *lines)]
+    path.write_text("\n".join(older) + "\n")
+    assert replayed(tmp_path / "run", tmp_path / "out", "--estimator", "per_goal") == 0
+    own = [row for row in rows(tmp_path / "run", "goals") if row["estimator"] == "per_goal"]
+    assert rows(tmp_path / "out", "goals") == own
+
+
 def test_other_constants_change_the_predictions_and_nothing_else(recorded, tmp_path):
     folder = recorded("driver")
     faster = ("--estimator", "learned", "--set", "competence.learning_rate=1e-2")
@@ -290,7 +302,7 @@ LEARNED = ("--estimator", "learned")
         (header_only("goals.csv"), LEARNED, ("goals.csv", "not whole")),
         (last_line_less("evaluation.csv"), LEARNED, ("evaluation.csv", "not whole")),
         (edited("outcomes", "impossible,-1,0", "grasp,-1,0"), LEARNED, ("category is 'grasp'",)),
-        (edited("outcomes", ",-1,0\n", ",-1,2\n"), LEARNED, ("success is '2'", "from 0 to 1")),
+        (edited("outcomes", ",-1,0,", ",-1,2,"), LEARNED, ("success is '2'", "from 0 to 1")),
         (edited("outcomes", "\n1,", "\n1,9"), LEARNED, ("goal is 9", "goal space")),
         (edited("outcomes", "standing_on", "place"), LEARNED, ("columns are", "standing_on")),
         (edited("outcomes", "\n1,", "\n2,"), LEARNED, ("update is less",)),

@@ -5,6 +5,7 @@ import pytest
 
 from magellan.agent.codec import PackedState
 from magellan.config import resolve_run
+from magellan.samplers.base import GoalSampler
 from magellan.training.collect import uniform
 from magellan.training.loop import Trainer
 from magellan.training.randomness import STREAMS, choose, streams
@@ -50,3 +51,66 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
     for _ in range(8):
         trainer._collect()
     assert asked == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
+
+
+class OddAreExplored(GoalSampler):
+    """Says of each goal that it was drawn to explore if its position is odd."""
+
+    def sample(self, n):
+        goals = super().sample(n)
+        self.explored = goals % 2 == 1
+        return goals
+
+
+def test_an_episode_keeps_whether_its_own_goal_was_explored():
+    trainer = Trainer(resolve_run("smoke", [{"goal_space": "40-20-10-5-5"}]))
+    trainer.sampler.__class__ = OddAreExplored
+    trainer.collector.begin_anew(trainer.goals, trainer.sampler, None)
+    seen = [trainer.collector.step() for _ in range(40)]
+    goals = np.concatenate([outcomes.goals for outcomes in seen])
+    assert len(goals) > 30
+    assert {0, 1} == set(goals % 2)
+    told = np.concatenate([outcomes.explored for outcomes in seen])
+    np.testing.assert_array_equal(told, goals % 2)
+
+
+EPSILON = {"epsilon_start": 0.5, "epsilon_end": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        ({"samplers": dict.fromkeys(EPSILON, 0.0)}, {0}),
+        ({"samplers": dict.fromkeys(EPSILON, 1.0)}, {1}),
+        ({"samplers": EPSILON}, {0, 1}),
+        ({"sampler": "random"}, {1}),
+        ({"sampler": "scripted"}, {-1}),
+    ],
+    ids=["never", "always", "half", "random", "scripted"],
+)
+def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
+    space = {"sampler": "ek_online", "goal_space": "40-20-10-5-5"}
+    trainer = Trainer(resolve_run("smoke", [space, layer]))
+    told = np.concatenate([trainer.collector.step().explored for _ in range(60)])
+    assert len(told) > 40
+    assert set(told.tolist()) == expected
+    if len(expected) == 2:
+        assert 0.3 < told.mean() < 0.7
+
+
+def test_a_checkpoint_of_an_older_version_tells_of_nobody_who_explored():
+    layer = {"goal_space": "40-20-10-5-5", "budget": {"record_outcomes": True}}
+    trainers = [Trainer(resolve_run("smoke", [layer])) for _ in range(2)]
+    for _ in range(6):
+        trainers[0].advance()
+    state = trainers[0].state_dict()
+    state["collector"].pop("explored")
+    state["record"]["outcomes"] = state["record"]["outcomes"][:, :6]
+    for outcomes in state["pending"]:
+        outcomes.pop("explored")
+    trainers[1].load_state_dict(state)
+    seen = trainers[0].record.state_dict()["outcomes"]
+    again = trainers[1].record.state_dict()["outcomes"]
+    np.testing.assert_array_equal(again[:, :6], seen[:, :6])
+    assert set(again[:, 6].tolist()) == {-1}
+    assert len(seen)

@@ -229,6 +229,12 @@ def _embeddings(arguments: argparse.Namespace) -> None:
         print(path)
 
 
+def _recording(arguments: argparse.Namespace) -> None:
+    from analysis import recording
+
+    print(recording.to_markdown(recording.load(arguments.folder)), end="")
+
+
 def _unpack(arguments: argparse.Namespace) -> None:
     from analysis import unpacking
 
@@ -300,6 +306,7 @@ def _add_figures(commands: Commands) -> None:
     _add_embeddings(commands)
     _add_estimation(commands)
     _add_cost(commands)
+    _add_recording(commands)
     _add_summary(commands)
 
 
@@ -312,6 +319,16 @@ def _add_pages(commands: Commands) -> None:
         command.add_argument("tables", type=file_path, help="folder of combined tables")
         command.add_argument("page", type=file_path, help="HTML file to write")
         command.set_defaults(run=function)
+
+
+def _add_recording(commands: Commands) -> None:
+    recording = commands.add_parser(
+        "recording", help="check a recording; what its rule draws beside what was practised"
+    )
+    recording.add_argument(
+        "folder", type=file_path, help="of a run with budget.record_predictions (required)"
+    )
+    recording.set_defaults(run=_recording)
 
 
 def _add_compare(commands: Commands) -> None:

@@ -153,6 +153,32 @@ def check_watchers(config: RunConfig) -> None:
         )
 
 
+def check_recorded(config: RunConfig) -> None:
+    """Check that what is to be recorded is there: a prediction of every goal at each refresh.
+
+    Raises:
+        InputError: another estimator drives the sampler, or it knows the goals by samples, or there
+            are phases.
+    """
+    if not config.budget.record_predictions:
+        return
+    refused = "budget.record_predictions: true is not allowed"
+    if config.phases:
+        raise InputError(f"{refused} in a run with phases; allowed: false, or a run of one phase")
+    if SAMPLERS[config.sampler].estimator != "learned":
+        raise InputError(
+            f"{refused} for the sampler {config.sampler!r}; allowed: false, or a sampler that the "
+            "estimator learned drives, as magellan"
+        )
+    size = sum(WORLDS[config.world].parse(config.goal_space))
+    pool = config.section("competence").pool
+    if size > pool:
+        raise InputError(
+            f"{refused} for {size} goals, of which the estimator samples some at each refresh; "
+            f"allowed: false, or a goal space of at most competence.pool = {pool} goals"
+        )
+
+
 def check_phases(config: RunConfig) -> None:
     """Check that the phases of a run follow each other.
 

@@ -104,6 +104,11 @@ class BudgetConfig(Section):
         False,
         description="Also write outcomes.csv: each finished training episode, for `replay`.",
     )
+    record_predictions: bool = Field(
+        False,
+        description="Also write outcomes.csv and a recording, with checksums: what the sampler's "
+        "estimator says of every goal at each refresh (docs/recordings.md).",
+    )
     export: bool = Field(
         False,
         description="Also write the trained agent to `agent/` at the end: adapters, heads, a model "
@@ -283,6 +288,13 @@ class RunConfig(Section):
         from magellan.config.phases import check_watchers
 
         check_watchers(self)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_recorded(self) -> RunConfig:
+        from magellan.config.phases import check_recorded
+
+        check_recorded(self)
         return self
 
     def section(self, name: str) -> Any:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from magellan.errors import InputError
 from magellan.training import attempts, checkpoint, export, keeping, lock, log, sinks
+from magellan.training.predictions import CHECKSUMS, PREDICTIONS
 from magellan.training.record import COLUMNS, PARTIAL
 
 MANIFEST = "manifest.json"
 # Written beside their place and renamed.
-_WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
+_WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKSUMS)
 # A folder with one of these is that of a run, whole or not.
 _OWN = (MANIFEST, log.NAME, attempts.NAME, checkpoint.FIRST_VERSION)
 FILES = (

@@ -22,6 +22,7 @@ from magellan.training.evaluate import (
 )
 from magellan.training.finite import check_losses
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
+from magellan.training.predictions import Predictions
 from magellan.training.randomness import STREAMS, Streams, initial_seeds
 from magellan.training.record import Record
 from magellan.training.rows import competence_rows, goal_rows
@@ -41,6 +42,7 @@ class Trainer:
 
     Attributes:
         phase: the one that the run is in.
+        predictions: the recording, where the run makes one.
         updates: policy updates so far.
 
     Raises:
@@ -73,9 +75,15 @@ class Trainer:
             budget.practice_window,
             [phase.ends for phase in self.phases] if budget.unit == "episodes" else None,
             budget.record_goals,
-            budget.record_outcomes,
+            budget.record_outcomes or budget.record_predictions,
             phased=len(self.phases) > 1,
         )
+        self.predictions: Predictions | None = None
+        if budget.record_predictions:
+            assert self.sampler.estimator is not None
+            recorded = config, self.goals, self.sampler.estimator, self.backend
+            self.predictions = Predictions(*recorded)
+            self.predictions.look(0, 0)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
 
@@ -133,6 +141,8 @@ class Trainer:
         outcomes = _joined(self._pending)
         self._pending = []
         self.sampler.update(outcomes)
+        if self.predictions is not None:
+            self.predictions.look(self.updates, self.spent)
         self.estimators.update(outcomes)
         self.record.hear(self.updates, self.goals, outcomes)
         self.record.losses({**losses, **self.estimators.check(self.updates)})
@@ -244,6 +254,7 @@ class Trainer:
             "replay": self.replay.state_dict(),
             "collector": self.collector.state_dict(),
             "record": self.record.state_dict(),
+            "predictions": None if self.predictions is None else self.predictions.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -260,6 +271,8 @@ class Trainer:
         self.replay.load_state_dict(state["replay"])
         self.collector.load_state_dict(state["collector"])
         self.record.load_state_dict(state["record"])
+        if self.predictions is not None:
+            self.predictions.load_state_dict(state["predictions"])
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

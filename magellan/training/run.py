@@ -365,8 +365,10 @@ class Job:
             self._log.write(f"evaluation at {unit} {planned}, {split} goals: {shown}")
 
     def _write_results(self) -> dict[str, Any]:
-        """Tables, then the manifest that says they are complete."""
+        """Tables, then what is asked for beside them, then the manifest: all is complete."""
         self._trainer.record.write(self._output)
+        if self._trainer.predictions is not None:
+            self._trainer.predictions.write(self._output)
         self._export()
         manifest = {
             **_description(self._trainer),

@@ -66,6 +66,16 @@ def test_the_paper_grid_has_its_goal_space_and_constants():
     assert (estimator.delay, estimator.refresh, estimator.update_every) == (3_200, 32, 32)
 
 
+def test_recorded_runs_are_those_of_the_samplers_study():
+    study, recorded = (
+        yaml.safe_load((ROOT / f"config/{name}.yaml").read_text())
+        for name in ("samplers", "recorded")
+    )
+    assert recorded["overrides"]["budget"].pop("record_predictions") is True
+    assert recorded["overrides"] == study["overrides"]
+    assert set(recorded["seeds"]) < set(study["seeds"])
+
+
 @pytest.mark.parametrize("name", ["paper_estimation", "paper_ablation", "paper_evolving"])
 def test_the_papers_other_experiments_have_its_constants(name):
     """Only lengths, and who watches or reads, are their own."""

@@ -1,0 +1,243 @@
+"""A recording holds what the estimator said, survives a kill, and is read with its checksums."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from analysis import recording
+from analysis.__main__ import main
+from magellan.agent.codec import stack
+from magellan.config import identity, resolve_run
+from magellan.errors import InputError
+from magellan.samplers.signals import learnability
+from magellan.training.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from magellan.training.predictions import CHECKSUMS, PREDICTIONS, RECORDED
+from magellan.training.record import COLUMNS
+from magellan.training.run import train
+from tests.snippets import write_files
+
+LAYER = {
+    "sampler": "magellan",
+    "goal_space": "40-20-10-5-5",
+    "competence": {"refresh": 2, "delay": 4, "learning_rate": 1e-2},
+    "samplers": {"epsilon_decay": 5.0},
+    "magellan": {"lp_threshold": 0.002},
+}
+
+
+def config(**layer):
+    return resolve_run("smoke", [LAYER, {"budget": {"record_predictions": True}}, layer])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    train(config(), folder, resume=False, progress="none")
+    return folder
+
+
+def expected_of(trainer: Trainer) -> tuple[np.ndarray, ...]:
+    """Now and delayed of all goals, computed anew; hidden states; share of exploited draws."""
+    estimator, goals = trainer.sampler.estimator, trainer.goals
+    every = np.arange(len(goals))
+    prompts = [goals.prompt(int(goal)) for goal in every]
+    packed = stack(trainer.backend.codec.pack(prompts, [()] * len(prompts)))
+    vectors = trainer.backend.representation(packed)
+    kinds = goals.categories_at(every)
+    epsilon, chance = trainer.sampler.epsilon, np.bincount(kinds, trainer.sampler.probabilities())
+    exploited = (chance - epsilon * np.bincount(kinds) / len(every)) / max(1 - epsilon, 1e-9)
+    return (*estimator.predict(goals, every), vectors, exploited)
+
+
+def test_values_are_those_of_the_estimator_at_each_refresh(run):
+    trainer = Trainer(config())
+    told = {0: expected_of(trainer)}
+    while not trainer.done:
+        trainer.advance()
+        if trainer.updates % 2 == 0 and trainer.updates not in told:
+            told[trainer.updates] = expected_of(trainer)
+    found = load_file(run / PREDICTIONS)
+    assert found["updates"].tolist() == list(told)
+    assert len(told) > 8
+    for row, (now, delayed, *_) in enumerate(told.values()):
+        np.testing.assert_allclose(found["now"][row], now, rtol=1e-3)
+        np.testing.assert_allclose(found["delayed"][row], delayed, rtol=1e-3)
+    assert np.abs(np.diff(found["now"].astype(float), axis=0)).max(axis=1).min() > 1e-3
+    made = recording.load(run)
+    by_rule = recording.shares(made, recording.recorded_rule(made))[1:]
+    np.testing.assert_allclose(by_rule, [shares for *_, shares in told.values()][1:], atol=0.03)
+    assert found["now"].dtype == found["delayed"].dtype == np.float16
+    read = {int(name[8:]): found[name] for name in found if name.startswith("vectors_")}
+    assert len(read) == 6
+    for update, vectors in read.items():
+        assert vectors.dtype == np.float16
+        np.testing.assert_allclose(vectors, told[update][2], rtol=2e-3, atol=2e-3)
+    assert not np.allclose(read[0], read[max(read)], atol=5e-3)
+
+
+def test_moments_are_spread_over_the_run(run):
+    found = recording.load(run)
+    last = json.loads((run / "manifest.json").read_text())["updates"]
+    moments = np.array(sorted(found.vectors)) / last
+    np.testing.assert_allclose(moments, [0, 0.2, 0.4, 0.6, 0.8, 0.98], atol=3 / last)
+
+
+def test_goals_and_header_are_those_of_the_run(run):
+    found, goals = recording.load(run), Trainer(config()).goals
+    every = np.arange(len(goals))
+    np.testing.assert_array_equal(found.codes, goals.codes_at(every))
+    np.testing.assert_array_equal(found.categories, goals.categories_at(every))
+    assert found.about["identity"] == identity(config())
+    assert found.about["categories"] == list(goals.world.categories.names)
+    assert found.about["threshold"] == 0.002
+    assert set(found.episodes["explored"]) == {0, 1}
+    at = {code: place for place, code in enumerate(found.codes.tolist())}
+    for goal, number in found.episodes[["goal", "number"]].itertuples(index=False):
+        assert found.categories[at[goal]] == number
+
+
+def test_a_resumed_run_writes_the_same_bytes(run, tmp_path):
+    settings = config()
+    stopped = Trainer(settings)
+    while stopped.updates < 5:
+        stopped.advance()
+    checkpoints = Checkpoints(tmp_path, settings)
+    checkpoints.save(stopped.state_dict())
+    resumed = Trainer(settings)
+    resumed.load_state_dict(checkpoints.load().state)
+    while not resumed.done:
+        resumed.advance()
+    resumed.record.write(tmp_path)
+    resumed.predictions.write(tmp_path)
+    for name in (*RECORDED, CHECKSUMS):
+        assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_recording_changes_no_other_table(run, tmp_path):
+    settings = resolve_run("smoke", [LAYER])
+    train(settings, tmp_path, resume=False, progress="none")
+    assert not any((tmp_path / name).exists() for name in (*RECORDED, CHECKSUMS))
+    for table in COLUMNS:
+        if table not in ("goals", "outcomes"):
+            written = (run / f"{table}.csv").read_bytes()
+            assert (tmp_path / f"{table}.csv").read_bytes() == written
+    assert identity(settings) != identity(config())
+    assert "budget.record_predictions" in (run / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ({"sampler": "online"}, ("sampler 'online'", "learned")),
+        ({"competence": {"pool": 79}}, ("80 goals", "competence.pool = 79")),
+        ({"phases": [{"until": 60}, {}]}, ("phases", "one phase")),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_at_once(layer, words):
+    with pytest.raises(InputError, match=r"budget\.record_predictions: true") as refused:
+        config(**layer)
+    assert all(word in str(refused.value) for word in words)
+
+
+def test_the_command_prints_what_was_practised_beside_what_the_rule_draws(run, capsys):
+    assert main(["recording", str(run)]) == 0
+    said = capsys.readouterr().out
+    found = recording.load(run)
+    drawn = found.episodes[found.episodes["explored"] == 0]
+    last = found.episodes["update"].max()
+    grasped = (drawn["category"] == "grasp").mean()
+    whole = next(line for line in said.splitlines() if line.startswith(f"| 1 to {last} |"))
+    assert whole.split(" | ")[1] == str(len(drawn))
+    assert whole.split(" | ")[3].split(" / ")[0] == f"{grasped:.3f}"
+    assert f"{len(found.updates)} refreshes of 80 goals" in said
+
+
+def flipped(name: str):
+    def change(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[-3] ^= 1
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (flipped(PREDICTIONS), (PREDICTIONS, "its SHA-256 begins with")),
+        (flipped("outcomes.csv"), ("outcomes.csv", "its SHA-256 begins with")),
+        (flipped(CHECKSUMS), (CHECKSUMS, "not the checksums")),
+        (lambda folder: (folder / PREDICTIONS).unlink(), (PREDICTIONS, "missing")),
+        (lambda folder: (folder / CHECKSUMS).unlink(), (CHECKSUMS, "missing")),
+        (lambda folder: (folder / CHECKSUMS).write_text(""), (CHECKSUMS, "not the checksums")),
+    ],
+)
+def test_damage_is_refused_in_one_line(change, words, run, tmp_path, capsys):
+    for name in (*RECORDED, CHECKSUMS):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    assert main(["recording", str(tmp_path)]) == 0
+    change(tmp_path)
+    capsys.readouterr()
+    assert main(["recording", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert all(word in err for word in (*words, "budget.record_predictions"))
+
+
+def test_the_rule_of_the_page_draws_what_the_analysis_says(run, tmp_path, capsys, monkeypatch):
+    script = write_files("docs/recordings.md", tmp_path)["learnability.py"]
+    monkeypatch.setattr(sys, "argv", [script, str(run)])
+    runpy.run_path(script)
+    lines = capsys.readouterr().out.splitlines()
+    found = recording.load(run)
+    wanted = recording.shares(found, learnability)
+    assert len(lines) == len(wanted)
+    for line, update, row in zip(lines, found.updates, wanted, strict=True):
+        first, _, rest = line.partition(" ")
+        assert int(first) == update
+        assert np.fromstring(rest.strip("[]"), sep=" ") == pytest.approx(row, abs=6e-4)
+
+
+def by_hand() -> recording.Recording:
+    """Four goals of two categories; nothing is known before update 10."""
+    episodes = pd.DataFrame(
+        [(1, 0, 0), (10, 1, 0), (11, 1, 0), (12, 0, 1), (20, 0, 0)],
+        columns=["update", "number", "explored"],
+    )
+    now = np.array([[0.5, 0.5, 0.5, 0.5], [0.5, 0.9, 0.5, 0.8]], np.float16)
+    delayed = np.array([[0.5] * 4, [0.5, 0.5, 0.505, 0.7]], np.float16)
+    kinds = np.array([0, 1, 0, 0], np.int8)
+    about = {"identity": "x", "categories": ["a", "b"], "threshold": 0.01}
+    updates = np.array([0, 10])
+    return recording.Recording(about, updates, now, delayed, kinds, kinds, {}, episodes)
+
+
+def test_shares_by_hand():
+    """Uniform while nothing has progressed; then .4 of b and .1 of a, without a small change."""
+    made = by_hand()
+    found = recording.shares(made, recording.recorded_rule(made))
+    np.testing.assert_allclose(found, [[0.75, 0.25], [0.2, 0.8]], atol=2e-3)
+
+
+def test_draws_count_at_the_refresh_before_their_end_and_explored_ones_nowhere():
+    made = by_hand()
+    found = recording.compared(made, recording.recorded_rule(made))
+    whole = found.tail(2).set_index("category")
+    assert whole["draws"].tolist() == [4, 4]
+    assert whole.loc["b", "practised"] == 0.5
+    assert whole.loc["b", "by_rule"] == pytest.approx((2 * 0.25 + 2 * 0.8) / 4, abs=2e-3)
+    assert found["draws"].iloc[:-2].sum() == 8
+
+
+def test_the_header_is_plain_json(run):
+    with safe_open(run / PREDICTIONS, framework="np") as file:
+        assert list(file.metadata()) == ["recording"]
+        assert json.loads(file.metadata()["recording"])["format"] == 1

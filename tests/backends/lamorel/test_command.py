@@ -1,5 +1,6 @@
 """The commands of the paper's repository: begin, end, be killed, go on."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -59,9 +60,8 @@ def test_a_local_run_is_the_same_run_with_the_same_tables(whole, tmp_path):
 
 def as_printed() -> tuple[str, str]:
     """Folder of configurations, and program, in the words of the paper's page."""
-    import lamorel_launcher
-
-    if not (Path(lamorel_launcher.__path__[0]) / "configs").exists():
+    [launcher] = importlib.util.find_spec("lamorel_launcher").submodule_search_locations
+    if not (Path(launcher) / "configs").exists():
         pytest.skip("lamorel's launcher has no link to configs/ (docs/lamorel.md)")
     return f"configs/{configs().name}/", "magellan/main.py"
 

@@ -204,7 +204,7 @@ run()
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["False", "1", ":4096:8"]
+    assert done.stdout.split() == ["False", "1", ":4096:8", "1"]
 
 
 def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():

@@ -6,7 +6,7 @@ A packed state is the prompt followed by one branch per candidate action, in one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,30 @@ class Codec:
             packed.append(_pack(head, flat[start : start + len(group)]))
             start += len(group)
         return packed
+
+    def check(self, tokens: np.ndarray, segments: np.ndarray) -> None:
+        """Look at states that were kept, (n, length), padded.
+
+        Raises:
+            InputError: no codec of this tokenizer can have packed them.
+        """
+        fitting = tokens.ndim == 2 and tokens.shape == segments.shape and tokens.shape[1] > 0
+        if not fitting or (tokens.dtype, segments.dtype) != (np.int32, np.int8):
+            raise InputError(
+                f"states: tokens of {tokens.dtype} {tokens.shape} and segments of {segments.dtype} "
+                f"{segments.shape} are not allowed; allowed: int32 and int8 (states, length)"
+            )
+        before, after = segments[:, :-1], segments[:, 1:]
+        step = after - before
+        follows = (after == PADDING) | (step == 0) | ((step == 1) & (before != PADDING))
+        if not follows.all() or not np.isin(segments[:, 0], (PROMPT, PADDING)).all():
+            raise InputError(
+                "states: the segments of one are not allowed; allowed: a prompt 0, candidates from "
+                f"1 on in order, and {PADDING} behind them"
+            )
+        size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
+        for odd in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
+            raise InputError(f"states: token {odd} is not allowed; allowed: 0 to {size - 1}")
 
 
 def _pack(head: np.ndarray, branches: Sequence[np.ndarray]) -> PackedState:

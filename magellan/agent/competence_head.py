@@ -187,7 +187,7 @@ class CompetenceHead:
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
         self.optimizer.load(state["optimizer"])
         self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
-        self._taken, self._restored = state["taken"], state["restored"]
+        self._taken, self._restored = int(state["taken"]), state["restored"]
         if self._restored is not None:
             self._load_delayed(self.snapshots[self._restored])
 

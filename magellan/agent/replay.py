@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import PADDING, PackedState
+from magellan.agent.codec import PADDING, Codec, PackedState
+from magellan.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,35 @@ class Replay:
         return {"added": self.added, "rng": self._rng.bit_generator.state, "fields": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Put back what `state_dict` gave.
+
+        Raises:
+            InputError: fields that no replay has kept.
+        """
         self.added = int(state["added"])
         self._rng.bit_generator.state = state["rng"]
-        self._fields = {name: np.array(values) for name, values in state["fields"].items()}
+        given = {name: np.array(state["fields"][name]) for name in self._fields}
+        for name, values in given.items():
+            mine = self._fields[name]
+            if (values.dtype, values.ndim, len(values)) != (mine.dtype, mine.ndim, len(self)):
+                raise InputError(
+                    f"replay: {name} of {values.dtype} {values.shape} is not allowed; allowed: "
+                    f"{len(self)} rows of {mine.dtype}"
+                )
+        self._fields = given
+
+    def check(self, codec: Codec) -> None:
+        """Look at states and actions that were put back.
+
+        Raises:
+            InputError: a state that the codec cannot have packed, or an action that it has not.
+        """
+        fields = self._fields
+        codec.check(fields["tokens"], fields["segments"])
+        codec.check(fields["next_tokens"], fields["next_segments"])
+        check_actions(fields["actions"], fields["segments"])
+        followed = fields["next_segments"][fields["discounts"] > 0]
+        check_actions(np.zeros(len(followed), np.int64), followed)
 
     def _write_state(self, row: int, prefix: str, state: PackedState) -> None:
         length = len(state.tokens)
@@ -195,3 +221,10 @@ class Replay:
         for name, fill in ((f"{prefix}tokens", 0), (f"{prefix}segments", PADDING)):
             padding = ((0, 0), (0, columns))
             self._fields[name] = np.pad(self._fields[name], padding, constant_values=fill)
+
+
+def check_actions(actions: np.ndarray, segments: np.ndarray) -> None:
+    """InputError unless each action (n,) is a candidate of its state, segments (n, length)."""
+    most = segments.max(axis=1, initial=0)
+    for odd in actions[(actions < 0) | (actions >= most)][:1].tolist():
+        raise InputError(f"states: action {odd} is not allowed; allowed: one of the candidates")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from magellan.agent.codec import PackedState
-from magellan.agent.replay import NStepWindow, Replay, Step
+from magellan.agent.replay import NStepWindow, Replay, Step, check_actions
 from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
 from magellan.config import AgentConfig
+from magellan.errors import InputError, shown
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
 from magellan.worlds import NOTHING, Environment, GoalSet
@@ -158,19 +159,45 @@ class Collector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Put back what `state_dict` gave, after that of the replay.
+
+        Raises:
+            InputError: goals, transitions or states that no collector and no replay has kept.
+        """
         self._env.load_state_dict(state["env"])
-        self._positions = np.array(state["positions"])
-        self._standing_on = np.array(state["standing_on"])
+        positions, standing_on = np.array(state["positions"]), np.array(state["standing_on"])
+        serials = [list(map(int, listed)) for listed in state["serials"]]
+        self._check(positions, standing_on, serials)
+        self._positions, self._standing_on, self._serials = positions, standing_on, serials
         untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
         self._explored = np.array(state.get("explored", untold))
-        self._serials = [list(serials) for serials in state["serials"]]
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:
             window.steps.clear()
         # Keys were written in order of environment and step, and mappings keep their order.
         for key, saved in state["windows"].items():
-            packed = PackedState(saved["tokens"], saved["segments"])
+            packed = PackedState(np.asarray(saved["tokens"]), np.asarray(saved["segments"]))
             step = Step(packed, int(saved["action"]), float(saved["reward"]))
+            self._codec.check(packed.tokens[None], packed.segments[None])
+            check_actions(np.array([step.action]), packed.segments[None])
             self._windows[int(key.split(".")[0])].steps.append(step)
+        self._replay.check(self._codec)
         self._states = self._read()
+
+    def _check(
+        self, positions: np.ndarray, standing_on: np.ndarray, serials: list[list[int]]
+    ) -> None:
+        """Look at goals of running episodes, and at the numbers of their transitions."""
+        size = len(self._goals)
+        known = positions.dtype.kind == "i" and ((positions >= 0) & (positions < size)).all()
+        if not known or {positions.shape, standing_on.shape} != {(self.num_envs,)}:
+            raise InputError(
+                f"collector: positions {shown(positions.tolist())} are not allowed; allowed: "
+                f"{self.num_envs} goals of 0 to {size - 1}, and how each began"
+            )
+        numbers = [number for listed in serials for number in listed]
+        if len(serials) != self.num_envs or not all(0 <= n < self._replay.added for n in numbers):
+            raise InputError(
+                f"collector: serials {shown(serials)} are not allowed; allowed: a list for each of "
+                f"{self.num_envs} environments, of transitions 0 to {self._replay.added - 1}"
+            )

@@ -12,6 +12,7 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import CompetenceEstimator, Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
+from magellan.errors import InputError, shown
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
@@ -261,9 +262,11 @@ class Trainer:
         """Put back what `state_dict` gave, here or in the run that is the beginning of this one."""
         for phase in self.phases[1 : int(state["phase"])]:
             self._begin(phase)
-        self.episodes, self.steps = int(state["episodes"]), int(state["steps"])
-        self.updates = int(state["updates"])
-        self._next_evaluation = int(state["next_evaluation"])
+        counts = [int(state[name]) for name in ("episodes", "steps", "updates", "next_evaluation")]
+        for count in counts:
+            if not 0 <= count < 2**62:
+                raise InputError(f"counts: {shown(count)} is not allowed; allowed: 0 or more")
+        self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         self.backend.load_state_dict(state["backend"])
         self.sampler.load_state_dict(state["sampler"])

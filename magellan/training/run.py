@@ -167,7 +167,9 @@ def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
         trainer.load_state_dict(state)
     except JobError:
         raise
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+    except InputError as error:
+        raise InputError(f"{place}: {error}; move the checkpoints away to start over") from None
+    except Exception as error:  # a checksum can be reckoned anew: whatever a state may hold
         if is_out_of_memory(error):
             raise
         raise _does_not_fit(place, error) from error

@@ -111,6 +111,13 @@ class Episodes(Environment, Generic[EpisodeT]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave; `InputError` if it is of other environments."""
+        for key in ("episodes", "elapsed", "terminated", "truncated"):
+            if len(state[key]) != len(self._elapsed):
+                raise InputError(
+                    f"state_dict: {key} of {len(state[key])} environments, allowed are "
+                    f"{len(self._elapsed)}"
+                )
         self.episodes = [self._restored(values) for values in state["episodes"]]
         self._elapsed = np.array(state["elapsed"])
         self._terminated = np.array(state["terminated"])

@@ -384,10 +384,12 @@ class LittleZooVector(VectorEnv):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`; `InputError` if it is of another number of environments."""
-        if len(state["verbs"]) != self.num_envs:
-            raise InputError(
-                f"state_dict: {len(state['verbs'])} environments, allowed are {self.num_envs}"
-            )
+        for key in (*_EPISODE_KEYS, "elapsed", "terminations", "truncations"):
+            if len(state[key]) != self.num_envs:
+                raise InputError(
+                    f"state_dict: {key} of {len(state[key])} environments, allowed are "
+                    f"{self.num_envs}"
+                )
         rows = {key: np.asarray(state[key]).tolist() for key in _EPISODE_KEYS}
         self._episodes = [
             _restore(*row) for row in zip(*(rows[key] for key in _EPISODE_KEYS), strict=True)

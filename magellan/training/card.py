@@ -12,7 +12,7 @@ import yaml
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
 from magellan.errors import printable
 from magellan.model_files import BACKBONES, backbone_folder, from_anywhere
-from magellan.training.record import COLUMNS, PHASE
+from magellan.training.record import COLUMNS, PHASE, with_critic
 from magellan.training.versions import Origin
 from magellan.worlds import SPLITS, WORLDS
 
@@ -162,7 +162,8 @@ def _success(about: About) -> str:
     """Shares of the last evaluation; it may be earlier than the agent where a run was stopped."""
     columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(about.config)
     # Only runs with phases have the first column.
-    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in about.evaluation]
+    told = map(with_critic, about.evaluation)
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in told]
     if not rows:
         return "The run was not evaluated yet."
     when = [(row.get(PHASE), row[unit]) for row in rows]

@@ -223,10 +223,8 @@ class Record:
             self.practise(np.array([category]), np.array([success]))
 
     def _with_phase(self, table: str, row: list[Any]) -> list[Any]:
-        """A row of this run, of one without phases, which was the first of this one's, or of an
-        older version, which told nothing of the critic."""
-        if table == "evaluation" and len(row) <= len(COLUMNS[table]) - len(CRITIC) + 1:
-            row = [*row, *[float("nan")] * len(CRITIC)]
+        """A row of this run or of one without phases, which was the first of this one's."""
+        row = with_critic(row) if table == "evaluation" else row
         missing = len(self.columns(table)) - len(row)
         return [1] * missing + list(row)
 
@@ -235,6 +233,12 @@ def _with_explored(heard: np.ndarray) -> np.ndarray:
     """Rows of `outcomes` in numbers; an older version did not tell who explored."""
     missing = len(COLUMNS["outcomes"]) + 1 - heard.shape[1]
     return np.pad(heard, ((0, 0), (0, missing)), constant_values=-1)
+
+
+def with_critic(row: Sequence[Any]) -> list[Any]:
+    """A row of `evaluation`; one of an older version told nothing of the critic."""
+    told = len(row) >= len(COLUMNS["evaluation"])
+    return [*row] if told else [*row, *[float("nan")] * len(CRITIC)]
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:

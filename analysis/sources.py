@@ -7,6 +7,7 @@ imports from the package, also inside functions, and so on from there.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,10 +45,16 @@ def _with_imports(waiting: list[Path]) -> list[str]:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += [file for name in _imported(path) for file in _files(name)]
+            waiting += _imported_files(path)
     # A checkout that moves stays what it is; from other folders the files are found all the same.
     here = ROOT.samefile(Path.cwd())
     return sorted((path.relative_to(ROOT) if here else path).as_posix() for path in found)
+
+
+@functools.cache
+def _imported_files(path: Path) -> tuple[Path, ...]:
+    """Files of the package that one of them imports; read once, as no process changes them."""
+    return tuple(file for name in _imported(path) for file in _files(name))
 
 
 def _files(module: str) -> list[Path]:

@@ -7,6 +7,7 @@ Everything that brings constants of its own (a sampler, an estimator, the agent)
 from __future__ import annotations
 
 import typing
+from collections import Counter
 from typing import Annotated, Any
 
 from pydantic import (
@@ -58,7 +59,7 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 def without_duplicates(values: list) -> list:
     """The values, if each stands once; for use in validators."""
-    twice = sorted({value for value in values if values.count(value) > 1})
+    twice = sorted(value for value, times in Counter(values).items() if times > 1)
     if twice:
         raise ValueError(f"{twice[0]!r} is listed twice; each value may stand once")
     return values

@@ -12,6 +12,7 @@ from magellan import cli, model_files
 from magellan.cli import main
 from magellan.config import (
     PRESETS,
+    grid,
     identity,
     load_experiment,
     phases_of,
@@ -142,6 +143,26 @@ def test_check_lists_the_runs(tmp_path, capsys):
         "magellan/25k/seed0",
         "magellan/25k/seed5",
     ]
+
+
+def test_a_grid_is_resolved_once_for_all_its_seeds(monkeypatch):
+    """A plan of 10,000 runs took minutes."""
+    values = {"preset": "smoke", "samplers": ["random", "magellan"], "seeds": list(range(200))}
+    experiment = load_experiment(values)
+    module, resolved = sys.modules[grid.__module__], []
+
+    def resolve(*arguments):
+        resolved.append(arguments)
+        return resolve_run(*arguments)
+
+    monkeypatch.setattr(module, "resolve_run", resolve)
+    runs = grid(experiment)
+    assert (len(runs), len(resolved)) == (400, 2)
+    for run in (runs[0], runs[199], runs[399]):
+        named = run.sampler, run.variant, run.goal_space, run.seed
+        assert run.config == module.configuration(experiment, *named)
+        assert run.identity == identity(run.config)
+    assert len({run.identity for run in runs}) == 400
 
 
 def test_the_schema_knows_exactly_the_registered_samplers():

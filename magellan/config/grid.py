@@ -77,14 +77,16 @@ def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
     """
     runs: list[PlannedRun] = []
     seen: set[str] = set()
-    for sampler, variant, goal_space, seed in itertools.product(
-        experiment.samplers, variants_of(experiment), experiment.goal_spaces, experiment.seeds
+    for place in itertools.product(
+        experiment.samplers, variants_of(experiment), experiment.goal_spaces
     ):
-        config = configuration(experiment, sampler, variant, goal_space, seed)
-        name = identity(config)
-        if name not in seen:
-            seen.add(name)
-            runs.append(PlannedRun(sampler, variant, goal_space, seed, config, name))
+        first = configuration(experiment, *place, experiment.seeds[0])
+        for seed in experiment.seeds:  # checked already, and no other key depends on it
+            config = first.model_copy(update={"seed": seed})
+            name = identity(config)
+            if name not in seen:
+                seen.add(name)
+                runs.append(PlannedRun(*place, seed, config, name))
     return runs
 
 

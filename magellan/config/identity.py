@@ -9,6 +9,7 @@ preset's name) does not count.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -92,7 +93,7 @@ def estimators_of(config: RunConfig) -> tuple[str, ...]:
 def counted(config: RunConfig) -> dict[str, Any]:
     """What makes the run what it is: flat keys and JSON values, sorted; see the module."""
     values = flat_keys(config.model_dump(mode="json"))
-    defaults = flat_keys(run_model()().model_dump(mode="json"))
+    defaults = _defaults(run_model())
     kept = {name: values[name] for name in NAMED} | {"generation": GENERATION}
     watchers = set(config.observers) - {SAMPLERS[config.sampler].estimator}
     phases = phases_of(config)
@@ -111,6 +112,12 @@ def counted(config: RunConfig) -> dict[str, Any]:
             continue
         kept[key] = value
     return dict(sorted(kept.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _defaults(model: type[RunConfig]) -> Mapping[str, Any]:
+    """Flat keys of a run that nothing is said of."""
+    return flat_keys(model().model_dump(mode="json"))
 
 
 def _unused_sections(config: RunConfig) -> set[str]:

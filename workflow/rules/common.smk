@@ -377,7 +377,7 @@ def starting_runs():
 
 def run_with(identity):
     """The run of this identity: of the grid, or one that runs of the grid start from."""
-    return next(run for run in (*GRID, *starting_runs()) if run.identity == identity)
+    return BY_IDENTITY[identity]
 
 
 def in_words(variant):
@@ -445,7 +445,7 @@ def train_arguments(wildcards, output):
     if run.variant == BEGINNING:
         given = own_keys(run)
     else:
-        given = given_keys(EXPERIMENT.model_dump(mode="json"), run.variant)
+        given = given_keys(config, run.variant)
     return words + [w for key in given for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -363,3 +364,30 @@ def test_the_pilot_is_that_of_its_tables():
             for _, of in run.groupby("category", sort=False)
         ]
         assert line == f"| {sampler}, {variant} | {seed} | {' | '.join(cells)} |"
+
+
+def first_runs() -> str:
+    """A row for each run of the new reference study: mean over training, when it masters what."""
+    results = tables.load(REFERENCE / "samplers")
+    frame = results.tables["evaluation"]
+    rows = []
+    for (sampler, seed), run in frame.groupby(["sampler", "seed"]):
+        areas, mastered = [], []
+        for split in ("train", "unseen"):
+            curves = run[run["split"] == split].pivot_table(
+                index="category", columns="step", values="success", sort=False
+            )
+            areas.append(
+                f"{(np.trapezoid(curves, curves.columns) / curves.columns[-1]).mean():.3f}"
+            )
+            if split == "train":
+                at = [curves.columns[(row >= 0.9).to_numpy()] for _, row in curves.iterrows()]
+                mastered = [f"{found[0]:,}" if len(found) else "never" for found in at]
+        rows.append([f"`{sampler}`", str(seed), *areas, *mastered])
+    header = ["sampler", "seed", "mean, training goals", "unseen goals", "grasping at .9"]
+    header += ["plants", "herbivores", "carnivores"]
+    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+
+
+def test_the_first_runs_of_the_new_study_are_those_of_its_tables():
+    assert between_markers("first_runs", page("samplers")) == first_runs()

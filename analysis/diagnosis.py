@@ -214,8 +214,9 @@ def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
 
 
 def _check_order(frame: pd.DataFrame, name: str) -> None:
-    """Updates, steps and episodes of a run do not fall from one row to the next."""
-    runs = frame.groupby(list(RUN_COLUMNS), sort=False)
+    """Updates, steps and episodes of a run (and phase, and estimator) do not fall on the way."""
+    apart = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
+    runs = frame.groupby(list(apart), sort=False)
     for column in frame.columns.intersection(UNIT_COLUMNS.values()):
         falls = runs[column].diff() < 0
         if falls.any():

@@ -75,7 +75,8 @@ def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFra
         )
     except (ValueError, OverflowError):  # those of pandas are ValueErrors
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
-    if not set(spec.later) & set(frame.columns):
+    older = spec.columns[: len(spec.columns) - len(spec.later)]
+    if tuple(frame.columns) in ((*named, *older), (*named, PHASE, *older)):
         frame = frame.assign(**dict.fromkeys(spec.later, np.nan))
     if tuple(frame.columns) not in (columns, (*named, PHASE, *spec.columns)):
         found = ", ".join(map(str, frame.columns))

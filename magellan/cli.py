@@ -472,10 +472,11 @@ def _embed(options: argparse.Namespace) -> None:
 
 def _critic(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
-    from magellan.trained.embedding import drawn_sets
+    from magellan.trained.embedding import check_numbers, drawn_sets
     from magellan.trained.reading import TrainedAgent
     from magellan.training.evaluate import look_by_category
 
+    check_numbers(options.per_category, options.seed)
     agent = TrainedAgent.read(options.run, tuple(options.module))
     sets = drawn_sets(agent, options.per_category, options.seed)
     backend = agent.backend(_backend(options))

@@ -54,7 +54,8 @@ StepSize = Annotated[float, Field(gt=0.0, le=1e3)]
 Width = Annotated[int, Field(ge=1, le=65_536)]
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
-Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+LARGEST_SEED = 2**32 - 1
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 def without_duplicates(values: list) -> list:

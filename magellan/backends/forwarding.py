@@ -34,6 +34,10 @@ class Forwarding(Backend):
         found: np.ndarray = self.forward("probabilities", states)
         return found
 
+    def look(self, states: list[PackedState]) -> dict[str, float]:
+        told: dict[str, float] = self.forward("look", states)
+        return told
+
     def values(self, states: list[PackedState]) -> np.ndarray:
         found: np.ndarray = self.forward("values", states)
         return found

@@ -26,6 +26,7 @@ from magellan.errors import InputError, shown
 from magellan.registry import Entry
 from magellan.samplers import SAMPLERS
 from magellan.settings import (
+    LARGEST_SEED,
     Count,
     Fraction,
     Positive,
@@ -42,7 +43,7 @@ Split = Literal["train", "unseen"]
 class GoalConfig(Section):
     """Which goals a run trains on."""
 
-    seed: Seed | Literal["run"] = Field(
+    seed: int | Literal["run"] = Field(
         0,
         description="Seed that draws the goal space, the same for all runs of an experiment; or "
         "`run`, each run's own seed (released code).",
@@ -52,6 +53,14 @@ class GoalConfig(Section):
         description="Goals that are practised: those of training, or those of the test space "
         "(`unseen`), made of held-out objects.",
     )
+
+    @field_validator("seed", mode="before")
+    @classmethod
+    def _number_or_run(cls, value: Any) -> Any:
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if number == "run" or (isinstance(number, int) and 0 <= number <= LARGEST_SEED):
+            return number
+        raise ValueError(f"Input should be a valid integer from 0 to {LARGEST_SEED}, or 'run'")
 
 
 class SamplerConfig(Section):

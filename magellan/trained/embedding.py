@@ -90,6 +90,7 @@ def embed(
         StorageError: a file cannot be written.
     """
     check_output(output)
+    check_numbers(per_category, seed)
     newest = TrainedAgent.read(run, modules)
     if not newest.predicts:
         raise InputError(
@@ -110,22 +111,22 @@ def embed(
 
 
 def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
-    """Goals of both splits, drawn as for an evaluation.
+    """Goals of both splits, drawn as for an evaluation."""
+    phase = phases_of(agent.config)[agent.state["phase"] - 1]
+    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
+    budget = agent.config.budget.model_copy(update=drawn)
+    config = agent.config.model_copy(update={"budget": budget})
+    return list(evaluated_goals(config, phase, agent.goals).values())
 
-    Raises:
-        InputError: a number is out of range.
-    """
+
+def check_numbers(per_category: int, seed: int) -> None:
+    """InputError: a number of goals, or the seed of their draw, is out of range."""
     if not 1 <= per_category <= MOST:
         raise InputError(
             f"--per-category: {per_category} is not allowed; allowed: 1 or more, at most {MOST:,}"
         )
     if seed < 0:
         raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
-    phase = phases_of(agent.config)[agent.state["phase"] - 1]
-    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
-    budget = agent.config.budget.model_copy(update=drawn)
-    config = agent.config.model_copy(update={"budget": budget})
-    return list(evaluated_goals(config, phase, agent.goals).values())
 
 
 def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:

@@ -48,7 +48,8 @@ def phased(folder, run):
                 again = frame[at.to_numpy() == end].assign(phase=number)
                 if run.variant == "early" or number == 3:  # goals change here
                     frame = pd.concat([frame, again])
-            frame = frame.sort_values("phase", kind="stable")
+            order = np.lexsort((frame["episode"].astype(int), frame["phase"]))
+            frame = frame.iloc[order]
         frame.to_csv(path, index=False)
     return folder
 

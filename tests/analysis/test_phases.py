@@ -48,10 +48,14 @@ def phased(folder, run):
                 again = frame[at.to_numpy() == end].assign(phase=number)
                 if run.variant == "early" or number == 3:  # goals change here
                     frame = pd.concat([frame, again])
-            order = np.lexsort((frame["episode"].astype(int), frame["phase"]))
-            frame = frame.iloc[order]
+            frame = in_order(frame)
         frame.to_csv(path, index=False)
     return folder
+
+
+def in_order(frame):
+    """Rows as a run writes them: by phase, then by length of training."""
+    return frame.iloc[np.lexsort((frame["episode"].astype(int), frame["phase"]))]
 
 
 def combined(tmp_path, experiment):
@@ -195,7 +199,7 @@ def phased_once(folder, run, until):
         frame.insert(0, "phase", 1 + (at > until))
         if "split" in frame.columns:
             frame = pd.concat([frame, frame[at == until].assign(phase=2)])
-            frame = frame.sort_values("phase", kind="stable")
+            frame = in_order(frame)
         if name == "evaluation":
             cells = zip(
                 frame["phase"],

@@ -10,6 +10,7 @@ import pytest
 from analysis import (
     behaviour,
     comparison,
+    cost,
     estimation,
     gain,
     halves,
@@ -391,3 +392,9 @@ def first_runs() -> str:
 
 def test_the_first_runs_of_the_new_study_are_those_of_its_tables():
     assert between_markers("first_runs", page("samplers")) == first_runs()
+
+
+def test_costs_of_practice_are_those_of_the_tables():
+    text = cost.to_markdown(cost.costs(tables.load(REFERENCE / "learner")))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert between_markers("learner", page("learner")) == "\n".join(rows)

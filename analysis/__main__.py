@@ -229,6 +229,13 @@ def _embeddings(arguments: argparse.Namespace) -> None:
         print(path)
 
 
+def _claims(arguments: argparse.Namespace) -> None:
+    from analysis import claims
+
+    listed = claims.load(arguments.claims or claims.DEFAULT)
+    print(claims.to_markdown(listed, claims.judge(listed, arguments.reference)), end="")
+
+
 def _recording(arguments: argparse.Namespace) -> None:
     from analysis import recording
 
@@ -245,7 +252,15 @@ def _unpack(arguments: argparse.Namespace) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_combine, _add_tables, _add_figures, _add_pages, _add_compare, _add_power):
+    for add in (
+        _add_combine,
+        _add_tables,
+        _add_figures,
+        _add_pages,
+        _add_compare,
+        _add_claims,
+        _add_power,
+    ):
         add(commands)
     return parser
 
@@ -329,6 +344,24 @@ def _add_recording(commands: Commands) -> None:
         "folder", type=file_path, help="of a run with budget.record_predictions (required)"
     )
     recording.set_defaults(run=_recording)
+
+
+def _add_claims(commands: Commands) -> None:
+    claims = commands.add_parser(
+        "claims", help="claims of the paper and of others, each with its verdict"
+    )
+    claims.add_argument(
+        "--claims",
+        type=file_path,
+        help="file of claims and their rules (default: analysis/claims.yaml)",
+    )
+    claims.add_argument(
+        "--reference",
+        type=file_path,
+        default=Path("results/reference"),
+        help="folder with a folder of tables for each study (default: %(default)s)",
+    )
+    claims.set_defaults(run=_claims)
 
 
 def _add_compare(commands: Commands) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from analysis import (
     behaviour,
+    claims,
     comparison,
     cost,
     estimation,
@@ -392,6 +393,12 @@ def first_runs() -> str:
 
 def test_the_first_runs_of_the_new_study_are_those_of_its_tables():
     assert between_markers("first_runs", page("samplers")) == first_runs()
+
+
+def test_verdicts_on_claims_are_those_of_the_tables():
+    listed = claims.load()
+    text = claims.to_markdown(listed, claims.judge(listed, REFERENCE))
+    assert between_markers("claims", page("claims")) == text.strip()
 
 
 def test_costs_of_practice_are_those_of_the_tables():

@@ -1,0 +1,133 @@
+"""Verdicts on claims, from runs whose numbers are known."""
+
+import numpy as np
+import pytest
+
+from analysis import claims, tables
+from analysis.__main__ import main
+from analysis.results import Results
+from magellan.errors import InputError
+from tests.analysis import synthetic
+
+SEEDS = tuple(range(12))
+MAGELLAN = [0.5, 0.5, 0.52, 0.48, 0.5, 0.5, 0.51, 0.49, 0.5, 0.5, 0.53, 0.47]
+ONE_HALF = [0.5] * 6 + [0.25] * 5 + [0.05]
+"""Mean 0.36; that of the second half is below 0.22."""
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """Success of every category and evaluation: `MAGELLAN`, .2, `ONE_HALF` of online."""
+    folder = tmp_path_factory.mktemp("claims")
+    declared = synthetic.experiment(samplers=("random", "online", "magellan"), seeds=SEEDS)
+    runs = synthetic.write_runs(folder / "runs", declared, episodes=4_000)
+    results = tables.combine(runs, declared)
+    evaluation = results.tables["evaluation"].copy()
+    levels = {"magellan": MAGELLAN, "random": [0.2] * 12, "online": ONE_HALF}
+    for sampler, values in levels.items():
+        mine = evaluation["sampler"] == sampler
+        evaluation.loc[mine, "success"] = evaluation.loc[mine, "seed"].map(
+            dict(zip(SEEDS, values, strict=True))
+        )
+    grasp = (evaluation["category"] == "grasp") & (evaluation["sampler"] == "magellan")
+    evaluation.loc[grasp, "success"] = 0.95
+    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+
+
+def judged(reference, *listed, seeds=12, halves=False):
+    """What comes out of claims given as (measure, value, expected) and further keys."""
+    entries = []
+    for measure, value, expected, *rest in listed:
+        keys = {"measure": measure, "value": value, "expected": expected, **dict(*rest)}
+        entries.append({"claim": "c", "source": "s", "study": "known", "question": "q", **keys})
+    study = {"seeds": seeds, "halves": halves, "setting": "made up", "fixed": "before"}
+    given = claims.Claims.model_validate({"studies": {"known": study}, "claims": entries})
+    return claims.judge_by(given, {"known": reference})
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "expected", "verdict"),
+    [
+        ("success", "magellan - random", "above 0", "reproduced"),
+        ("success", "magellan - random", "below 0", "contradicted"),
+        ("success", "magellan - random", "above 0.9", "contradicted"),
+        ("success", "magellan - random", "within 0.5", "reproduced"),
+        ("success", "magellan - random", "within 0.1", "contradicted"),
+        ("success", "magellan - random + random - magellan", "within 0.01", "reproduced"),
+        ("success", "magellan - random + random - magellan", "above 0", "undecided"),
+        ("gain", "magellan", "above 0", "undecided"),
+        ("mastered", "magellan", "above 0.5", "contradicted"),
+        ("mastered", "magellan", "below 0.5", "reproduced"),
+        ("error", "magellan:learned - random", "above 0", None),
+        ("success", "magellan/other - random", "above 0", "not tested"),
+        ("success", "magellan@7-7 - random", "above 0", "not tested"),
+    ],
+)
+def test_verdicts_follow_the_rule(reference, measure, value, expected, verdict):
+    if verdict is None:  # `random` has no estimator whose error could be taken
+        with pytest.raises(InputError, match="needs one estimator"):
+            judged(reference, (measure, value, expected))
+        return
+    (found,) = judged(reference, (measure, value, expected))
+    assert found.verdict == verdict
+
+
+def test_value_interval_and_p_are_those_of_the_pairs(reference):
+    (found,) = judged(
+        reference, ("success", "magellan - random", "above 0", {"category": "grow_plant"})
+    )
+    assert found.n == 12
+    assert found.value == pytest.approx(np.mean(MAGELLAN) - 0.2)
+    assert found.low < found.value < found.high
+    assert found.p == pytest.approx(2 / 2**12)
+
+
+def test_tests_of_a_question_are_corrected_together(reference):
+    one = ("success", "magellan - random", "above 0")
+    found = judged(reference, one, one, (*one, {"question": "another"}))
+    assert [each.p_holm / each.p for each in found] == pytest.approx([2, 2, 1])
+
+
+def test_both_halves_must_say_the_same(reference):
+    lead = ("success", "online - random + random", "above 0.22")
+    (whole,) = judged(reference, lead)
+    (halves,) = judged(reference, lead, halves=True)
+    assert (whole.verdict, halves.verdict) == ("reproduced", "undecided")
+
+
+def test_fewer_seeds_than_planned_are_not_judged(reference):
+    (found,) = judged(reference, ("success", "magellan - random", "above 0"), seeds=13)
+    assert (found.verdict, found.n) == ("not tested", 12)
+    assert np.isnan(found.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"value": "magellan minus random"}, "is no sum"),
+        ({"expected": "more"}, "is no rule; allowed: above X"),
+        ({"study": "unknown"}, "study: 'unknown' is unknown; allowed: known"),
+        ({"measure": "luck"}, "measure"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, keys, says):
+    entry = {"claim": "c", "source": "s", "study": "known", "question": "q", "measure": "success"}
+    entry |= {"value": "magellan", "expected": "above 0", **keys}
+    lines = "\n".join(f"    {key}: {value}" for key, value in entry.items())
+    text = "studies:\n  known: {seeds: 2, setting: a, fixed: b}\nclaims:\n  -" + lines[3:]
+    path = tmp_path / "claims.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        claims.load(path)
+
+
+def test_an_unknown_category_is_named(reference):
+    with pytest.raises(InputError, match="category: 'swim' is unknown; allowed: grasp"):
+        judged(reference, ("success", "magellan", "above 0", {"category": "swim"}))
+
+
+def test_the_command_prints_the_page(capsys):
+    """The committed page is checked against it in tests/test_readme.py."""
+    assert main(["claims", "--reference", "results/none-there"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("| not tested |") == len(claims.load().claims) + len(claims.load().others)

@@ -1,7 +1,7 @@
 """What it costs to master a category in episodes of it, and how alive the critic is meanwhile.
 
-For runs of the sampler `scripted`, whose practice is fixed (docs/learner.md): a learner that
-practice decides needs as many episodes of a category whatever is practised beside it or before.
+For runs of the sampler `scripted`, whose practice is fixed (docs/studies/learner.md): a learner
+that practice decides needs as many episodes of a category whatever is practised beside or before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analysis.results import Results, rows_where
 from magellan.training.record import CRITIC
 
 MASTERED = 0.9
-"""Success that counts as mastery at the first evaluation that has it (docs/learner.md)."""
+"""Success that counts as mastery at the first evaluation that has it (docs/studies/learner.md)."""
 COLUMNS = (*RUN_COLUMNS, "category", "cost", "length", "practised", "best", "success", *CRITIC)
 
 

@@ -67,7 +67,8 @@ def _link(found: re.Match[str], source: str) -> str:
         return found.group(0)
     place = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if place in PAGES or place.startswith("docs/") or (picture and place.endswith(PICTURES)):
-        return f"{picture}[{text}]({_name_of(place)}{anchor or ''})"
+        name = posixpath.relpath(_name_of(place), posixpath.dirname(_name_of(source)) or ".")
+        return f"{picture}[{text}]({name}{anchor or ''})"
     return text if text.strip("`") == place else f"{text} (`{place}`)"
 
 

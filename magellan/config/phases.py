@@ -113,10 +113,13 @@ def part(config: RunConfig, length: int) -> RunConfig:
     phases[-1] = last = replace(phases[-1], ends=length)
     watching = {*drivers_of(config), *config.observers} - {SAMPLERS[last.sampler].estimator}
     values = config.model_dump()
+    goals = last.goals.model_dump()
+    if config.goals.seed == "run" and last.goals.seed == last.seed:
+        goals["seed"] = "run"  # as a run of that length alone would have it
     values |= {
         "sampler": last.sampler,
         "goal_space": last.goal_space,
-        "goals": last.goals.model_dump(),
+        "goals": goals,
         "seed": last.seed,
         "observers": tuple(sorted(watching)),
         "phases": _listed(phases),

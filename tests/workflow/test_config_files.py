@@ -14,7 +14,8 @@ from magellan.config import (
 )
 from tests.workflow.conftest import ROOT
 
-FILES = sorted((ROOT / "config").glob("*.yaml"))
+FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
+FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.yaml"))
 
 
 def test_the_schema_is_that_of_the_typed_configuration():

@@ -58,7 +58,9 @@ def test_the_documented_experiment_trains_its_first_phase_once():
 
 
 def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
-    values = parse_yaml((ROOT / "config/evolving.yaml").read_text(), "config/evolving.yaml")
+    values = parse_yaml(
+        (ROOT / "config/studies/evolving.yaml").read_text(), "config/studies/evolving.yaml"
+    )
     runs = grid(load_experiment(values))
     starts = shared_beginnings(runs)
     users = Counter(start.run.identity for start in starts.values())
@@ -71,9 +73,22 @@ def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
         first, last = phases_of(run.config)
         assert (first.goals.split, last.goals.split) == ("train", "unseen")
         assert (last.sampler, last.seed, last.ends - last.begins) == (run.sampler, run.seed, 32_000)
-    study = parse_yaml((ROOT / "config/reference.yaml").read_text(), "config/reference.yaml")
+    study = parse_yaml(
+        (ROOT / "config/studies/reference.yaml").read_text(), "config/studies/reference.yaml"
+    )
     for section in ("backbone", "agent", "competence"):
         assert values["overrides"][section] == study["overrides"][section]
+
+
+def test_the_study_that_separates_practice_and_learner_goes_on_from_the_reference_studys_runs():
+    separated, study = (
+        grid(load_experiment(parse_yaml((ROOT / path).read_text(), path)))
+        for path in ("config/studies/separated.yaml", "config/samplers.yaml")
+    )
+    starts = shared_beginnings(separated)
+    begun = {starts[run.identity].run.identity for run in separated}
+    runs = [run for run in study if (run.sampler, run.variant) == ("magellan", "base")]
+    assert begun == {run.identity for run in runs if run.seed in range(3, 9)}
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from magellan.worlds.simulated import KINDS, chance, practised
 from magellan.worlds.simulated.grammar import COLORS, texts
 from magellan.worlds.simulated.learner import TRANSFER
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/simulated.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/studies/simulated.md"
 WORLD = WORLDS["simulated"]
 SPACE = "60-60-20-132-132"
 
@@ -186,7 +186,7 @@ def best_constant(truth, axis=None):
 
 
 def documented():
-    """Settings of the small run that docs/simulated.md shows."""
+    """Settings of the small run that docs/studies/simulated.md shows."""
     (command,) = re.findall(r"    python -m magellan train (.*?)\n\n", PAGE.read_text(), re.DOTALL)
     words = shlex.split(command.replace("\\\n", " "))
     given = dict(zip(words[::2], words[1::2], strict=True))

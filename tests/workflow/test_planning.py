@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pstats
 import re
 import shutil
 import subprocess
@@ -123,6 +124,32 @@ def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
         text = (ROOT / f"workflow/report/{name}.rst").read_text()
         assert "n = {{ seeds." in text, name
         assert "interval" in text, name
+
+
+def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_path):
+    """Counted, not timed: calls of the workflow's own functions, and of Snakemake's graph."""
+    profile, grid = tmp_path / "profile", f"seeds={list(range(500))}"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "cProfile", "-o", profile),
+            *("-m", "snakemake", "-n", "-q", "all", "--config", grid),
+        ],
+        cwd=shared_project.folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    calls = pstats.Stats(str(profile)).stats.items()
+
+    def called(file, name=""):
+        """How often functions of a file were called, or those of one name."""
+        return sum(c for (f, _, n), (_, c, *_) in calls if f.endswith(file) and name in ("", n))
+
+    assert called("common.smk", "train_arguments") == 2_000
+    assert called("common.smk", "<genexpr>") < 20_000
+    assert called("common.smk") < 50_000
+    assert called("snakemake/dag.py") < 400_000  # 2,000 times 2,000 where a group asks for each
+    assert called("config/resolve.py", "resolve_run") < 20
 
 
 def test_runs_of_another_version_of_a_module_are_said_when_it_plans(project):

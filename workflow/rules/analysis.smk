@@ -15,7 +15,7 @@ rule statistics:
         "{folder}/logs/statistics.log",
     retries: 0
     group:
-        "analysis"
+        analysis_group
     conda:
         "../../environment.yml"
     resources:
@@ -44,7 +44,7 @@ for statistic in own(STATISTICS):
             f"{{folder}}/logs/statistics/{statistic.name}.log",
         retries: 0
         group:
-            "analysis"
+            analysis_group
         conda:
             "../../environment.yml"
         resources:
@@ -79,7 +79,7 @@ rule numbers:
         "{folder}/logs/figures/{goal_space}/numbers.log",
     retries: 0
     group:
-        "analysis"
+        analysis_group
     conda:
         "../../environment.yml"
     resources:
@@ -112,7 +112,7 @@ rule coverage:
         "{folder}/logs/figures/coverage.log",
     retries: 0
     group:
-        "analysis"
+        analysis_group
     conda:
         "../../environment.yml"
     resources:
@@ -141,7 +141,7 @@ rule runs:
         "{folder}/logs/figures/runs.log",
     retries: 0
     group:
-        "analysis"
+        analysis_group
     conda:
         "../../environment.yml"
     resources:
@@ -176,7 +176,7 @@ for figure, spec in FIGURES.items():
             f"{{folder}}/logs/figures/{{goal_space}}/{figure}.log",
         retries: 0
         group:
-            "analysis"
+            analysis_group
         conda:
             "../../environment.yml"
         resources:

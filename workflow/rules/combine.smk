@@ -14,7 +14,7 @@ rule combine:
         f"{FOLDER}/logs/combine.log",
     retries: 0
     group:
-        "analysis"
+        analysis_group
     conda:
         "../../environment.yml"
     resources:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.grid import Algorithm
-from analysis.intervals import DIFFERENCE, Matrix, mean_estimate
+from analysis.intervals import DIFFERENCE, EQUAL, Matrix, mean_estimate
 from analysis.labels import algorithm_label
 from analysis.markdown import titled
 from analysis.matrices import algorithms_of, bootstrap_of, evaluated_categories, success_curves
@@ -20,15 +20,15 @@ from analysis.phases import last_phase
 from analysis.results import Results
 
 MEAN = "mean"
-NUMBERS = ("start", "end", "gain", "low", "high")
+NUMBERS = ("start", "end", "gain", "low", "high", "interval")
 
 
 def compute(results: Results) -> pd.DataFrame:
     """A row for each goal space, split, algorithm and category, and one for the categories' mean.
 
     `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1, `low`
-    and `high` the studentised bootstrap interval of whole runs (NaN for a single run). There are no
-    rows where there is nothing to evaluate.
+    and `high` the studentised bootstrap interval of whole runs (NaN for a single run), `interval`
+    how it was made. There are no rows where there is nothing to evaluate.
     """
     results = last_phase(results)
     bootstrap = bootstrap_of(results)
@@ -41,9 +41,8 @@ def compute(results: Results) -> pd.DataFrame:
         start, end = _with_mean(curves[..., 0]), _with_mean(curves[..., -1])
         gain = mean_estimate(end - start, bootstrap, DIFFERENCE)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        numbers = zip(
-            start.mean(axis=0), end.mean(axis=0), gain.value, gain.low, gain.high, strict=True
-        )
+        interval = gain.low, gain.high, gain.method
+        numbers = zip(start.mean(axis=0), end.mean(axis=0), gain.value, *interval, strict=True)
         rows += [
             {**where, "category": name, **dict(zip(NUMBERS, each, strict=True)), "runs": len(end)}
             for name, each in zip(names, numbers, strict=True)
@@ -75,5 +74,6 @@ def to_markdown(results: Results) -> str:
 def _row(results: Results, row: dict[str, Any]) -> list[str]:
     label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
     between = "n/a" if row["runs"] == 1 else f"{row['low']:+.3f} to {row['high']:+.3f}"
+    between = EQUAL if row["interval"] == EQUAL else between
     numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
     return [label, row["category"], *numbers, between, str(row["runs"])]

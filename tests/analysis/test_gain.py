@@ -68,3 +68,10 @@ def test_the_table_names_what_it_shows(known):
     said = gain.to_markdown(known)
     assert "minus at the first, goal space" in said
     assert "| MAGELLAN | grasp | 0.100 | 0.600 | +0.500 | -0.245 to +1.000 | 3 |" in said
+
+
+def test_equal_runs_have_no_interval(known):
+    """As in the tables of statistics."""
+    (grasp, plant) = gain.to_markdown(known).split("split unseen")[1].splitlines()[4:6]
+    assert grasp == "| MAGELLAN | grasp | 0.250 | 0.250 | +0.000 | none: all runs equal | 3 |"
+    assert "none" not in plant

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.backends.lamorel.section import Servers, at, check_version
-from magellan.config import RunConfig, check_backbone, phases_of
+from magellan.config import RunConfig, check_backbone, flat_keys, phases_of
 from magellan.errors import (
     InputError,
     JobError,
@@ -24,6 +24,12 @@ from magellan.parsing import read_json_object
 from magellan.worlds import WORLDS
 
 LOADING = f"{SCRIPT}.loading_path"
+OBEYED = {
+    "auto_map": "code of its own, which lamorel would run",
+    "attn_implementation": "kernels by name, which lamorel would fetch and run",
+    "_attn_implementation": "kernels by name, which lamorel would fetch and run",
+}
+"""Keys of a model's files that a local run never follows."""
 
 
 def run(values: Mapping[str, Any]) -> int:
@@ -114,17 +120,19 @@ def _prepare(threads: int) -> None:
 def _check_model(folder: Path, servers: Servers) -> None:
     """lamorel loads a model as what its configuration says; another one ends in a traceback.
 
-    It also lets Python run that the folder brings along, as a local run never does.
+    It also lets Python run that the folder brings along or names, as a local run never does.
     """
     from magellan.agent.saving import is_encoder_decoder
 
     for name in ("config.json", "tokenizer_config.json"):
         path = folder / name
-        if path.is_file() and read_json_object(path).get("auto_map"):
-            raise InputError(
-                f"{servers.model_key}: {shown(servers.model)} has auto_map in {name}, code of its "
-                "own, which lamorel would run; allowed: a model without"
-            )
+        values = flat_keys(read_json_object(path)) if path.is_file() else {}
+        for key, means in OBEYED.items():
+            if any(key in place.split(".") for place, value in values.items() if value):
+                raise InputError(
+                    f"{servers.model_key}: {shown(servers.model)} has {key} in {name}, {means}; "
+                    "allowed: a model without"
+                )
     found = "seq2seq" if is_encoder_decoder(folder) else "causal"
     if servers.model_type != found:
         raise InputError(

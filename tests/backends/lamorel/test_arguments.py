@@ -350,20 +350,38 @@ def test_each_file_has_what_the_other_launcher_asks_for(device):
     assert (NEWER / newer["accelerate_args"]["config_file"]).is_file()
 
 
-def test_a_folder_with_code_of_its_own_is_refused(tmp_path, monkeypatch, capsys):
-    """lamorel would run it: it loads with `trust_remote_code`."""
+CODE = {"auto_map": {"AutoTokenizer": ["own.Own", None], "AutoConfig": "own.Own"}}
+OBEYED = {
+    "config": ("config.json", CODE, "auto_map"),
+    "tokenizer": ("tokenizer_config.json", CODE, "auto_map"),
+    "kernels": ("config.json", {"attn_implementation": "org/kernel"}, "attn_implementation"),
+    "kernels as stored": (
+        *("config.json", {"_attn_implementation": {"": "org/kernel"}}, "_attn_implementation"),
+    ),
+    "kernels inside": (
+        *("config.json", {"text_config": {"attn_implementation": "a/b"}}, "attn_implementation"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OBEYED)
+def test_a_folder_whose_code_would_run_is_refused(case, tmp_path, monkeypatch, capsys):
+    """lamorel loads with `trust_remote_code`, and with the attention that the model asks for."""
+    name, values, key = OBEYED[case]
     monkeypatch.setenv("RANK", "0")
-    values = changed(composed("cpu"), "lamorel_args.llm_args.model_path", str(tmp_path / "theirs"))
-    for name in ("config.json", "tokenizer_config.json"):
-        shutil.rmtree(tmp_path / "theirs", ignore_errors=True)
-        path = Path(shutil.copytree(check_backbone("zoo-mini"), tmp_path / "theirs")) / name
-        code = {"auto_map": {"AutoTokenizer": ["own.Own", None], "AutoConfig": "own.Own"}}
-        path.write_text(json.dumps(json.loads(path.read_text()) | code))
-        assert run(values) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("error: lamorel_args.llm_args.model_path: '")
-        assert f"has auto_map in {name}, code of its own, which lamorel would run; allow" in said
-        assert said.count("\n") == 1
+    path = Path(shutil.copytree(check_backbone("zoo-mini"), tmp_path / "theirs")) / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    model = str(tmp_path / "theirs")
+    assert run(changed(composed("cpu"), "lamorel_args.llm_args.model_path", model)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: lamorel_args.llm_args.model_path: '")
+    assert f" has {key} in {name}, " in said
+    assert said.endswith(
+        " which lamorel would run; allowed: a model without\n"
+        if key == "auto_map"
+        else " which lamorel would fetch and run; allowed: a model without\n"
+    )
+    assert said.count("\n") == 1
 
 
 def test_options_have_the_names_of_here(tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ import yaml
 
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
 from magellan.errors import printable
-from magellan.model_files import BACKBONES, backbone_folder, from_anywhere
+from magellan.model_files import from_anywhere
 from magellan.training.record import COLUMNS, PHASE, with_critic
 from magellan.training.versions import Origin
 from magellan.worlds import SPLITS, WORLDS
@@ -81,8 +81,8 @@ LoRA adapters and heads of an agent that learned by reinforcement to act in the 
 {_success(about)}
 
 ## Use
-Run this from any folder, with MAGELLAN bench installed. `agent` is this folder, `folder` that of
-the language model: change what is elsewhere now.
+Run this from any folder. `agent` is this folder, `folder` that of the language model: change what
+is elsewhere now.
 
 ```python
 {snippet(about)}```
@@ -186,16 +186,13 @@ actions drawn from the policy; n is the number of goals, one episode each.
 
 def snippet(about: About) -> str:
     """Python that loads the agent, and asks it about one state."""
-    model = about.config.backbone.model
-    embedded = backbone_folder(model).parent == BACKBONES
     score = "logits[0, -len(tail) - 1 : -1]" if not about.encoder_decoder else "logits[0, :-1]"
     before = f"output.{score}"
     if about.config.agent.score == "log_prob_sum":
         before = f"{before}.log_softmax(-1)"
     return _SNIPPET.format(
-        imported="from magellan.config import check_backbone\n" if embedded else "",
         agent=str(about.folder.resolve()),
-        folder=f"check_backbone({model!r})" if embedded else repr(from_anywhere(model)),
+        folder=from_anywhere(about.config.backbone.model),
         auto="AutoModelForSeq2SeqLM" if about.encoder_decoder else "AutoModelForCausalLM",
         read=_READ_ENCODER_DECODER if about.encoder_decoder else _READ_CAUSAL,
         states="decoder_hidden_states" if about.encoder_decoder else "hidden_states",
@@ -226,12 +223,12 @@ def competence(prompt, which="competence"):
     return torch.sigmoid(head(which, last_state(read(prompt, [])), torch.tanh)).item()
 '''
 _SNIPPET = '''import torch
-{imported}from peft import PeftModel
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import {auto}, AutoTokenizer
 
 agent = {agent!r}
-folder = {folder}
+folder = {folder!r}
 tokenizer = AutoTokenizer.from_pretrained(folder)
 base = {auto}.from_pretrained(folder, dtype=torch.float32)
 model = PeftModel.from_pretrained(base, f"{{agent}}/policy", adapter_name="policy").eval()

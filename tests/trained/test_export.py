@@ -106,6 +106,7 @@ def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp
     card = Path("agent/README.md").read_text()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert not re.search("^(from|import) magellan", code, re.MULTILINE)  # not there elsewhere
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     packed = backend.codec.pack(PROMPTS, CANDIDATES)

@@ -8,7 +8,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
 from magellan.errors import InputError, shown
 
@@ -107,6 +109,38 @@ def _with_every_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {shown(twice)} stands twice")
     return values
+
+
+def checked_numbers(
+    values: Any,
+    where: str,
+    shape: tuple[int | None, ...],
+    lowest: ArrayLike = 0,
+    largest: ArrayLike = 2**62,
+) -> np.ndarray:
+    """A copy of an array of a saved state, in which somebody may have changed something.
+
+    Args:
+        values: the array, or lists.
+        where: says in an error what they are.
+        shape: theirs; None stands for any length.
+        lowest, largest: bounds that are allowed themselves; numbers, or an array that broadcasts.
+
+    Raises:
+        InputError: another shape, no numbers, or one that is out of bounds or NaN.
+    """
+    found = np.array(values)
+    fits = len(shape) == found.ndim and all(
+        wanted in (None, length) for wanted, length in zip(shape, found.shape, strict=True)
+    )
+    if fits and found.dtype.kind in "iuf" and ((found >= lowest) & (found <= largest)).all():
+        return found
+    sizes = ", ".join("any" if length is None else str(length) for length in shape)
+    bounds = f"{shown(np.asarray(lowest).tolist())} to {shown(np.asarray(largest).tolist())}"
+    raise InputError(
+        f"{where}: {shown(found.tolist())} is not allowed; allowed: numbers of shape ({sizes}), "
+        f"{bounds}"
+    )
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from magellan.agent.optimizers import Adam
 from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Episodes
 from magellan.agent.scoring import prompt_features
+from magellan.errors import InputError, shown
 
 NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
 """Adapters of the current and of the delayed estimator, and that of the policy."""
@@ -188,6 +189,11 @@ class CompetenceHead:
         self.optimizer.load(state["optimizer"])
         self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
         self._taken, self._restored = int(state["taken"]), state["restored"]
+        if any(number >= self._taken for number in self.snapshots):
+            raise InputError(
+                f"snapshots: taken {shown(self._taken)} is not allowed with {[*self.snapshots]}; "
+                "allowed: more than the largest number"
+            )
         if self._restored is not None:
             self._load_delayed(self.snapshots[self._restored])
 

@@ -18,6 +18,7 @@ from pydantic import Field
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.errors import InputError
+from magellan.parsing import checked_numbers
 from magellan.registry import Look
 from magellan.settings import Count, Section
 from magellan.worlds import GoalSet
@@ -107,10 +108,12 @@ class Evaluated(CompetenceEstimator):
             raise InputError(
                 f"evaluated competence: saved for {len(now)} arms; this run has {len(self._now)}"
             )
-        self.cost, self._next = int(state["cost"]), int(state["next"])
+        cost, following = (checked_numbers(state[key], key, ()) for key in ("cost", "next"))
+        self.cost, self._next = int(cost), int(following)
         self._rng.bit_generator.state = state["rng"]
-        self._now, self._delayed = now, np.array(state["delayed"])
-        self._waiting = list(np.array(state["waiting"]))
+        self._now = checked_numbers(now, "now", now.shape, 0, 1)
+        self._delayed = checked_numbers(state["delayed"], "delayed", now.shape, 0, 1)
+        self._waiting = list(checked_numbers(state["waiting"], "waiting", (None, len(now)), 0, 1))
         self._fresh = False
 
 

@@ -28,7 +28,9 @@ from magellan.backends import CURRENT, DELAYED, Backend
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.prompt_tokens import PromptTokens
-from magellan.worlds import GoalSet
+from magellan.errors import InputError, shown
+from magellan.parsing import checked_numbers
+from magellan.worlds import NOTHING, GoalSet
 
 UPDATE = "competence"
 """What the backend learns it by."""
@@ -238,17 +240,46 @@ class LearnedCompetence(CompetenceEstimator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, together with the state of the backend."""
-        self.updates = int(state["updates"])
+        """Put back what `state_dict` gave, after the state of the backend.
+
+        Raises:
+            InputError: episodes, snapshots or a pool that no estimator has kept.
+        """
+        self.updates = int(checked_numbers(state["updates"], "updates", ()))
         self.last_loss = state["last_loss"]
         self._rng.bit_generator.state = state["rng"]
         self._pool_rng.bit_generator.state = state["pool_rng"]
         self._buffer.clear()
-        self._buffer.extend((int(n), int(g), int(s), float(o)) for n, g, s, o in state["buffer"])
+        self._buffer.extend(self._checked_episodes(state["buffer"]))
         self._snapshots.clear()
         self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
+        self._check_snapshots()
         if self._whole is not None:
             self._recall()
         elif self._pool is not None:
             pool = state["pool"]
-            self._pool, self._now, self._delayed = pool["goals"], pool["now"], pool["delayed"]
+            drawn = checked_numbers(pool["goals"], "pool", (None,), 0, len(self._goals) - 1)
+            self._pool = drawn.astype(np.int64)
+            self._now = checked_numbers(pool["now"], "pool, now", drawn.shape, 0, 1)
+            self._delayed = checked_numbers(pool["delayed"], "pool, delayed", drawn.shape, 0, 1)
+
+    def _checked_episodes(self, saved: Any) -> list[tuple[int, int, int, float]]:
+        """Episodes of the buffer; the last goal of each space and start has a prompt."""
+        spaces = [*self._former, self._goals]
+        largest = [len(spaces) - 1, max(map(len, spaces)) - 1, 127, 1]
+        checked = checked_numbers(saved, "buffer", (None, 4), [0, 0, NOTHING, 0], largest)
+        found = [(int(n), int(g), int(s), float(o)) for n, g, s, o in checked]
+        for start in {(n, s): (n, g, s) for n, g, s, _ in sorted(found)}.values():
+            self._prompt(*start)
+        return found
+
+    def _check_snapshots(self) -> None:
+        """The backend has all of them, and each said something of every goal."""
+        numbers = [snapshot["number"] for snapshot in self._snapshots]
+        if not numbers or sorted(set(numbers)) != numbers:
+            raise InputError(f"snapshots: {shown(numbers)} is not allowed; allowed: rising numbers")
+        self.backend.competence(self._prompts.pack(self._goals, [0]), numbers)
+        size = len(self._goals)
+        for said in self._snapshots if self._whole is not None else ():
+            for name in ("goals", *({"delayed"} & said.keys())):
+                checked_numbers(said[name], f"snapshots, {name}", (size,), 0, 1)

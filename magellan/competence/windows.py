@@ -10,6 +10,7 @@ from pydantic import Field
 
 from magellan.competence.base import CompetenceEstimator
 from magellan.errors import InputError
+from magellan.parsing import checked_numbers
 from magellan.settings import Section
 
 
@@ -126,7 +127,11 @@ class OutcomeWindows(CompetenceEstimator):
         if saved != mine:
             raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {mine}")
         self._forget()
-        self._restore(np.asarray(state["arms"]).tolist(), ring, state["seen"])
+        arms = checked_numbers(state["arms"], "arms", (len(ring),), 0, self._n_arms - 1).tolist()
+        seen = checked_numbers(state["seen"], "seen", (len(ring),), 1)
+        if len({*arms}) < len(arms) or ring.max(initial=0) > 1:
+            raise InputError("outcome windows: arms twice, or outcomes that are not 0 or 1")
+        self._restore(arms, ring, seen)
 
     def _restore(self, arms: list[int], ring: np.ndarray, seen: np.ndarray) -> None:
         """Outcomes of arms (k,) where there are none: rings (k, window) and counts (k,)."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.parsing import checked_numbers
 from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import WeightedChoice
 
@@ -149,7 +150,7 @@ class GoalSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave; the draws go on as if never interrupted."""
-        self._step = int(state["step"])
+        self._step = int(checked_numbers(state["step"], "step", ()))
         self._rng.bit_generator.state = state["rng"]
         if self.estimator is not None:
             self.estimator.load_state_dict(state["estimator"])

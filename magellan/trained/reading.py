@@ -14,14 +14,8 @@ from magellan.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.model_files import model_digest
 from magellan.parsing import parse_json
 from magellan.settings import validated
-from magellan.training.checkpoint import (
-    FOLDER,
-    SUFFIX,
-    VERSION,
-    DamagedCheckpoint,
-    OtherFormat,
-    decode,
-)
+from magellan.training.checkpoint import FOLDER, newest
+from magellan.training.checkpoint import MALFORMED as UNFIT
 from magellan.training.export import is_complete
 from magellan.training.folder import check_folder
 from magellan.training.parts import goals_of
@@ -30,7 +24,7 @@ from magellan.training.versions import Origin, code_version, library_versions
 from magellan.worlds import GoalSet
 
 ARGUMENT = "run"
-MALFORMED = (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError)
+MALFORMED = (*UNFIT, RuntimeError)
 """What a state that is not one of this code leads to."""
 
 
@@ -84,12 +78,13 @@ class TrainedAgent:
         return agent
 
     def _check(self) -> None:
-        """The counters that all readers use."""
+        """The counters that all readers use, and that there is a model."""
         try:
             counters = [self.state[key] for key in ("updates", "steps", "episodes", "phase")]
             whole = all(type(number) is int and number >= 0 for number in counters)
+            whole = whole and isinstance(self.state["backend"], dict)
             if not whole or not 1 <= counters[-1] <= len(phases_of(self.config)):
-                raise ValueError("counters")
+                raise ValueError("counters, or no model")
             self.complete  # noqa: B018  # can be told
         except MALFORMED as error:
             self.unfit(error)
@@ -186,30 +181,11 @@ class TrainedAgent:
 
 def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:
     """The newest whole checkpoint: path, metadata, state; and damaged newer ones."""
-    damaged: list[Path] = []
-    for path in reversed(_checkpoints(folder)):
-        try:
-            return (path, *decode(path), tuple(damaged))
-        except DamagedCheckpoint:
-            damaged.append(path)
-        except OtherFormat as error:
-            raise InputError(
-                f"{ARGUMENT}: {path} has format version {error}; allowed: {VERSION}; use the code "
-                "that wrote it"
-            ) from None
+    whole, damaged = newest(folder / FOLDER, ARGUMENT)
+    if whole is not None:
+        return (*whole, tuple(damaged))
     allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
     if damaged:
         listed = ", ".join(map(str, damaged))
         raise InputError(f"{ARGUMENT}: all checkpoints are damaged: {listed}; {allowed}")
     raise InputError(f"{ARGUMENT}: {folder} holds no checkpoint; {allowed}")
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    """Files of the checkpoints, oldest first."""
-    try:
-        found = sorted((folder / FOLDER).iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise InputError(f"{ARGUMENT}: {folder} cannot be read ({error.strerror})") from error
-    return [path for path in found if path.name.removesuffix(SUFFIX).isdecimal()]

@@ -7,11 +7,12 @@ the backbone and one over everything in it; one that is damaged gives way to the
 from __future__ import annotations
 
 import errno
+import fnmatch
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ FIRST_VERSION = "checkpoint.safetensors"
 # Format of the files. A checkpoint of another one is whole, but not for this code.
 VERSION = "4"
 _ARRAY, _TENSOR = "__array__", "__tensor__"
-_MALFORMED = (KeyError, ValueError, TypeError, AttributeError)
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a state that no run has written leads to."""
 _CHECKED = ("version", "serial", "config", "counted", "identity", "backbone", "state")
 
 
@@ -112,18 +114,7 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Files of the checkpoints, oldest first."""
-        return sorted(self._entries(lambda name: name.removesuffix(SUFFIX).isdecimal()))
-
-    def _entries(self, wanted: Callable[[str], bool]) -> list[Path]:
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise InputError(
-                f"{self._argument}: {self.folder} cannot be read ({error.strerror})"
-            ) from error
-        return [self.folder / name for name in names if wanted(name)]
+        return paths_in(self.folder, self._argument)
 
     def save(self, state: Mapping[str, Any]) -> Path:
         """Write the next checkpoint, whole or not at all, then drop all but the last two.
@@ -148,7 +139,7 @@ class Checkpoints:
 
     def remove_partial(self) -> None:
         """Remove what a killed save left half written."""
-        self._remove(self._entries(lambda name: name.endswith(SUFFIX + PARTIAL)))
+        self._remove(_entries(self.folder, self._argument, f"*{SUFFIX}{PARTIAL}"))
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -167,27 +158,16 @@ class Checkpoints:
             InputError: all are damaged, or the newest whole one belongs to another configuration,
                 another backbone, another version of a user's file or another format of checkpoints.
         """
-        damaged: list[tuple[Path, str]] = []
-        for path in reversed(self.paths()):
-            try:
-                metadata, state = decode(path)
-            except DamagedCheckpoint as error:
-                damaged.append((path, str(error)))
-                continue
-            except OtherFormat as error:
-                raise InputError(
-                    f"{self._argument}: {path} has format version {error}; allowed: {VERSION}; go "
-                    f"on with the code that wrote it, or {self._anew}"
-                ) from None
+        whole, damaged = newest(self.folder, self._argument, f", or {self._anew}")
+        if whole is not None:
+            path, metadata, state = whole
             self._check_backbone(path, metadata)
             self._check_config(path, self._up_to_there(path, metadata))
             self._check_modules(path, state)
-            if damaged and not self._own:
-                break
-            newer = tuple(bad for bad, _ in damaged)
-            return Found(path.name, state, metadata["identity"], newer)
+            if self._own or not damaged:
+                return Found(path.name, state, metadata["identity"], tuple(damaged))
         if damaged:
-            listed = "; ".join(f"{path} is damaged ({reason})" for path, reason in damaged)
+            listed = "; ".join(f"{path} is damaged ({why})" for path, why in damaged.items())
             raise InputError(f"{self._argument}: {listed}; {self._anew}")
         return None
 
@@ -214,7 +194,7 @@ class Checkpoints:
             try:
                 metadata = _read_metadata(path)
                 state = json.loads(metadata["state"])
-            except (OSError, struct.error, RecursionError, *_MALFORMED):
+            except (OSError, struct.error, RecursionError, *MALFORMED):
                 continue
             self._check_backbone(path, metadata)
             self._check_config(path, metadata)
@@ -252,7 +232,7 @@ class Checkpoints:
             whole = stored_config(values, metadata["identity"], modules, path)
         except InputError as error:
             raise InputError(f"{self._argument}: {error}") from None
-        except (*_MALFORMED, RecursionError):
+        except (*MALFORMED, RecursionError):
             raise InputError(
                 f"{self._argument}: {path} holds no configuration; {self._anew}"
             ) from None
@@ -284,11 +264,72 @@ class Checkpoints:
         )
 
 
+def paths_in(folder: Path, argument: str) -> list[Path]:
+    """Files of the checkpoints in a folder `checkpoints`, oldest first.
+
+    argument: that names the run's folder, for the error.
+
+    Raises:
+        InputError: the folder cannot be read.
+    """
+    found = _entries(folder, argument, f"*{SUFFIX}")
+    return sorted(path for path in found if path.name.removesuffix(SUFFIX).isdecimal())
+
+
+def _entries(folder: Path, argument: str, pattern: str) -> list[Path]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
+    return [folder / name for name in fnmatch.filter(names, pattern)]
+
+
+def newest(
+    folder: Path, argument: str, otherwise: str = ""
+) -> tuple[tuple[Path, dict[str, str], dict[str, Any]] | None, dict[Path, str]]:
+    """The newest checkpoint in a folder `checkpoints` that is whole, unchecked.
+
+    Args:
+        folder: that one.
+        argument: that names the run's folder, for errors.
+        otherwise: what else can be done about another format.
+
+    Returns:
+        its path, metadata and state, None where none is whole; and newer ones, damaged, with what
+        is wrong with them.
+
+    Raises:
+        InputError: the folder cannot be read, or the newest whole one is of another format.
+    """
+    damaged: dict[Path, str] = {}
+    for path in reversed(paths_in(folder, argument)):
+        try:
+            return (path, *decode(path)), damaged
+        except DamagedCheckpoint as error:
+            damaged[path] = str(error)
+        except OtherFormat as error:
+            raise InputError(
+                f"{argument}: {path} has format version {error}; allowed: {VERSION}; go on with "
+                f"the code that wrote it{otherwise}"
+            ) from None
+    return None, damaged
+
+
+def does_not_fit(place: str, error: Exception) -> InputError:
+    """The error that a user sees for a state that no run of this code has written."""
+    return InputError(
+        f"{place} does not fit this version of the code ({type(error).__name__}); move the "
+        "checkpoints away to start over"
+    )
+
+
 def _stored(metadata: Mapping[str, str], name: str = "config") -> dict[str, Any]:
     """Flat keys of a configuration in a checkpoint; none where it is no configuration."""
     try:
         return flat_keys(json.loads(metadata[name]))
-    except (*_MALFORMED, RecursionError):
+    except (*MALFORMED, RecursionError):
         return {}
 
 
@@ -352,10 +393,10 @@ def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
         _check_version(metadata, tensors)
         if metadata["sha256"] != _checksum(metadata, tensors):
             raise DamagedCheckpoint("its checksum is wrong")
-        return metadata, _with_arrays(json.loads(metadata["state"]), tensors)
+        return metadata, dict(_with_arrays(json.loads(metadata["state"]), tensors))
     except OSError as error:
         raise DamagedCheckpoint(f"cannot be read: {error.strerror}") from error
-    except (SafetensorError, struct.error, RecursionError, *_MALFORMED) as error:
+    except (SafetensorError, struct.error, RecursionError, *MALFORMED) as error:
         raise DamagedCheckpoint("cut short or no checkpoint") from error
 
 
@@ -367,7 +408,7 @@ def _check_version(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tens
         return
     try:
         ours = _checksum({**metadata, "version": VERSION}, tensors) == metadata["sha256"]
-    except _MALFORMED:
+    except MALFORMED:
         ours = False
     if not ours:
         raise OtherFormat(version)

@@ -13,6 +13,7 @@ from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
 from magellan.config import AgentConfig
 from magellan.errors import InputError, shown
+from magellan.parsing import checked_numbers
 from magellan.samplers import GoalSampler
 from magellan.training.randomness import choose
 from magellan.worlds import NOTHING, Environment, GoalSet
@@ -170,7 +171,8 @@ class Collector:
         self._check(positions, standing_on, serials)
         self._positions, self._standing_on, self._serials = positions, standing_on, serials
         untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
-        self._explored = np.array(state.get("explored", untold))
+        explored = state.get("explored", untold)
+        self._explored = checked_numbers(explored, "explored", (self.num_envs,), NEITHER, 1)
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:
             window.steps.clear()

@@ -86,7 +86,18 @@ def _parts(state: Mapping[str, Any], reads: str) -> tuple[dict[str, Any], dict[s
             now = then = adapters["policy"]
         adapters |= {"competence": now, "competence_delayed": then}
         heads |= {"competence": learned["head"], "competence_delayed": delayed["head"]}
+        _check_alike(learned["head"], delayed["head"])
+    _check_alike(*adapters.values())
+    _check_alike(sac["critic"], sac["target"])
     return adapters, heads
+
+
+def _check_alike(first: Mapping[str, Any], *others: Mapping[str, Any]) -> None:
+    """ValueError: what a run has several copies of has not the same arrays in all."""
+    shapes = {name: (each.shape, each.dtype) for name, each in first.items()}
+    for other in others:
+        if {name: (each.shape, each.dtype) for name, each in other.items()} != shapes:
+            raise ValueError("copies of different shapes")
 
 
 def _beginning(goals: GoalSet) -> tuple[str, list[str]]:

@@ -13,6 +13,7 @@ from magellan.backends import Backend
 from magellan.competence import CompetenceEstimator, Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
 from magellan.errors import InputError, shown
+from magellan.parsing import checked_numbers
 from magellan.training.collect import Collector
 from magellan.training.evaluate import (
     EvaluationSet,
@@ -268,6 +269,8 @@ class Trainer:
                 raise InputError(f"counts: {shown(count)} is not allowed; allowed: 0 or more")
         self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
+        for outcomes in self._pending:
+            checked_numbers(outcomes.goals, "pending", (None,), 0, len(self.goals) - 1)
         self.backend.load_state_dict(state["backend"])
         self.sampler.load_state_dict(state["sampler"])
         self.estimators.load_state_dict(state["estimators"])

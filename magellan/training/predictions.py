@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import RunConfig, counted, identity
+from magellan.parsing import checked_numbers
 from magellan.samplers import SAMPLERS
 from magellan.training.record import write_atomically
 
@@ -102,9 +103,13 @@ class Predictions:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
-        self._updates = list(state["updates"])
-        self._said = list(np.array(state["said"]))
-        self._vectors = dict(state["vectors"])
+        updates, size = checked_numbers(state["updates"], "updates", (None,)), len(self._goals)
+        said = checked_numbers(state["said"], "said", (len(updates), 2, size), 0, 1)
+        self._updates, self._said = updates.tolist(), list(said)
+        self._vectors = {
+            str(int(update)): checked_numbers(each, "vectors", (size, None), -np.inf, np.inf)
+            for update, each in state["vectors"].items()
+        }
 
 
 def _sha256(path: Path) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.errors import StorageError
+from magellan.errors import InputError, StorageError, shown
+from magellan.parsing import checked_numbers
 
 if TYPE_CHECKING:
     from magellan.competence.base import Outcomes
@@ -70,6 +71,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 OPTIONAL = ("goals", "outcomes")
 """Tables that a run has only where its configuration asks for them."""
+
+NAMES = ("split", "category", "estimator")
+"""Columns of texts; all others hold numbers."""
+MOST = 2**62
+"""No count of a run is larger."""
 
 PHASE = "phase"
 """First column of all tables of a run with phases; its numbers begin at 1."""
@@ -209,24 +215,46 @@ class Record:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave, here or in the run that this one starts from."""
+        tables, kinds = state["tables"], len(self._categories)
         self.tables = {
-            name: [self._with_phase(name, row) for row in rows]
-            for name, rows in state["tables"].items()
+            name: [self._with_phase(name, row) for row in tables[name]] for name in self.tables
         }
-        self._practised = np.array(state["practised"])
-        self._seen = int(state["seen"])
-        self._losses = {name: list(losses) for name, losses in state["losses"].items()}
+        practised = checked_numbers(state["practised"], "practised", (2, kinds))
+        self._practised = practised.astype(np.int64)
+        self._seen = int(checked_numbers(state["seen"], "seen", ()))
+        self._losses = {
+            name: checked_numbers(losses, f"losses of {name}", (None,), -np.inf, np.inf).tolist()
+            for name, losses in state["losses"].items()
+        }
         if self._outcomes is not None:
-            self._outcomes = [_with_explored(np.array(state["outcomes"]))]
+            heard = _with_explored(np.array(state["outcomes"]))
+            largest = [MOST, MOST, MOST, kinds - 1, MOST, MOST, MOST]
+            checked = checked_numbers(heard, "outcomes", (None, 7), -1, largest)
+            self._outcomes = [checked.astype(np.int64)]
         self._late = []
-        for category, success in state["late"]:
-            self.practise(np.array([category]), np.array([success]))
+        for late in state["late"]:
+            category, success = checked_numbers(late, "late", (2,), 0, [kinds - 1, 1])
+            self.practise(np.array([int(category)]), np.array([success]))
 
     def _with_phase(self, table: str, row: list[Any]) -> list[Any]:
-        """A row of this run or of one without phases, which was the first of this one's."""
-        row = with_critic(row) if table == "evaluation" else row
-        missing = len(self.columns(table)) - len(row)
-        return [1] * missing + list(row)
+        """A row of this run or of one without phases, which was the first of this one's.
+
+        Raises:
+            InputError: a row that no run has written.
+        """
+        given, columns = row, self.columns(table)
+        row = with_critic(row) if table == "evaluation" else [*row]
+        row = [1] * (len(columns) - len(row)) + row
+        if len(row) != len(columns) or not all(map(_is_cell, columns, row)):
+            raise InputError(f"{table}: row {shown(given)} is not allowed; allowed: {columns}")
+        return row
+
+
+def _is_cell(column: str, value: Any) -> bool:
+    """Whether a run writes such a value there: a name, or a number."""
+    if column in NAMES:
+        return isinstance(value, str)
+    return type(value) is float or (type(value) is int and abs(value) <= MOST)
 
 
 def _with_explored(heard: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from magellan.errors import (
     StoppedEarly,
     is_out_of_memory,
 )
+from magellan.parsing import checked_numbers
 from magellan.training import export
 from magellan.training.attempts import (
     MADE_WITH,
@@ -29,7 +30,13 @@ from magellan.training.attempts import (
     made_with,
     peak_memory_mb,
 )
-from magellan.training.checkpoint import FIRST_VERSION, Checkpoints, Found
+from magellan.training.checkpoint import (
+    FIRST_VERSION,
+    MALFORMED,
+    Checkpoints,
+    Found,
+    does_not_fit,
+)
 from magellan.training.finite import check_weights
 from magellan.training.folder import MANIFEST, check_folder
 from magellan.training.keeping import Keeper, check_kept, points
@@ -158,8 +165,9 @@ def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
     _restore_state(trainer, found.state.get("trainer", {}), place)
     try:
         _times(found)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _does_not_fit(place, error) from error
+        json.dumps(dict(found.state.get("started_from") or {}))  # goes into the manifest
+    except MALFORMED as error:
+        raise does_not_fit(place, error) from error
 
 
 def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
@@ -172,19 +180,14 @@ def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
     except Exception as error:  # a checksum can be reckoned anew: whatever a state may hold
         if is_out_of_memory(error):
             raise
-        raise _does_not_fit(place, error) from error
-
-
-def _does_not_fit(place: str, error: Exception) -> InputError:
-    return InputError(
-        f"{place} does not fit this version of the code ({type(error).__name__}); move the "
-        "checkpoints away to start over"
-    )
+        raise does_not_fit(place, error) from error
 
 
 def _times(found: Found) -> tuple[float, float]:
     """Seconds of training and of saving behind a checkpoint."""
-    return float(found.state["seconds"]), float(found.state.get("saving_seconds", 0.0))
+    spent = found.state["seconds"], found.state.get("saving_seconds", 0.0)
+    training, saving = (float(checked_numbers(each, "seconds", ())) for each in spent)
+    return training, saving
 
 
 class Job:

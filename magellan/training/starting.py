@@ -10,7 +10,7 @@ from magellan.config import RunConfig, beginning
 from magellan.errors import InputError
 from magellan.training import keeping, log
 from magellan.training.attempts import ancestry
-from magellan.training.checkpoint import Checkpoints, Found
+from magellan.training.checkpoint import MALFORMED, Checkpoints, Found, does_not_fit
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,16 @@ def find_start(folder: Path, config: RunConfig, backbone: str) -> Start:
             its checkpoint is damaged.
     """
     first = check_start(config)
-    if is_kept(folder):
-        return _kept(folder, first, backbone)
+    try:
+        return (_kept if is_kept(folder) else _ended)(folder, first, backbone)
+    except InputError:
+        raise
+    except MALFORMED as error:
+        raise does_not_fit(f"--start: {folder}", error) from error
+
+
+def _ended(folder: Path, first: RunConfig, backbone: str) -> Start:
+    """The end of the run in this folder."""
     found = Checkpoints(folder, first, backbone, own=False).load()
     if found is None:
         raise InputError(

@@ -57,6 +57,122 @@ LINKS = (
     *("tensorboard", "tensorboard/events.out.tfevents.1"),
 )
 
+WINDOW = "collector/windows/*"  # the first of them
+STREAM = "collector/policy_rng"
+ESTIMATOR = "sampler/estimator"
+
+
+def fill(value):
+    return lambda old: old.clone().fill_(value)
+
+
+def cut(old):
+    return old[:-1].contiguous()
+
+
+def flat(old):
+    return old.reshape(1, -1).contiguous()
+
+
+def halves(old):
+    return old.double()
+
+
+def standing(where):
+    def on(old):
+        old = old.clone()
+        old[:, 2] = where
+        return old
+
+    return on
+
+
+# What somebody may write into a state and reckon the checksum anew: path below the trainer's state,
+# and another value, or a function of the tensor there.
+FORGED = {
+    **{
+        f"{WINDOW}/{name} {made.__name__}": (f"{WINDOW}/{name}", made)
+        for name in ("tokens", "segments")
+        for made in (cut, flat, halves)
+    },
+    "window's token negative": (f"{WINDOW}/tokens", fill(-1)),
+    "window's token unknown": (f"{WINDOW}/tokens", fill(2**30)),
+    "window's segments in disorder": (f"{WINDOW}/segments", fill(5)),
+    "window's tokens a text": (f"{WINDOW}/tokens", "x"),
+    "window's action unknown": (f"{WINDOW}/action", 99),
+    "window's reward a text": (f"{WINDOW}/reward", "x"),
+    "goal unknown": ("collector/positions", fill(10**6)),
+    "goals too few": ("collector/positions", cut),
+    "transition unknown": ("collector/serials", [[10**9], []]),
+    "environments too few": ("collector/env/elapsed", cut),
+    "stream negative": (f"{STREAM}/state/state", -1),
+    "stream's increment negative": (f"{STREAM}/state/inc", -1),
+    "stream's half too large": (f"{STREAM}/uinteger", 10**30),
+    "stream's half negative": (f"{STREAM}/uinteger", -1),
+    "stream's flag too large": (f"{STREAM}/has_uint32", 10**30),
+    "stream of another kind": (f"{STREAM}/bit_generator", "MT19937"),
+    "stream a list": (STREAM, []),
+    "sampler's stream": ("sampler/rng/state/inc", -1),
+    "replay's stream": ("replay/rng/state/inc", -1),
+    "replay's token unknown": ("replay/fields/tokens", fill(2**30)),
+    "replay's next token negative": ("replay/fields/next_tokens", fill(-1)),
+    "replay's segments in disorder": ("replay/fields/segments", fill(3)),
+    "replay's next segments in disorder": ("replay/fields/next_segments", fill(3)),
+    "replay's action unknown": ("replay/fields/actions", fill(99)),
+    "replay too short": ("replay/fields/returns", cut),
+    "replay of another kind": ("replay/fields/discounts", halves),
+    "replay without end": ("replay/added", 10**30),
+    "updates without end": ("updates", 10**30),
+    "episodes negative": ("episodes", -1),
+    "optimizer a number": ("backend/sac/optimizers/joint", 3),
+    "estimator's stream": ("sampler/estimator/rng/state/inc", -1),
+    "snapshots not counted": ("backend/competence/taken", None),
+    "snapshots counted too low": ("backend/competence/taken", 0),
+    "snapshot not there": (f"{ESTIMATOR}/snapshots/0/number", 99),
+    "snapshot without a number": (f"{ESTIMATOR}/snapshots/0/number", "x"),
+    "snapshot twice": (f"{ESTIMATOR}/snapshots/1/number", 0),
+    "snapshot of fewer goals": (f"{ESTIMATOR}/snapshots/0/goals", cut),
+    "snapshot says NaN": (f"{ESTIMATOR}/snapshots/1/goals", fill(float("nan"))),
+    "snapshot's weights cut": ("backend/competence/snapshots/1/head/0.weight", cut),
+    "snapshots a list": (f"{ESTIMATOR}/snapshots", []),
+    "estimator's goal unknown": (f"{ESTIMATOR}/buffer", fill(10.0**6)),
+    "estimator's episodes negative": (f"{ESTIMATOR}/buffer", fill(-1.0)),
+    "estimator's start unknown": (f"{ESTIMATOR}/buffer", standing(99.0)),
+    "estimator's episodes flat": (f"{ESTIMATOR}/buffer", flat),
+    "estimator's episodes a text": (f"{ESTIMATOR}/buffer", "x"),
+    "estimator's updates without end": (f"{ESTIMATOR}/updates", 10**400),
+    "sampler's step a text": ("sampler/step", "x"),
+    "watcher's goal unknown": ("estimators/watchers/per_goal/arms", fill(10**6)),
+    "watcher's outcome unknown": ("estimators/watchers/per_goal/ring", fill(7)),
+    "watcher's counts negative": ("estimators/watchers/per_goal/seen", fill(-1)),
+    "exploration of others": ("collector/explored", cut),
+    "tables gone": ("record/tables", {}),
+    "table a text": ("record/tables/practice", "x"),
+    "row too long": ("record/tables/practice/0", [0] * 20),
+    "row's number a text": ("record/tables/evaluation/0/6", "x"),
+    "row's number without end": ("record/tables/practice/0/0", 10**30),
+    "row's name a number": ("record/tables/goals/0/4", 3),
+    "practised by fewer categories": ("record/practised", cut),
+    "practised negative": ("record/practised", fill(-1)),
+    "seen a text": ("record/seen", "x"),
+    "losses a text": ("record/losses", {"critic_loss": "x"}),
+    "losses without end": ("record/losses", {"critic_loss": [10**400]}),
+    "outcomes of no category": ("record/outcomes", fill(99)),
+    "outcomes cut": ("record/outcomes", flat),
+    "late in no category": ("record/late", [[99, 1.0]]),
+    "pending of no goal": ("pending", [{"goals": [10**6], "success": [1.0]}]),
+}
+
+# The same below the whole state that a run starts from.
+FORGED_STARTS = {
+    "no trainer": ("trainer", None),
+    "seconds a text": ("seconds", "x"),
+    "seconds without end": ("seconds", 10**400),
+    "next evaluation a text": ("trainer/next_evaluation", "x"),
+    "no tables": ("trainer/record/tables", None),
+    "no snapshots": ("trainer/sampler/estimator/snapshots", {}),
+}
+
 FAULTS: dict[str, Fault] = {
     "kill": Fault("SIGKILL at a random moment of a run", SAME, _moments()),
     "kill in save": Fault(
@@ -121,6 +237,11 @@ FAULTS: dict[str, Fault] = {
         "checkpoint in the format of an older or newer version",
         "one clear error, nothing touched",
         ("version 0.1.0", "before", "after", "far future"),
+    ),
+    "forged": Fault(
+        "a value of the newest checkpoint is changed, and its checksum with it",
+        "one clear error, nothing touched",
+        tuple(FORGED),
     ),
     "other backbone": Fault(
         "the backbone's files change between attempts",
@@ -198,6 +319,11 @@ FAULTS: dict[str, Fault] = {
         "the kept checkpoint that a run starts from is damaged, removed, renamed or of another run",
         "one clear error, the other run untouched",
         ("bit", "cut", "removed", "another run", "renamed"),
+    ),
+    "forged start": Fault(
+        "a value of what a run starts from is changed, and its checksum with it",
+        "one clear error, the other run untouched",
+        tuple((of, case) for of in ("ended", "kept") for case in FORGED_STARTS),
     ),
 }
 

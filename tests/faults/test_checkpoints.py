@@ -16,7 +16,7 @@ from magellan.errors import InputError, StorageError
 from magellan.training import checkpoint
 from magellan.training.checkpoint import VERSION, Checkpoints
 from magellan.training.run import train
-from tests.faults.cases import SAVE_CALLS, cases
+from tests.faults.cases import FORGED, SAVE_CALLS, cases
 from tests.faults.conftest import config, contents, tables
 from tests.faults.injection import Count, install
 
@@ -300,67 +300,11 @@ def test_a_state_of_other_code_is_one_clear_error(tmp_path):
     assert contents(tmp_path) == before
 
 
-WINDOW = "collector/windows/*"  # the first of them
-STREAM = "collector/policy_rng"
-
-
-def fill(value):
-    return lambda old: torch.full_like(old, value)
-
-
-def cut(old):
-    return old[:-1].contiguous()
-
-
-def flat(old):
-    return old.reshape(1, -1).contiguous()
-
-
-def halves(old):
-    return old.to(torch.float64)
-
-
-# What somebody may write into a state and reckon the checksum anew: path below the trainer's state,
-# and another value, or a function of the tensor there.
-FORGED = {
-    **{
-        f"{WINDOW}/{name} {made.__name__}": (f"{WINDOW}/{name}", made)
-        for name in ("tokens", "segments")
-        for made in (cut, flat, halves)
-    },
-    "window's token negative": (f"{WINDOW}/tokens", fill(-1)),
-    "window's token unknown": (f"{WINDOW}/tokens", fill(2**30)),
-    "window's segments in disorder": (f"{WINDOW}/segments", fill(5)),
-    "window's tokens a text": (f"{WINDOW}/tokens", "x"),
-    "window's action unknown": (f"{WINDOW}/action", 99),
-    "window's reward a text": (f"{WINDOW}/reward", "x"),
-    "goal unknown": ("collector/positions", fill(10**6)),
-    "goals too few": ("collector/positions", cut),
-    "transition unknown": ("collector/serials", [[10**9], []]),
-    "environments too few": ("collector/env/elapsed", cut),
-    "stream negative": (f"{STREAM}/state/state", -1),
-    "stream's increment negative": (f"{STREAM}/state/inc", -1),
-    "stream's half too large": (f"{STREAM}/uinteger", 10**30),
-    "stream's half negative": (f"{STREAM}/uinteger", -1),
-    "stream's flag too large": (f"{STREAM}/has_uint32", 10**30),
-    "stream of another kind": (f"{STREAM}/bit_generator", "MT19937"),
-    "stream a list": (STREAM, []),
-    "sampler's stream": ("sampler/rng/state/inc", -1),
-    "replay's stream": ("replay/rng/state/inc", -1),
-    "replay's token unknown": ("replay/fields/tokens", fill(2**30)),
-    "replay's next token negative": ("replay/fields/next_tokens", fill(-1)),
-    "replay's segments in disorder": ("replay/fields/segments", fill(3)),
-    "replay's next segments in disorder": ("replay/fields/next_segments", fill(3)),
-    "replay's action unknown": ("replay/fields/actions", fill(99)),
-    "replay too short": ("replay/fields/returns", cut),
-    "replay of another kind": ("replay/fields/discounts", halves),
-    "replay without end": ("replay/added", 10**30),
-    "updates without end": ("updates", 10**30),
-    "episodes negative": ("episodes", -1),
-    "optimizer a number": ("backend/sac/optimizers/joint", 3),
-    "estimator's stream": ("sampler/estimator/rng/state/inc", -1),
-    "snapshots not counted": ("backend/competence/taken", None),
-}
+RICH = config(
+    "magellan",
+    observers=["per_goal"],
+    budget={"record_goals": True, "record_outcomes": True},
+)
 
 
 @pytest.fixture(scope="module")
@@ -370,8 +314,8 @@ def halfway(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         install(Count(end_it, 5, "update"), patch.setattr)
         with pytest.raises(Killed):
-            train(config("magellan"), folder, resume=False, progress="none")
-    path = Checkpoints(folder, config("magellan")).paths()[-1]
+            train(RICH, folder, resume=False, progress="none")
+    path = Checkpoints(folder, RICH).paths()[-1]
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     return path.name, json.loads(content[8 : 8 + length])["__metadata__"], load(content)
@@ -381,31 +325,35 @@ def end_it():
     raise Killed
 
 
+def number(inner, key):
+    return int(key) if isinstance(inner, list) else key
+
+
 def forged(metadata, tensors, path, value) -> bytes:
     """A checkpoint with another value at a path, and the checksum of that."""
     tree, tensors = json.loads(metadata["state"]), dict(tensors)
     *way, last = path.split("/")
     inner = tree["trainer"]
     for key in way:
-        inner = inner[next(iter(inner)) if key == "*" else key]
+        inner = inner[next(iter(inner)) if key == "*" else number(inner, key)]
     if callable(value):
         (name,) = inner[last].values()
         tensors[name] = value(tensors[name])
     else:
-        inner[last] = value
+        inner[number(inner, last)] = value
     metadata = {**metadata, "state": json.dumps(tree)}
     metadata["sha256"] = checkpoint._checksum(metadata, tensors)
     return save(tensors, metadata)
 
 
-@pytest.mark.parametrize("case", FORGED)
+@pytest.mark.parametrize("case", cases("forged"))
 def test_a_forged_state_is_one_clear_error(case, halfway, tmp_path):
     name, metadata, tensors = halfway
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / name).write_bytes(forged(metadata, tensors, *FORGED[case]))
     before = contents(tmp_path)
     with pytest.raises(InputError) as caught:
-        train(config("magellan"), tmp_path, resume=True, progress="none")
+        train(RICH, tmp_path, resume=True, progress="none")
     assert str(caught.value).startswith(f"--resume: {tmp_path}/checkpoints/{name}")
     assert str(caught.value).endswith("move the checkpoints away to start over")
     assert contents(tmp_path) == before
@@ -416,4 +364,4 @@ def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
     (tmp_path / "checkpoints").mkdir()
     content = forged(metadata, tensors, "collector/positions", lambda old: old)
     (tmp_path / "checkpoints" / name).write_bytes(content)
-    train(config("magellan"), tmp_path, resume=True, progress="none")
+    train(RICH, tmp_path, resume=True, progress="none")

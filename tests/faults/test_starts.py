@@ -6,9 +6,11 @@ import signal
 
 import pytest
 
-from magellan.config import beginning
+from magellan.config import beginning, resolve_run
+from magellan.errors import InputError
+from magellan.training.checkpoint import decode, encode
 from magellan.training.run import train
-from tests.faults.cases import cases
+from tests.faults.cases import FORGED_STARTS, cases
 from tests.faults.conftest import config, contents, tables
 
 PHASES = [{"until": 15}, {"goals": {"split": "unseen"}}]
@@ -200,3 +202,25 @@ def spoil_kept(case, long):
 def test_a_kept_checkpoint_that_cannot_be_used(case, jobs, long, tmp_path):
     words = spoil_kept(case, long)
     refused(jobs, long, words, tmp_path / "r", from_kept(long))
+
+
+@pytest.mark.parametrize(("of", "case"), cases("forged start"))
+def test_a_forged_start_is_one_clear_error(of, case, request, tmp_path):
+    run = request.getfixturevalue("first" if of == "ended" else "long")
+    phases, start = (PHASES, run) if of == "ended" else (LATER, run / str(POINT))
+    newest = max((start / "checkpoints").iterdir())
+    metadata, state = decode(newest)
+    (*way, last), value = FORGED_STARTS[case][0].split("/"), FORGED_STARTS[case][1]
+    inner = state
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    whole = resolve_run("smoke", [json.loads(metadata["config"])])
+    newest.write_bytes(encode(state, 1, whole, metadata["backbone"]))
+    before, later = contents(run), config(SAMPLER, phases=phases)
+    with pytest.raises(InputError) as caught:
+        train(later, tmp_path / "r", resume=False, progress="none", start=start)
+    assert str(caught.value).startswith(f"--start: {start} ")
+    assert "does not fit" in str(caught.value) or "is not allowed" in str(caught.value)
+    assert contents(run) == before
+    assert not list((tmp_path / "r").glob("*"))

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from magellan.cli import main
@@ -20,14 +21,21 @@ from tests.faults.conftest import contents
 from tests.snippets import write_files
 from tests.trained.conftest import config
 
+COMMANDS = {
+    "export": ("export", "--output", "OUT"),
+    "embed": ("embed", "--output", "OUT"),
+    "watch": ("watch",),
+}
+
 
 @pytest.fixture
 def refusal(capsys, tmp_path):
-    """Export and watch a run; gives the one line with which both refuse it."""
+    """Export, embed and watch a run; gives the one line with which all refuse it."""
 
     def of(folder, *more):
         before, lines = contents(folder), set()
-        for words in (["export", "--output", tmp_path / "out"], ["watch"]):
+        for words in COMMANDS.values():
+            words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
             assert main([str(word) for word in (*words, folder, *more)]) == 2
             out, err = capsys.readouterr()
             assert (out, err.count("\n")) == ("", 1)
@@ -151,6 +159,44 @@ def test_counters_that_are_none(odd, spoiled, refusal):
 def test_a_state_that_is_none(spoiled, refusal):
     path = rewritten(spoiled, lambda state, _: state.update(trainer=[]))
     assert f"error: {path} holds no trained agent" in refusal(spoiled)
+
+
+def cut(values):
+    return values[:-1].copy()
+
+
+FORGED = {
+    "no model": ("backend", None),
+    "a model that is a text": ("backend", "x"),
+    "an adapter cut": ("backend/sac/adapters/policy/*", cut),
+    "a head cut": ("backend/sac/critic/*", cut),
+    "an estimator's head cut": ("backend/competence/head/*", cut),
+    "no estimator's snapshot": ("backend/competence/snapshots", {}),
+    "an evaluation that is none": ("next_evaluation", "x"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):
+    (*way, last), value = FORGED[case][0].split("/"), FORGED[case][1]
+
+    def forge(state, _):
+        inner = state["trainer"]
+        for key in way:
+            inner = inner[key]
+        key = next(iter(inner)) if last == "*" else last
+        inner[key] = value(np.asarray(inner[key])) if callable(value) else value
+
+    path = rewritten(spoiled, forge)
+    before = contents(spoiled)
+    words = [word.replace("OUT", str(tmp_path / "out")) for word in COMMANDS[command]]
+    assert main([*words, str(spoiled)]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(f"error: {path} does not fit this version of the code (")
+    assert (out, err.count("\n")) == ("", 1)
+    assert contents(spoiled) == before
+    assert not (tmp_path / "out").exists()
 
 
 def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys):

@@ -244,7 +244,7 @@ class Record:
         """
         given, columns = row, self.columns(table)
         row = with_critic(row) if table == "evaluation" else [*row]
-        row = [1] * (len(columns) - len(row)) + row
+        row = [1] * (self._phased and len(row) == len(columns) - 1) + row
         if len(row) != len(columns) or not all(map(_is_cell, columns, row)):
             raise InputError(f"{table}: row {shown(given)} is not allowed; allowed: {columns}")
         return row
@@ -254,7 +254,8 @@ def _is_cell(column: str, value: Any) -> bool:
     """Whether a run writes such a value there: a name, or a number."""
     if column in NAMES:
         return isinstance(value, str)
-    return type(value) is float or (type(value) is int and abs(value) <= MOST)
+    whole = isinstance(value, int | np.integer)
+    return isinstance(value, float) or bool(whole and abs(value) <= MOST)
 
 
 def _with_explored(heard: np.ndarray) -> np.ndarray:

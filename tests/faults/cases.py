@@ -148,6 +148,7 @@ FORGED = {
     "exploration of others": ("collector/explored", cut),
     "tables gone": ("record/tables", {}),
     "table a text": ("record/tables/practice", "x"),
+    "row empty": ("record/tables/training/0", []),
     "row too long": ("record/tables/practice/0", [0] * 20),
     "row's number a text": ("record/tables/evaluation/0/6", "x"),
     "row's number without end": ("record/tables/practice/0/0", 10**30),

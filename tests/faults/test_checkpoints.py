@@ -361,7 +361,10 @@ def test_a_forged_state_is_one_clear_error(case, halfway, tmp_path):
 
 def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
     name, metadata, tensors = halfway
-    (tmp_path / "checkpoints").mkdir()
+    there, whole = tmp_path / "there", tmp_path / "whole"
+    (there / "checkpoints").mkdir(parents=True)
     content = forged(metadata, tensors, "collector/positions", lambda old: old)
-    (tmp_path / "checkpoints" / name).write_bytes(content)
-    train(RICH, tmp_path, resume=True, progress="none")
+    (there / "checkpoints" / name).write_bytes(content)
+    for folder in (there, whole):
+        train(RICH, folder, resume=True, progress="none")
+    assert tables(there) == tables(whole)

@@ -12,7 +12,7 @@ from magellan.cli import main
 from magellan.config import identity, resolve_run
 from magellan.modules import load_modules
 from magellan.trained.reading import TrainedAgent
-from magellan.training import export, run
+from magellan.training import checkpoint, export, run
 from magellan.training.checkpoint import Checkpoints, decode, encode
 from magellan.training.export import agent_files, write_agent
 from magellan.training.folder import check_folder
@@ -143,6 +143,20 @@ def test_another_backbone(spoiled, refusal):
     line = refusal(spoiled)
     assert f"{path}: the agent was trained on another backbone" in line
     assert "000000000000 then; allowed: the same files" in line
+
+
+def test_another_format(spoiled, refusal, monkeypatch):
+    (path,) = (spoiled / "checkpoints").iterdir()
+    metadata, state = decode(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", "3")
+        patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
+        path.write_bytes(encode(state, 1, config(), metadata["backbone"]))
+    line = refusal(spoiled)
+    assert line == (
+        f"error: run: {path} has format version 3; allowed: {checkpoint.VERSION}; go on with the "
+        "code that wrote it\n"
+    )
 
 
 def test_a_state_that_is_another_one(spoiled, refusal):

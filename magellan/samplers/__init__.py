@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magellan.errors import InputError
+from magellan.errors import InputError, NotFiniteError
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
 from magellan.samplers.schedules import ExponentialEpsilon
@@ -21,12 +21,21 @@ def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSa
     """The sampler of this name, with these constants of its own or their defaults.
 
     Raises:
-        InputError: there is no sampler of that name, or it needs an estimator and was given none.
+        InputError: there is no sampler of that name, it needs an estimator and was given none, or
+            its signal does not go with its estimator.
+        NotFiniteError: a weight is negative or not finite.
     """
     spec = SAMPLERS.find(name)
     if spec.estimator is not None and parts.estimator is None:
         raise InputError(f"sampler: {name} needs the estimator {spec.estimator}; none was given")
-    return spec.build(parts, spec.settings() if settings is None else settings)
+    origin = f"sampler {name} ({spec.source}): "
+    try:
+        sampler = spec.build(parts, spec.settings() if settings is None else settings)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{origin}{error}") from None
+    sampler.origin = origin
+    sampler.check_untried()
+    return sampler
 
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.errors import InputError, NotFiniteError
 from magellan.parsing import checked_numbers
 from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import WeightedChoice
@@ -37,10 +38,15 @@ class GoalSampler:
     explore: "arms", exploration is uniform over them, or "goals", it is uniform over all goals.
 
     Attributes:
+        origin: what errors begin with: its name and file, once `make_sampler` has made it.
         explored: of the goals of the last `sample`, whether each was drawn to explore, bool (n,);
             None where a sampler has a `sample` of its own and does not tell.
+
+    Raises:
+        NotFiniteError: a weight is negative or not finite; from `update` and `load_state_dict` too.
     """
 
+    origin = ""
     explored: np.ndarray | None = None
 
     def __init__(
@@ -137,11 +143,33 @@ class GoalSampler:
     def _weigh(self, which: np.ndarray) -> None:
         """Weights of the candidates `which` from their competence; others keep theirs."""
         assert self.estimator is not None
-        weights = self._signal(*self.estimator.competence(which))
+        now, delayed = self.estimator.competence(which)
+        weights = self._signal(now, delayed)
+        wrong = ~(np.isfinite(weights) & (weights >= 0))
+        if wrong.any():
+            self._refuse(*(float(each[wrong][0]) for each in (weights, now, delayed)))
         if self.arms.exploited is not None:
             allowed = np.isin(_pick(self._candidates, which), self.arms.exploited)
             weights = np.where(allowed, weights, 0.0)
         self._choice.set(which, weights)
+
+    def _refuse(self, weight: float, now: float, delayed: float) -> None:
+        raise NotFiniteError(
+            f"{self.origin}goal weights must be finite and not negative: the signal gives "
+            f"{weight:g} for competence {now:g} now and {delayed:g} delayed"
+        )
+
+    def check_untried(self) -> None:
+        """InputError: the signal wants untried goals, of which the estimator tells nothing."""
+        if self.estimator is None or len(self.estimator.known()) == self._choice.size:
+            return
+        weight = float(self._signal(np.zeros(1), np.zeros(1))[0])
+        if weight > 0.0:
+            raise InputError(
+                f"{self.origin}its signal gives weight {weight:g} to (0, 0), but of untried goals "
+                f"the estimator {type(self.estimator).__name__} tells nothing, so none of them "
+                "would ever be exploited; allowed: 0 there, or an estimator that knows all goals"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Step, generator and estimator, as numpy arrays and JSON-able values."""

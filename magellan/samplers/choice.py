@@ -36,15 +36,18 @@ class WeightedChoice:
         return self._rows[self._row_of].reshape(-1)[: self._n]
 
     @property
+    def size(self) -> int:
+        """n."""
+        return self._n
+
+    @property
     def total(self) -> float:
         return float(self._cumulative[-1]) if self._n else 0.0
 
     def set(self, positions: np.ndarray, weights: np.ndarray) -> None:
         """Put new weights at `positions`; NotFiniteError if one is negative or not finite."""
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
-            raise NotFiniteError(
-                "goal weights must be finite and not negative: did the competence diverge?"
-            )
+            raise NotFiniteError("goal weights must be finite and not negative")
         blocks, columns = np.divmod(positions, self._block)
         self._store(blocks[weights > 0])
         rows = self._row_of[blocks]

@@ -9,7 +9,14 @@ from magellan.competence import Outcomes
 from magellan.competence.expert_buckets import ExpertBuckets
 from magellan.competence.per_goal import PerGoalWindows
 from magellan.errors import InputError, NotFiniteError
-from magellan.samplers import ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
+from magellan.samplers import (
+    SAMPLERS,
+    ExponentialEpsilon,
+    GoalSampler,
+    SamplerParts,
+    make_sampler,
+    register_sampler,
+)
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.scripted import ScriptedSettings
@@ -19,7 +26,7 @@ from magellan.samplers.signals import (
     positive_learning_progress,
 )
 from magellan.worlds.little_zoo import WholeSpace
-from tests.samplers.few_goals import FewGoals, outcomes
+from tests.samplers.few_goals import FewGoals, make, outcomes
 
 
 def of_size(n: int) -> FewGoals:
@@ -275,3 +282,37 @@ def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> No
 def test_shares_that_are_none_are_refused(shares: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="shares"):
         ScriptedSettings(stages=({"shares": shares},))
+
+
+def of_own(signal, estimator: str = "per_goal") -> GoalSampler:
+    """A sampler with this signal, made as a run makes it."""
+    try:
+        register_sampler("own", estimator=estimator)(
+            lambda parts, _: GoalSampler(
+                parts.goals, parts.estimator, signal, parts.epsilon, parts.rng
+            )
+        )
+        return make("own")
+    finally:
+        SAMPLERS.remove("own")
+
+
+def test_a_signal_that_wants_untried_goals_needs_an_estimator_that_knows_them() -> None:
+    def optimistic(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:
+        return 1.0 - now
+
+    told = (
+        r"sampler own \(.*test_parts\.py\): its signal gives weight 1 to \(0, 0\).*PerGoalWindows"
+    )
+    with pytest.raises(InputError, match=told):
+        of_own(optimistic)
+    assert of_own(optimistic, "learned").probabilities() is not None  # it knows all goals
+    assert of_own(learnability).probabilities() is not None  # 0 there
+
+
+@pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])
+def test_a_weight_that_is_none_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
+    sampler = of_own(lambda now, delayed: np.where(now > delayed, sign * 0.5, 0.0))
+    told = rf"sampler own \(.*test_parts\.py\): .* gives {shown} for competence 1 now and 0 delayed"
+    with pytest.raises(NotFiniteError, match=told):
+        sampler.update(outcomes((1, 0), (1, 1)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, meant, shown
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -17,7 +19,9 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would have printed."""
         text = message.removeprefix("argument ").replace("invalid choice: ", "")
-        raise InputError(f"{text}; see {self.prog} --help")
+        choice = re.fullmatch(r".*?: '(.*)' \(choose from (.*)\)", text)
+        near = meant(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        raise InputError(f"{text}{near}; see {self.prog} --help")
 
     def parse_args(  # type: ignore[override]  # the overloads with a namespace are not used
         self, args: Sequence[str] | None = None
@@ -25,8 +29,20 @@ class ArgumentParser(argparse.ArgumentParser):
         """Parse, and name every argument that no command knows."""
         options, unknown = self.parse_known_args(args)
         if unknown:
-            raise InputError(f"{shown(unknown[0])} is not an argument here; see {self.prog} --help")
+            near = meant(unknown[0], self._options(sys.argv[1:] if args is None else args))
+            raise InputError(
+                f"{shown(unknown[0])} is not an argument here{near}; see {self.prog} --help"
+            )
         return options
+
+    def _options(self, words: Sequence[str]) -> list[str]:
+        """Options of this parser and of the command that these words are of."""
+        found = list(self._option_string_actions)
+        for action in self._actions:
+            choices = action.choices if isinstance(action.choices, dict) else {}
+            named = [choices[word] for word in map(str, words) if word in choices]
+            found += [option for parser in named[:1] for option in parser._options(())]
+        return found
 
 
 def whole_number(text: str) -> int:

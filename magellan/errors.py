@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 _SHORT = reprlib.Repr()
@@ -41,6 +43,12 @@ def shown(value: Any) -> str:
         return _SHORT.repr(value)
     except ValueError:  # Python does not print whole numbers of more than 4,300 digits
         return f"{type(value).__name__} too long to show"
+
+
+def meant(name: Any, known: Iterable[str]) -> str:
+    """End of an error about an unknown name: the known one that it is nearly; else nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class JobError(RuntimeError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,21 @@ def load_modules(paths: Any) -> None:
         raise InputError(f"modules: {shown(paths)} is not allowed; allowed: a list of paths")
     for path in paths:
         _load(path)
+
+
+def beside(paths: Any, file: Path) -> Any:
+    """What a file has under `modules`: its paths, relative to its own folder, as seen from here.
+
+    Those below the working folder stay relative; what is no list of texts is for `load_modules`.
+    """
+    if not isinstance(paths, list):
+        return paths
+    return [_seen_from_here(path, file) if isinstance(path, str) else path for path in paths]
+
+
+def _seen_from_here(path: str, file: Path) -> str:
+    whole = Path(os.path.abspath(file.parent / path))
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
 
 def refuse_modules(paths: Any) -> None:

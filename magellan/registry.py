@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, meant, shown
 from magellan.settings import Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -100,6 +100,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         if not isinstance(name, str) or name not in self._entries:
             raise InputError(
                 f"{key or self.kind}: {shown(name)} is unknown; allowed: {', '.join(self)}"
+                f"{meant(name, self)}"
             )
         return self._entries[name]
 

@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, meant, shown
 
 Validated = typing.TypeVar("Validated", bound=BaseModel)
 
@@ -83,8 +83,9 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        allowed = ", ".join(_keys_at(model, problem["loc"][:-1]))
-        return f"{key}: unknown key; allowed here: {allowed}"
+        known = _keys_at(model, problem["loc"][:-1])
+        near = meant(problem["loc"][-1], known)
+        return f"{key}: unknown key; allowed here: {', '.join(known)}{near}"
     if problem["type"] == "missing":
         return f"{key}: key is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")

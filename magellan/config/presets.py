@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, meant, shown
 
 # The accelerated recipe for two CPU cores. It was fixed with the random sampler only (see
 # docs/studies/first.md) and is the same for every sampler.
@@ -73,5 +73,8 @@ PRESETS: Mapping[str, dict[str, Any]] = types.MappingProxyType(
 def check_preset(name: str) -> str:
     """The name itself; InputError when there is no such preset."""
     if name not in PRESETS:
-        raise InputError(f"preset: {shown(name)} is unknown; allowed: {', '.join(PRESETS)}")
+        allowed = ", ".join(PRESETS)
+        raise InputError(
+            f"preset: {shown(name)} is unknown; allowed: {allowed}{meant(name, PRESETS)}"
+        )
     return name

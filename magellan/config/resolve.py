@@ -9,7 +9,7 @@ from typing import Any
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.errors import InputError, shown
-from magellan.modules import load_modules
+from magellan.modules import beside, load_modules
 from magellan.parsing import parse_yaml
 from magellan.samplers import SAMPLERS
 from magellan.settings import validated
@@ -95,7 +95,7 @@ def check_named(values: Mapping[str, Any], place: str) -> None:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping; an empty file is an empty mapping.
+    """Read a YAML mapping; an empty file is an empty mapping. `modules` are relative to the file.
 
     Raises:
         InputError: one line with the file and the place, when it is absent or malformed.
@@ -120,6 +120,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"config file: {path}: __use_yte__ is not allowed: it makes Snakemake run Python that "
             "stands in the file; allowed: plain YAML"
         )
+    if "modules" in values:
+        values["modules"] = beside(values["modules"], Path(path))
     return values
 
 

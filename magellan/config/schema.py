@@ -22,7 +22,7 @@ from magellan.agent.settings import (
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
-from magellan.errors import InputError, shown
+from magellan.errors import InputError, meant, shown
 from magellan.registry import Entry
 from magellan.samplers import SAMPLERS
 from magellan.settings import (
@@ -380,6 +380,9 @@ PLAIN = "default"
 """Name of the only variant of an experiment that names none."""
 
 
+VARIANT_LABEL = re.compile(r"[A-Za-z0-9 .,:()/_-]{1,34}")
+
+
 class AnalysisConfig(Section):
     """Statistics of the report."""
 
@@ -398,6 +401,22 @@ class AnalysisConfig(Section):
         description="Sampler (or sampler/variant) that all others are compared with; empty is the "
         "last of `samplers`, with its first variant.",
     )
+    labels: dict[str, str] = Field(
+        {},
+        description="What variants are called in figures and tables to read, by name; those "
+        "without a label have their name.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _short_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        for label in labels.values():
+            if not VARIANT_LABEL.fullmatch(label):
+                raise ValueError(
+                    f"label {shown(label)}: Input should be up to 34 letters, digits, spaces and "
+                    ".,:()/_-"
+                )
+        return labels
 
 
 class ExperimentConfig(Section):
@@ -413,7 +432,9 @@ class ExperimentConfig(Section):
         description="Folder that holds the experiments.",
     )
     preset: str = Field("laptop", description="Preset of every run: smoke, laptop or paper.")
-    modules: tuple[str, ...] = Field((), description=MODULES_DESCRIPTION)
+    modules: tuple[str, ...] = Field(
+        (), description=f"{MODULES_DESCRIPTION} Their paths are relative to the experiment file."
+    )
     samplers: list[str] = Field(
         ["random", "online", "ek_online", "magellan"],
         min_length=1,
@@ -435,6 +456,11 @@ class ExperimentConfig(Section):
     allow_incomplete: bool = Field(
         False,
         description="Report on the runs that are complete, and start none.",
+    )
+    log: Literal["none", "tensorboard"] = Field(
+        "none",
+        description="Where curves of each run go while it trains, besides its tables; what a run "
+        "is does not depend on it.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 
@@ -480,4 +506,11 @@ class ExperimentConfig(Section):
         from magellan.config.grid import check_layers
 
         check_layers(self)
+        for name in self.analysis.labels:
+            if name not in self.variants:
+                allowed = ", ".join(self.variants) or "none, as there are no variants"
+                raise InputError(
+                    f"analysis.labels.{name}: is no variant; allowed: {allowed}"
+                    f"{meant(name, self.variants)}"
+                )
         return self

@@ -298,8 +298,19 @@ EXPERIMENTS: Mapping[str, tuple[str, Words]] = {
         ("__use_yte__ is not allowed", "plain YAML"),
     ),
     "modules a text": ("modules: mine.py\n", ("modules: 'mine.py'", "a list of paths")),
-    "module not there": ("modules: [nowhere.py]\n", ("modules: 'nowhere.py' is missing",)),
+    "module not there": ("modules: [nowhere.py]\n", ("modules: '", "nowhere.py' is missing")),
     "analysis a list": ("analysis: []\n", ("analysis: []", "a mapping")),
+    "sampler nearly named": ("samplers: [magelan]\n", ("samplers.0:", "did you mean magellan?")),
+    "key nearly named": ("sampler: [random]\n", ("unknown key", "did you mean samplers?")),
+    "label of no variant": (
+        "variants: {a: {}}\nanalysis: {labels: {b: Best}}\n",
+        ("analysis.labels.b: is no variant", "allowed: a"),
+    ),
+    "label with a line break": (
+        "variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}}\n",
+        ("analysis.labels", "up to 34 letters"),
+    ),
+    "log that is none": ("log: wandb\n", ("log: 'wandb'", "'none' or 'tensorboard'")),
 }
 
 # --- run configuration: arguments of `train`, words ---------------------------------------------
@@ -576,6 +587,11 @@ COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ("--progress", "'spin'", "lines"),
     ),
     "value missing": (["train", "--output", "OUT", "--preset"], ("--preset", "one argument")),
+    "command nearly named": (["trian", "--output", "OUT"], ("'trian'", "did you mean train?")),
+    "option nearly named": (
+        ["train", "--output", "OUT", "--samplr", "magellan"],
+        ("'--samplr' is not an argument", "did you mean --sampler?"),
+    ),
     "ambiguous": (["train", "--output", "OUT", "--se", "1"], ("--se", "--seed, --set")),
     "time limit not a number": (
         ["train", "--output", "OUT", "--stop-after", "nan"],

@@ -334,3 +334,17 @@ def test_damaged_reference_tables_cost_no_statistic(project):
     assert str(damaged.relative_to(project.folder)) in errors[0]
     for path, content in kept.items():
         assert path == damaged or path.read_bytes() == content
+
+
+def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_each_run(project):
+    """Beside the experiment file, wherever it lies; on the command line relative to the caller."""
+    (project / "mine").mkdir()
+    (project / "mine/helper.py").write_text("")
+    text = "experiment: mine\nmodules: [helper.py]\nlog: tensorboard\n"
+    (project / "mine/mine.yaml").write_text(text)
+    done = project.snakemake("-n", "-p", "--configfile", "mine/mine.yaml")
+    assert done.returncode == 0, done.stdout
+    assert " --module mine/helper.py " in done.stdout
+    assert " --log tensorboard " in done.stdout
+    call = ("-n", "--configfile", "mine/mine.yaml", "--config", "modules=[helper.py]")
+    assert "error: modules: 'helper.py' is missing" in project.snakemake(*call).stdout

@@ -93,7 +93,7 @@ def smoke(tmp_path_factory):
     path = project / "config/smoke.yaml"
     experiment = yaml.safe_load(path.read_text())
     experiment["samplers"].insert(0, "sharp")
-    experiment["modules"] = ["my_estimator.py", "my_sampler.py"]
+    experiment["modules"] = ["../my_estimator.py", "../my_sampler.py"]  # beside config/
     experiment["variants"] = {"plain": {}, "soft": {"sharp": {"power": 0.5}}}
     experiment["overrides"] = {"observers": ["counts", "per_goal"]}
     path.write_text(yaml.safe_dump(experiment))

@@ -128,6 +128,16 @@ def check_config_file(path):
         stop(error)
 
 
+def place_modules(values):
+    """Have `modules` of a file relative to it; those of `--config` are relative to here."""
+    if workflow.modifier.skip_configfile or "modules" in workflow.config_settings.config:
+        return
+    for path in workflow.overwrite_configfiles or [DEFAULT_CONFIG]:
+        given = read_yaml(path)
+        if "modules" in given:
+            values["modules"] = given["modules"]
+
+
 def checked_experiment(values):
     """The typed experiment; stops at the first key that is wrong."""
     files = workflow.overwrite_configfiles
@@ -454,6 +464,7 @@ def train_arguments(wildcards, output):
     words += [word for path in EXPERIMENT.modules for word in ("--module", path)]
     # A run of the default world is called as before there were others: Snakemake compares calls.
     words += ["--world", EXPERIMENT.world] if EXPERIMENT.world != DEFAULT_WORLD else []
+    words += ["--log", EXPERIMENT.log] if EXPERIMENT.log != "none" else []
     resolved = flat_keys(run.config.model_dump(mode="json"))
     if run.variant == BEGINNING:
         given = own_keys(run)

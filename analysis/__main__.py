@@ -17,6 +17,7 @@ from magellan.config import load_experiment
 from magellan.errors import InputError, StorageError, printable, shown
 from magellan.modules import load_modules
 from magellan.parsing import parse_json
+from magellan.registry import is_built_in
 from magellan.settings import validated
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _figure(arguments: argparse.Namespace) -> None:
     results = tables.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, names, results)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
-    for path in style.save(figure, arguments.stem):
+    own = not is_built_in(figures.FIGURES[arguments.name])
+    for path in style.save(figure, arguments.stem, tight=own):
         print(path)
 
 
@@ -193,9 +195,9 @@ def _estimation(arguments: argparse.Namespace) -> None:
     results = tables.load(arguments.tables)
     truth = estimation.chosen_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
-    print(estimation.to_markdown(frame, results.categories), end="")
+    print(estimation.to_markdown(frame, results.categories, results.names), end="")
     changes = estimation.growth(results, truth, arguments.split)
-    print(estimation.growth_to_markdown(changes), end="")
+    print(estimation.growth_to_markdown(changes, results.names), end="")
     if arguments.stem is not None:
         from analysis.figures import style
         from analysis.figures.estimation import draw

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analysis.grid import Algorithm, Run, number_text, reference_algorithm, seeds_by_algorithm
-from analysis.labels import algorithm_label, sampler_label
+from analysis.labels import Algorithms, Names, algorithm_label, sampler_label
 from analysis.units import UNIT_LABELS, UNIT_WORDS, unit_of_experiment
 
 
@@ -27,7 +27,8 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
     """
     listed = list(runs)
     reference, unit = reference_algorithm(experiment), unit_of_experiment(experiment)
-    algorithms = list(dict.fromkeys(run.algorithm for run in listed))
+    names = Names(variants=experiment["analysis"].get("labels") or {})
+    algorithms = Algorithms(dict.fromkeys(run.algorithm for run in listed), names)
     return {
         "complete": len(listed),
         "declared": len(listed) + missing,

@@ -18,7 +18,7 @@ import pandas as pd
 from analysis import markdown, summaries
 from analysis.grid import RUN_COLUMNS, Algorithm, run_of
 from analysis.intervals import DIFFERENCE, STUDENTISED, mean_estimate
-from analysis.labels import SPLIT_LABELS, estimator_label
+from analysis.labels import NO_NAMES, SPLIT_LABELS, Names, estimator_label
 from analysis.matrices import bootstrap_of
 from analysis.phases import practised_split
 from analysis.practised import goal_counts
@@ -241,12 +241,13 @@ def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]
     return [{**where, **NO_ERROR, **told}]
 
 
-def to_markdown(frame: pd.DataFrame, categories: Categories) -> str:
+def to_markdown(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> str:
     """A table for each goal space, sampler and variant, the smallest error first."""
     parts = []
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         truth = group["truth"].iloc[0]
-        against = "success observed in evaluation" if truth == OBSERVED else estimator_label(truth)
+        known = truth == OBSERVED
+        against = "success observed in evaluation" if known else estimator_label(truth, names)
         title = (
             f"Error on {SPLIT_LABELS[group['split'].iloc[0]].lower()} against {against}, and cost: "
             f"goal space {goal_space}, sampler {sampler}, variant {variant}"
@@ -254,13 +255,13 @@ def to_markdown(frame: pd.DataFrame, categories: Categories) -> str:
         there = {name for each in group["categories"] for name in each}
         named = {each.name: each.words for each in categories if each.name in there}
         header = ("estimator", *named.values(), *HEADER)
-        rows = [_cells(row, tuple(named)) for row in group.itertuples()]
+        rows = [_cells(row, tuple(named), names) for row in group.itertuples()]
         parts.append(markdown.titled(title, header, rows))
     return "\n\n".join(parts) + "\n"
 
 
-def _cells(row: Any, categories: tuple[str, ...]) -> list[str]:
-    name = estimator_label(row.estimator)
+def _cells(row: Any, categories: tuple[str, ...], names: Names) -> list[str]:
+    name = estimator_label(row.estimator, names)
     episodes = [
         f"{row.estimating:,.0f}",
         "" if math.isnan(row.training) else f"{row.training:,.0f}",
@@ -280,14 +281,14 @@ def _between(row: Any, form: str) -> str:
     return f"{row.low:{form}} to {row.high:{form}}{how}"
 
 
-def growth_to_markdown(frame: pd.DataFrame) -> str:
+def growth_to_markdown(frame: pd.DataFrame, names: Names = NO_NAMES) -> str:
     """A table of the differences between goal spaces; empty where there are none."""
     if not len(frame):
         return ""
     header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
     rows = []
     for row in frame.itertuples():
-        names = [row.sampler, row.variant, estimator_label(row.estimator)]
+        which = [row.sampler, row.variant, estimator_label(row.estimator, names)]
         spaces, ends = f"{row.goal_space} - {row.first}", _between(row, "+.3f")
-        rows.append([*names, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
+        rows.append([*which, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
     return "\n" + markdown.titled("Error by goal space, paired by seed", header, rows) + "\n"

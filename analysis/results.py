@@ -18,6 +18,7 @@ from analysis.grid import (
     run_of,
     seeds_by_algorithm,
 )
+from analysis.labels import Algorithms, Names, names_in
 from analysis.units import UNIT_LABELS, unit_of
 from analysis.worlds import categories_of
 from magellan.config import UNIT_COLUMNS, Unit
@@ -125,9 +126,15 @@ class Results:
         return UNIT_COLUMNS[self.unit]
 
     @functools.cached_property
-    def algorithms(self) -> tuple[Algorithm, ...]:
-        """Declared algorithms, in the order of samplers and variants."""
-        return tuple(dict.fromkeys(run.algorithm for run in declared_runs(self.manifest)))
+    def names(self) -> Names:
+        """What the experiment calls samplers, estimators and variants."""
+        return names_in(self.manifest)
+
+    @functools.cached_property
+    def algorithms(self) -> Algorithms:
+        """Declared algorithms, in the order of samplers and variants, with their names."""
+        declared = dict.fromkeys(run.algorithm for run in declared_runs(self.manifest))
+        return Algorithms(declared, self.names)
 
     @property
     def reference(self) -> Algorithm:

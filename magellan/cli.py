@@ -6,8 +6,10 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magellan.arguments import ArgumentParser, file_path, whole_number
@@ -158,7 +160,8 @@ def _add_job(train: ArgumentParser) -> None:
         "--progress",
         choices=("bar", "lines", "none"),
         default="bar",
-        help="what is shown while it trains (default: %(default)s)",
+        help="what is shown while it trains; without a terminal a bar is lines (default: "
+        "%(default)s)",
     )
     train.add_argument(
         "--log",
@@ -420,6 +423,18 @@ def _train(options: argparse.Namespace) -> None:
         options.log,
         options.start,
     )
+    if options.progress != "none" and options.identity is None:  # the workflow goes on by itself
+        _show_next(options.output, config.modules)
+
+
+def _show_next(run: Path, modules: Sequence[str]) -> None:
+    """What can be done with a run that is complete."""
+    from magellan.training.log import show
+
+    own = [word for path in modules for word in ("--module", path)]
+    agent = Path("agents") / run.name
+    for words in (["watch", str(run), *own], ["export", str(run), *own, "--output", str(agent)]):
+        show(f"next: python -m magellan {shlex.join(words)}")
 
 
 def _replay(options: argparse.Namespace) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -113,6 +113,15 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 
 REGISTRIES: list[Registry[Any]] = []
 """All that there are."""
+
+
+def as_registered(registry: Registry[Any], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Label and look of a user's own entries, as manifests have them: JSON values by name."""
+    own = [registry[name] for name in names if not is_built_in(registry[name])]
+    return {
+        entry.name: {"label": entry.label, **({"look": asdict(entry.look)} if entry.look else {})}
+        for entry in own
+    }
 
 
 def source_of(function: Callable[..., Any]) -> str:

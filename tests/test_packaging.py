@@ -155,3 +155,11 @@ def test_no_file_carries_a_path_of_the_machine_it_was_written_on() -> None:
         if any(root in path.read_bytes() for root in roots)
     ]
     assert carriers == []
+
+
+def test_git_ignores_what_the_commands_of_the_readme_write():
+    written = re.findall(r"--output (\S+)", (ROOT / "README.md").read_text())
+    assert written
+    for place in (*written, "results/mine/report.html"):
+        call = ["git", "check-ignore", "--quiet", f"{place}/file"]
+        assert subprocess.run(call, cwd=ROOT, check=False).returncode == 0, place

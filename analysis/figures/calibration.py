@@ -38,13 +38,13 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     shown = shown_algorithms(results, goal_space)
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
     frame = rows_where(frame, sampler=sampler)
-    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
     each = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{each}", shown)
     figure, axes = style.page(
         (ROWS * len(shown), len(results.categories)),
         (max(10.0, 2.0 * len(results.categories)), 1.4 + 1.8 * ROWS * len(shown)),
-        f"Predicted competence against observed success, {sampler_label(sampler)}",
+        f"Predicted competence against observed success, {sampler_label(sampler, results.names)}",
         f"{style.describe(results, goal_space, shown)}; {marks}",
         _handles(styles),
         sharex=True,

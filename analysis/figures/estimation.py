@@ -30,9 +30,13 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
         frame: from `analysis.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
-    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
     truth = frame["truth"].iloc[0]
-    against = "success observed in evaluation" if truth == OBSERVED else estimator_label(truth)
+    against = (
+        "success observed in evaluation"
+        if truth == OBSERVED
+        else estimator_label(truth, results.names)
+    )
     goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
     counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
     figure, axes = style.page(

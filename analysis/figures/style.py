@@ -25,10 +25,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.grid import Algorithm, number_text
-from analysis.labels import algorithm_label, estimator_label
+from analysis.labels import NO_NAMES, Names, algorithm_label, estimator_label, names_of
 from analysis.results import Results
 from magellan.competence import ESTIMATORS
-from magellan.registry import Look
+from magellan.registry import Look, Registry
 from magellan.samplers import SAMPLERS
 from magellan.training.record import write_atomically
 
@@ -103,19 +103,36 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
         first = all(
             name.sampler != algorithm.sampler for name in own if isinstance(name, Algorithm)
         )
-        spec = SAMPLERS.get(algorithm.sampler)
-        own[algorithm] = spec.look if spec is not None and first else None
+        names = names_of(algorithms)
+        look = _look(SAMPLERS, algorithm.sampler, names)
+        own[algorithm] = look if first else None
     looks = _with_spare_looks(own)
     return {name: _style(algorithm_label(name, algorithms), looks[name]) for name in algorithms}
 
 
-def estimator_styles(names: Sequence[str]) -> dict[str, LineStyle]:
+def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict[str, LineStyle]:
     """Looks of estimators; those without one take spare looks in turn."""
-    own: dict[Hashable, Look | None] = {
-        name: ESTIMATORS[name].look if name in ESTIMATORS else None for name in names
-    }
+    own: dict[Hashable, Look | None] = {name: _look(ESTIMATORS, name, names) for name in estimators}
     looks = _with_spare_looks(own)
-    return {name: _style(estimator_label(name), looks[name]) for name in names}
+    return {name: _style(estimator_label(name, names), looks[name]) for name in estimators}
+
+
+def _look(registry: Registry[Any], name: str, names: Names) -> Look | None:
+    """The look that something is registered with, here or where its runs were made."""
+    if name in registry:
+        look: Look | None = registry[name].look
+        return look
+    look = names.look(registry.kind, name)
+    return look if look is not None and _can_be_drawn(look) else None
+
+
+def _can_be_drawn(look: Look) -> bool:
+    """Whether matplotlib takes a look, which a manifest may say anything of."""
+    try:
+        Line2D([], [], color=look.color, linestyle=look.dash, marker=look.marker)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _with_spare_looks(own: Mapping[Hashable, Look | None]) -> dict[Hashable, Look]:
@@ -335,14 +352,18 @@ def marker_spacing(points: int) -> int:
     return max(1, -(-points // 9))
 
 
-def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write STEM.png (150 dpi) and STEM.pdf without dates or versions: same input, same bytes."""
+def save(figure: Figure, stem: Path, tight: bool = False) -> tuple[Path, Path]:
+    """Write STEM.png (150 dpi) and STEM.pdf without dates or versions: same input, same bytes.
+
+    tight: the page is as large as what is drawn, for a figure that was not laid out by `page`.
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = (stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf"))
+    box = {"bbox_inches": "tight"} if tight else {}
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
-        _write(figure, paths[0], dpi=150, metadata={"Software": None})
+        _write(figure, paths[0], dpi=150, metadata={"Software": None}, **box)
         metadata = {"CreationDate": None, "Producer": None, "Creator": None}
-        _write(figure, paths[1], metadata=metadata)
+        _write(figure, paths[1], metadata=metadata, **box)
     return paths
 
 

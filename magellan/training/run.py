@@ -13,7 +13,16 @@ from typing import Any
 
 from magellan.backends import Backend, check_backend
 from magellan.backends.machine import settle
-from magellan.config import UNIT_COLUMNS, RunConfig, check_backbone, counted, identity
+from magellan.competence import ESTIMATORS
+from magellan.config import (
+    UNIT_COLUMNS,
+    RunConfig,
+    check_backbone,
+    counted,
+    estimators_of,
+    identity,
+    phases_of,
+)
 from magellan.errors import (
     InputError,
     JobError,
@@ -22,6 +31,8 @@ from magellan.errors import (
     is_out_of_memory,
 )
 from magellan.parsing import checked_numbers
+from magellan.registry import as_registered
+from magellan.samplers import SAMPLERS
 from magellan.training import export
 from magellan.training.attempts import (
     MADE_WITH,
@@ -71,7 +82,7 @@ def train(
         config: the resolved configuration.
         output: the run's folder; made when absent.
         resume: continue from the folder's checkpoint when there is one.
-        progress: `bar`, `lines` or `none`.
+        progress: `bar` (`lines` where there is no terminal), `lines` or `none`.
         stop_after: minutes after which the job will be killed, so that it stops by itself before;
             the limit in SLURM_JOB_END_TIME counts too.
         log: where curves go while it trains, one of `sinks.SINKS`.
@@ -231,8 +242,10 @@ class Job:
         """Advance to the end, write tables and manifest; notes in the folder how it ended."""
         try:
             self._begin(found)
-            self._advance(Progress(self._trainer, progress))
+            shown = Progress(self._trainer, progress)
+            self._advance(shown)
             manifest = self._write_results()
+            shown.result(self._seconds())
         except JobError as error:
             self._end(f"{error.label}: {error}")
             raise
@@ -429,6 +442,7 @@ class Job:
 
 def _description(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
+    registered = _registered(config)
     return {
         "schema_version": 2,
         "sampler": config.sampler,
@@ -442,6 +456,7 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "counted": counted(config),
         "estimation_episodes": trainer.estimators.cost(),
         "driver": trainer.estimators.driver,
+        **({"registered": registered} if registered else {}),
         "threads": config.threads,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
         "host": host_description(),
@@ -449,3 +464,11 @@ def _description(trainer: Trainer) -> dict[str, Any]:
         "steps": trainer.steps,
         "episodes": trainer.episodes,
     }
+
+
+def _registered(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """How the user's samplers and estimators of a run are called and drawn: by kind and name."""
+    samplers = dict.fromkeys(phase.sampler for phase in phases_of(config))
+    used = ((SAMPLERS, samplers), (ESTIMATORS, estimators_of(config)))
+    found = {registry.kind: as_registered(registry, names) for registry, names in used}
+    return {kind: entries for kind, entries in found.items() if entries}

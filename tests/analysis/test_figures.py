@@ -6,12 +6,14 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
 from analysis import figures, summaries, summary, tables
 from analysis.figures import style
 from analysis.grid import Algorithm
+from analysis.labels import Algorithms
 from analysis.practised import exploited_window_shares, window_shares
 from analysis.results import Results
 from analysis.worlds import category_colors
@@ -256,6 +258,38 @@ def test_the_first_variant_has_the_look_of_its_sampler_and_labels_name_variants(
     assert styles[algorithms[1]].color == SAMPLERS["magellan"].look.color
     assert styles[algorithms[2]].color == style.SPARE_LOOKS[0].color
     assert styles[algorithms[3]].color == style.SPARE_LOOKS[1].color
+
+
+def test_names_of_a_user_come_from_the_manifest_where_his_files_are_not(varied):
+    """Label and look of what is not registered here; labels of variants; nothing that is unsafe."""
+    results, _ = varied
+    runs = [dict(run) for run in results.manifest["runs"]]
+    look = {"color": "#123456", "dash": [0, [2, 1]], "marker": "P"}
+    runs[0]["registered"] = {"sampler": {"mine": {"label": "My own", "look": look}}}
+    runs[1]["registered"] = {
+        "estimator": {"theirs": {"label": "Theirs"}},
+        "sampler": {"odd": {"label": "<b>", "look": {**look, "color": "no colour"}}},
+    }
+    analysis = {**results.experiment["analysis"], "labels": {"small": "few episodes kept"}}
+    experiment = {**results.experiment, "analysis": analysis}
+    names = tables.Results({}, {"runs": runs, "experiment": experiment, "plan": []}).names
+    places = [("mine", "whole"), ("odd", "whole"), ("magellan", "whole"), ("magellan", "small")]
+    styles = style.algorithm_styles(Algorithms((Algorithm(*each) for each in places), names))
+    labels = [each.label for each in styles.values()]
+    assert labels == ["My own", "odd", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
+    mine, odd = list(styles.values())[:2]
+    assert (mine.color, mine.dash, mine.marker) == ("#123456", (0, (2, 1)), "P")
+    assert odd.color == style.SPARE_LOOKS[0].color
+    assert style.estimator_styles(["theirs"], names)["theirs"].label == "Theirs"
+
+
+def test_a_figure_that_was_not_laid_out_keeps_its_labels(tmp_path):
+    figure = Figure(figsize=(2.0, 1.5))
+    ax = figure.add_axes((0.0, 0.0, 1.0, 1.0))  # its labels lie outside the page
+    ax.set_xlabel("success lost")
+    cut, _ = style.save(figure, tmp_path / "cut")
+    whole, _ = style.save(figure, tmp_path / "whole", tight=True)
+    assert imread(whole).shape[0] > imread(cut).shape[0] + 20
 
 
 def test_long_labels_are_cut_in_the_middle_and_stay_apart():

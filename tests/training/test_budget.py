@@ -142,6 +142,24 @@ def test_progress_counts_the_unit(monkeypatch, capsys):
     assert "96 of 700 steps, " in capsys.readouterr().err
 
 
+def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch, capsys):
+    monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
+    trainer = Trainer(config("steps", "random"))
+    shown = progress.Progress(trainer, "bar")
+    while not trainer.done:
+        trainer.advance()
+    assert trainer.spent == 704  # rounds of 32
+    shown.show()
+    shown.result(12.3)
+    told = capsys.readouterr().err
+    assert "\r" not in told
+    assert "700 of 700 steps, " in told
+    assert ", 0 s left" in told
+    assert "complete, 700 steps in 12 s. Success at the end on train goals: grasp " in told
+    assert "; unseen goals: grasp " in told
+    assert told.count("grow_carnivore") == 2  # of the last evaluation alone
+
+
 def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):
     """Rows before the last window of two categories have successes, that window has none."""
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
 from magellan.errors import InputError
 from magellan.training import run
@@ -208,3 +209,17 @@ def test_goals_by_pool_or_out_of_all_go_on_from_a_checkpoint(sampler, space, poo
     assert straight.updates > 6
     assert found[0] == found[1]
     assert len(straight.record.tables["competence"]) == 20
+
+
+@pytest.mark.parametrize("more", [[], ["--identity"]])
+def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(more, tmp_path, capfd):
+    folder = tmp_path / "my run"
+    words = [word for word in command(folder)[3:] if word not in ("--progress", "none")]
+    known = ["--identity", identity(config(sampler="magellan"))] if more else []
+    assert main([*words, "--sampler", "magellan", *known]) == 0
+    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
+    expected = [
+        f"next: python -m magellan watch '{folder}'",
+        f"next: python -m magellan export '{folder}' --output 'agents/my run'",
+    ]
+    assert told == ([] if more else expected)

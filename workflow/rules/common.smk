@@ -328,7 +328,8 @@ def announce_unfinished():
         print(
             f"{len(unfinished)} of {len(RUNS)} runs are missing, so there is no report:\n"
             f"{missing_text(unfinished)}\n"
-            "The same call tries them again; `--config allow_incomplete=true` reports on the rest.",
+            "The same call goes on, each from its last checkpoint where it has one; "
+            "`--config allow_incomplete=true` reports on the rest.",
             file=sys.stderr,
         )
 

@@ -1,7 +1,7 @@
 # make            set up .venv from the pins, run the default experiment, write results/default/report.html
 # make test       set up .venv, run the tests, a file at a time on each core (8 at most)
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
-# make figures    redraw the figures of results/reference from its tables, no training
+# make figures    redraw the pictures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)
 # make docs       the pages of docs/ as a site, in site/index.html
@@ -35,6 +35,7 @@ test-slurm: $(READY)
 
 figures: $(READY)
 	$(VENV)/bin/snakemake --forceall figures
+	$(VENV)/bin/python -m analysis pictures results/reference
 
 bench: $(READY)
 	$(VENV)/bin/python -m magellan bench

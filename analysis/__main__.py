@@ -81,6 +81,23 @@ def _figure(arguments: argparse.Namespace) -> None:
         print(path)
 
 
+def _pictures(arguments: argparse.Namespace) -> None:
+    from analysis import pictures
+
+    stale = []
+    for picture in pictures.pictures_in(arguments.folder):
+        if not arguments.check:
+            picture.redraw()
+            print(picture.path)
+        elif not picture.is_up_to_date():
+            stale.append(str(picture.path))
+    if stale:
+        raise InputError(
+            f"{', '.join(stale)}: not what this code draws; first: python -m analysis pictures "
+            f"{arguments.folder}"
+        )
+
+
 def _summary(arguments: argparse.Namespace) -> None:
     from analysis import summaries, summary
 
@@ -320,11 +337,23 @@ def _add_tables(commands: Commands) -> None:
 
 def _add_figures(commands: Commands) -> None:
     _add_figure(commands)
+    _add_pictures(commands)
     _add_embeddings(commands)
     _add_estimation(commands)
     _add_cost(commands)
     _add_recording(commands)
     _add_summary(commands)
+
+
+def _add_pictures(commands: Commands) -> None:
+    pictures = commands.add_parser("pictures", help="redraw the pictures beside committed tables")
+    pictures.add_argument("folder", type=file_path, help="with tables and pictures below it")
+    pictures.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing, and fail where a picture is not what this code draws (default: no)",
+    )
+    pictures.set_defaults(run=_pictures)
 
 
 def _add_pages(commands: Commands) -> None:

@@ -106,15 +106,13 @@ class Curve(NamedTuple):
         points: length of the run at each evaluation, from the beginning of its first phase,
             (points,).
         runs: success of each run, (seeds, points).
-        mean, low, high: over the runs, with its interval, (points,); NaN where there is none.
+        mean: over the runs, (points,).
     """
 
     algorithm: Algorithm
     points: Matrix
     runs: Matrix
     mean: Matrix
-    low: Matrix
-    high: Matrix
 
 
 Panel = tuple[str, str]
@@ -133,8 +131,7 @@ def curves(phase: OnePhase, goal_space: str) -> dict[Panel, list[Curve]]:
             cube = success_curves(results, algorithm, goal_space, split)
             for column, category in enumerate(evaluated_categories(results, goal_space, split)):
                 runs = cube[:, column]
-                mean = intervals.mean_estimate(runs, bootstrap_of(results))
-                curve = Curve(algorithm, points, runs, mean.value, mean.low, mean.high)
+                curve = Curve(algorithm, points, runs, runs.mean(axis=0))
                 found.setdefault((split, category), []).append(curve)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from analysis.grid import Algorithm, Run, number_text, reference_algorithm, seeds_by_algorithm
-from analysis.labels import Algorithms, Names, algorithm_label, sampler_label
+from analysis.labels import Algorithms, Names, figure_label, sampler_label
 from analysis.units import UNIT_LABELS, UNIT_WORDS, unit_of_experiment
 
 
@@ -32,7 +32,7 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
     return {
         "complete": len(listed),
         "declared": len(listed) + missing,
-        "reference": _plain(algorithm_label(reference, algorithms)),
+        "reference": _plain(figure_label(reference, algorithms)),
         "across": UNIT_LABELS[unit],
         "unit": UNIT_WORDS[unit],
         "reference_sampler": _plain(sampler_label(reference.sampler)),

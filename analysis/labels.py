@@ -31,7 +31,7 @@ class Names:
     Attributes:
         registered: kind (`sampler`, `estimator`) -> name -> how it was registered, as manifests
             have it (`magellan.registry.as_registered`).
-        variants: labels of variants by name.
+        variants: labels of variants by VARIANT or SAMPLER/VARIANT.
     """
 
     registered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -100,22 +100,25 @@ def algorithm_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> st
 
     A long one is shortened, unless that makes it the same as another.
     """
-    full = {each: _full(each, algorithms) for each in (algorithm, *algorithms)}
+    full = {each: _full(each, algorithms, each.variant) for each in (algorithm, *algorithms)}
     short = shortened(full[algorithm])
     alike = [each for each in full if shortened(full[each]) == short]
     return short if alike == [algorithm] else full[algorithm]
 
 
-def variant_label(variant: str, names: Names) -> str:
-    """Name of a variant for readers."""
-    return names.variants.get(variant, variant)
+def figure_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> str:
+    """The same in figures, where a variant with a label (`analysis.labels`) is called by that."""
+    variants = names_of(algorithms).variants
+    label = variants.get("/".join(algorithm), variants.get(algorithm.variant))
+    if label is None:
+        return algorithm_label(algorithm, algorithms)
+    return _full(algorithm, algorithms, label)
 
 
-def _full(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> str:
-    names = names_of(algorithms)
-    label = sampler_label(algorithm.sampler, names)
+def _full(algorithm: Algorithm, algorithms: Sequence[Algorithm], variant: str) -> str:
+    label = sampler_label(algorithm.sampler, names_of(algorithms))
     alone = sum(other.sampler == algorithm.sampler for other in algorithms) < 2
-    return label if alone else f"{label}, {variant_label(algorithm.variant, names)}"
+    return label if alone else f"{label}, {variant}"
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

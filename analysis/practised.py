@@ -33,17 +33,35 @@ def run_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.Da
     return _by_window(results, results.table("practice", **_where(algorithm, goal_space)))
 
 
-def window_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
-    """The same of the windows that all runs have.
+def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) -> pd.DataFrame:
+    """Counts of windows of episodes as those of windows of what the experiment counts.
 
-    Runs whose budget is no number of episodes end in the middle of a window, each in another place.
+    Where that is no number of episodes, windows lie between evaluations, whose episodes are known;
+    the episodes of a window of the table are spread evenly over it.
+
+    Args:
+        results: whose runs they are.
+        where: sampler, variant and goal space of the runs.
+        counts: index (seed, end in episodes), a column for each category.
+
+    Returns:
+        The same with the index (seed, end in what the experiment counts).
     """
-    frame = results.table("practice", **_where(algorithm, goal_space))
-    if results.unit != "episodes":
-        window = results.manifest["runs"][0]["config"]["budget"]["practice_window"]
-        frame = frame.assign(episode=(-(-frame["episode"] // window)).clip(lower=1) * window)
-        frame = frame[frame["episode"] <= frame.groupby("seed")["episode"].max().min()]
-    return _by_window(results, frame)
+    if results.unit == "episodes":
+        return counts
+    evaluations = results.table("evaluation", **where)[["seed", results.at, "episode"]]
+    parts = []
+    for seed, looks in evaluations.drop_duplicates().groupby("seed"):
+        looks = looks.sort_values(results.at)
+        mine = counts.loc[[seed]].droplevel("seed").sort_index()
+        so_far = np.vstack([np.zeros(mine.shape[1]), mine.to_numpy().cumsum(axis=0)])
+        ends = np.concatenate([[0], mine.index.to_numpy()])
+        there = [np.interp(looks["episode"], ends, column) for column in so_far.T]
+        index = pd.MultiIndex.from_product(
+            [[seed], looks[results.at][1:]], names=counts.index.names
+        )
+        parts.append(pd.DataFrame(np.diff(there).T, index=index, columns=mine.columns))
+    return pd.concat(parts)
 
 
 def _where(algorithm: Algorithm, goal_space: str) -> dict[str, str]:
@@ -63,10 +81,12 @@ def window_shares(
     """Shares of the categories in each window, all seeds together.
 
     Returns:
-        Window ends in episodes, (windows,), and shares in the order of the world's,
-        (categories, windows); NaN in a window without episodes.
+        Window ends in what the experiment counts, (windows,), and shares in the order of the
+        world's categories, (categories, windows); NaN in a window without episodes.
     """
-    counts = window_counts(results, algorithm, goal_space).groupby("episode").sum()
+    where = _where(algorithm, goal_space)
+    counts = by_length(results, where, run_counts(results, algorithm, goal_space))
+    counts = counts.groupby("episode").sum()
     return counts.index.to_numpy(), _shares(counts.to_numpy(dtype=np.float64).T)
 
 
@@ -77,11 +97,12 @@ def exploited_window_shares(
 
     NaN in windows that leave hardly any, and everywhere if it is not known what exploration draws.
     """
-    counts = window_counts(results, algorithm, goal_space)
-    practised = counts.groupby("episode").sum()
+    counts, where = run_counts(results, algorithm, goal_space), _where(algorithm, goal_space)
+    practised = by_length(results, where, counts).groupby("episode").sum()
     left = exploited_counts(results, algorithm, goal_space, counts)
     if left is None:
         return practised.index.to_numpy(), np.full(practised.T.shape, np.nan)
+    left = by_length(results, where, left)
     together = left.groupby("episode").sum().to_numpy(dtype=np.float64)
     shares = _shares(np.maximum(together, 0.0).T)
     shares[:, together.sum(axis=1) < FEWEST * practised.to_numpy().sum(axis=1)] = np.nan

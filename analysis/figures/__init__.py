@@ -62,7 +62,7 @@ def _built_in(
     register_figure(name, label, section, statistics, lacks, phased=phased)(draw)
 
 
-_built_in("success_by_category", "Success per category", "1. Success", "success")
+_built_in("success_by_category", "Success per category", "1. Success")
 _built_in("phases", "Success over all phases", "1. Success", phased=True)
 _built_in("sample_efficiency", "Sample efficiency", "1. Success", "sample_efficiency")
 _built_in("mastery", "Time to mastery", "1. Success")

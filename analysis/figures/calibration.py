@@ -14,13 +14,13 @@ from matplotlib.lines import Line2D
 from analysis import summaries
 from analysis.figures import style
 from analysis.grid import Algorithm
-from analysis.labels import SPLIT_LABELS, sampler_label, shortened
+from analysis.labels import SPLIT_LABELS, sampler_label
 from analysis.results import SPLITS, Results, rows_where
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
 ROWS = len(SPLITS) + 1
-VARIANT_LETTERS = 22
+ROW_INCHES, SEVERAL_ROW_INCHES = 1.8, 0.85
 POINT = "point"
 """Column of the evaluation points, whatever their unit."""
 Styles = Mapping[str, style.LineStyle]
@@ -41,9 +41,10 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
     each = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{each}", shown)
+    inches = SEVERAL_ROW_INCHES if len(shown) > 1 else ROW_INCHES
     figure, axes = style.page(
         (ROWS * len(shown), len(results.categories)),
-        (max(10.0, 2.0 * len(results.categories)), 1.4 + 1.8 * ROWS * len(shown)),
+        (max(10.0, 2.0 * len(results.categories)), 1.4 + inches * ROWS * len(shown)),
         f"Predicted competence against observed success, {sampler_label(sampler, results.names)}",
         f"{style.describe(results, goal_space, shown)}; {marks}",
         _handles(styles),
@@ -51,23 +52,24 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     )
     for place, algorithm in enumerate(shown):
         rows = axes[ROWS * place : ROWS * (place + 1)]
-        name = shortened(algorithm.variant, VARIANT_LETTERS) if len(shown) > 1 else ""
         mine = rows_where(frame, **algorithm._asdict()).rename(columns={results.at: POINT})
-        _block(rows, mine, results.categories.names, styles, name)
+        _block(rows, mine, results.categories.names, styles)
+        _labels(rows, style.figure_label(algorithm, results.algorithms) if len(shown) > 1 else "")
+    _share_scale(axes[ROWS - 1 :: ROWS])
     for column, category in enumerate(results.categories):
-        axes[0, column].set_title(category.words)
+        axes[0, column].set_title(category.words, pad=20 if len(shown) > 1 else None)
         axes[-1, column].set_xlabel(results.length_label)
     style.training_axis(axes.flat, frame[results.at].max())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "
-        "success 0 by construction. No intervals, no smoothing.",
+        "success 0 by construction. Progress: estimated learning progress. No smoothing.",
     )
     return figure
 
 
 def _block(
-    axes: np.ndarray, frame: pd.DataFrame, categories: Sequence[str], styles: Styles, name: str
+    axes: np.ndarray, frame: pd.DataFrame, categories: Sequence[str], styles: Styles
 ) -> None:
     """The three rows of one algorithm, (rows, categories)."""
     for column, category in enumerate(categories):
@@ -75,16 +77,31 @@ def _block(
         for row, split in enumerate(SPLITS):
             _competence(axes[row, column], rows_where(chosen, split=split), split, styles)
         _learning_progress(axes[-1, column], chosen, styles)
-    prefix = f"{name}\n" if name else ""
-    for row, split in enumerate(SPLITS):
-        axes[row, 0].set_ylabel(f"{prefix}{SPLIT_LABELS[split]}\nsuccess rate")
-    axes[-1, 0].set_ylabel(f"{prefix}Estimated learning\nprogress")
     style.fraction_axis(axes[:-1].flat)
-    highest = max(ax.get_ylim()[1] for ax in axes[-1])
-    for ax in axes[-1]:
-        ax.set_ylim(0, highest)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
+
+
+def _labels(axes: np.ndarray, name: str) -> None:
+    """What the rows of one algorithm are; above them its name, where it is one of several."""
+    if not name:
+        for row, split in enumerate(SPLITS):
+            axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
+        axes[-1, 0].set_ylabel("Estimated learning\nprogress")
+        return
+    for ax, words in zip(axes[:, 0], ("training", "unseen", "progress"), strict=True):
+        ax.set_ylabel(words)
+    for ax in axes[:-1, 0]:
+        ax.set_yticks([0.0, 0.5, 1.0])
+    above = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
+    axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **above)
+
+
+def _share_scale(axes: np.ndarray) -> None:
+    """One scale for all panels of learning progress."""
+    highest = max(ax.get_ylim()[1] for ax in axes.flat)
+    for ax in axes.flat:
+        ax.set_ylim(0, highest)
 
 
 def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> None:

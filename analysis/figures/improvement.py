@@ -18,6 +18,11 @@ from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
 
 MARKERS = {"final": "o", "area": "s"}
+TEST = (
+    "p: permutation test of that difference (Welch's t), Holm-corrected over {tests} comparisons. "
+    "It is no test of the squares: these count how often a run\nwins in a category and are not "
+    "corrected, so an interval may exclude 0.5 where p is large, and the other way round."
+)
 OFFSETS = {"final": -0.14, "area": 0.14}
 
 
@@ -32,6 +37,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         f"Probability that {reference} beats the others",
         subtitle,
         _handles(),
+        footer_rows=3,
         sharex=True,
         sharey=True,
     )
@@ -45,7 +51,10 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
     labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
     axes[0, 0].set_yticks(np.arange(len(others)), labels, size=9)
-    style.footnote(figure, style.interval_text(results, goal_space))
+    together = results.experiment["analysis"].get("family") == "question"
+    tests = len(others) * (len(SPLITS) if together else 1)
+    intervals = style.interval_text(results, goal_space)
+    style.footnote(figure, f"{intervals}\n{TEST.format(tests=tests)}")
     return figure
 
 
@@ -75,7 +84,14 @@ def _panel(ax: Axes, results: Results, frame: pd.DataFrame, others: Sequence[Alg
 def _differences(ax: Axes, compared: pd.DataFrame, others: Sequence[Algorithm]) -> None:
     """Right of the panel: difference of mean success over training, and its p value."""
     small = {"size": 7.5, "color": style.GREY}
-    ax.text(1.02, 1.0, "difference\nof means", va="bottom", transform=ax.transAxes, **small)
+    ax.text(
+        1.02,
+        1.0,
+        "difference in mean\nsuccess over training",
+        va="bottom",
+        transform=ax.transAxes,
+        **small,
+    )
     for place, other in enumerate(others):
         where = {"baseline": other.sampler, "baseline_variant": other.variant}
         found = rows_where(compared, **where).iloc[0]

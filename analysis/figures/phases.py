@@ -18,6 +18,11 @@ from analysis.phases import OnePhase, each_phase
 from analysis.results import SPLITS, Results
 from analysis.units import UNIT_LABELS
 
+MARKS = "thick: mean over seeds, thin: each seed"
+FOOTNOTE = (
+    "Where goals are replaced, success is measured twice: on the goals before and after. "
+    "No smoothing. Intervals are in statistics/phases.csv."
+)
 SHADE = "#F1EDE2"
 SWITCH = style.LineStyle("goals replaced", "#000000", (0, (1.5, 1.5)), "")
 SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
@@ -25,11 +30,7 @@ SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Rows are splits, columns are categories, one line per algorithm and phase."""
-    band = min(results.seed_counts(goal_space)) >= style.SEEDS_FOR_BAND
-    marks = "line: mean over seeds, " + ("band: interval of it" if band else "thin: each seed")
-    subtitle = (
-        f"{style.describe(results, goal_space)}; {style.seed_lines(results, goal_space, marks)}"
-    )
+    marks = style.seed_lines(results, goal_space, MARKS)
     drawn = [(phase, by_phase.curves(phase, goal_space)) for phase in each_phase(results)]
     drawn = [(phase, found) for phase, found in drawn if found]
     feasible = results.categories.feasible
@@ -38,13 +39,13 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         (len(SPLITS), len(feasible)),
         (max(9.6, 2.4 * len(feasible)), 5.4),
         "Success per category over all phases",
-        subtitle,
+        f"{style.describe(results, goal_space)}; {marks}",
         _handles(results, goal_space, shared),
         sharex=True,
         sharey=True,
     )
     for phase, found in drawn:
-        _phase(axes, results, phase, found, band)
+        _phase(axes, results, phase, found)
     for row, split in enumerate(SPLITS):
         axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
     for column, category in enumerate(feasible):
@@ -53,7 +54,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
     last = max(curve.points[-1] for _, found in drawn for each in found.values() for curve in each)
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
-    style.footnote(figure, _footnote(results, goal_space, band))
+    style.footnote(figure, FOOTNOTE)
     return figure
 
 
@@ -70,7 +71,6 @@ def _phase(
     results: Results,
     phase: OnePhase,
     found: Mapping[Panel, Sequence[Curve]],
-    band: bool,
 ) -> None:
     """One phase in all panels, (splits, categories)."""
     shared = by_phase.is_shared(phase, found)
@@ -79,7 +79,7 @@ def _phase(
         for column, category in enumerate(feasible):
             curves = found.get((split, category), [])
             _where(axes[row, column], phase, split, curves)
-            _lines(axes[row, column], results, curves, band, shared)
+            _lines(axes[row, column], results, curves, shared)
 
 
 def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
@@ -90,31 +90,10 @@ def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> Non
         ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
 
 
-def _lines(ax: Axes, results: Results, lines: Sequence[Curve], band: bool, shared: bool) -> None:
+def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool) -> None:
     """The curves of one phase; a phase that all algorithms share is one line."""
     styles = style.algorithm_styles(results.algorithms)
     for curve in lines[:1] if shared else lines:
         look = SHARED if shared else styles[curve.algorithm]
-        if band:
-            ax.fill_between(curve.points, curve.low, curve.high, color=look.color, alpha=0.18, lw=0)
-        elif len(curve.runs) > 1:
-            ax.plot(curve.points, curve.runs.T, color=look.color, lw=0.7, alpha=0.45)
-        ax.plot(
-            curve.points,
-            curve.mean,
-            color=look.color,
-            linestyle=look.dash,
-            linewidth=1.8,
-            marker=look.marker,
-            markersize=4,
-            markevery=style.marker_spacing(len(curve.points)),
-            clip_on=False,
-            zorder=3,
-        )
-
-
-def _footnote(results: Results, goal_space: str, band: bool) -> str:
-    text = "Where goals are replaced, success is measured twice: on the goals before and after."
-    if not band:
-        return f"{text} No smoothing."
-    return f"{text} {style.interval_text(results, goal_space, style.STUDENTISED)}"
+        style.run_lines(ax, curve.points, curve.runs, look.color)
+        style.mean_line(ax, curve.points, curve.mean, look)

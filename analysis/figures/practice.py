@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import stacked
+from analysis.figures import shares
 from analysis.practised import window_shares
 from analysis.results import Results
 
@@ -15,6 +15,6 @@ WORDS = ("What each sampler practised", "share of episodes", "")
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per algorithm: stacked shares of the categories in each window."""
+    """One panel per category: the share of each algorithm's episodes in each window."""
     algorithms = results.algorithms_in(goal_space)
-    return stacked.draw(results, goal_space, algorithms, window_shares, WORDS)
+    return shares.draw(results, goal_space, algorithms, window_shares, WORDS)

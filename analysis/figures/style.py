@@ -7,7 +7,9 @@ and a marker always say the same as the colour, so that lines are told apart in 
 
 from __future__ import annotations
 
+import hashlib
 import io
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,14 +20,16 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.grid import Algorithm, number_text
-from analysis.labels import NO_NAMES, Names, algorithm_label, estimator_label, names_of
+from analysis.labels import NO_NAMES, Names, estimator_label, figure_label, names_of
 from analysis.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.registry import Look, Registry
@@ -62,9 +66,8 @@ GREY = "#555555"
 # What intervals are called in footnotes.
 PERCENTILE = "percentile bootstrap"
 STUDENTISED = "studentised bootstrap"
-# From this many seeds on a bootstrap band says more than single lines would, and covers about as
-# often as it says (docs/statistics.md).
-SEEDS_FOR_BAND = 8
+# From so many seeds on a bootstrap interval covers about as often as it says (docs/statistics.md).
+SEEDS_FOR_INTERVAL = 8
 
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so text has the same size everywhere
@@ -89,6 +92,7 @@ MATPLOTLIB_SETTINGS: dict[Any, Any] = {
 HEADER_INCHES = 0.90
 LEGEND_ROW_INCHES = 0.19
 FOOTER_INCHES = 0.36
+FOOTER_ROW_INCHES = 0.14
 MARGIN_INCHES = 0.12
 
 
@@ -107,7 +111,8 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
         look = _look(SAMPLERS, algorithm.sampler, names)
         own[algorithm] = look if first else None
     looks = _with_spare_looks(own)
-    return {name: _style(algorithm_label(name, algorithms), looks[name]) for name in algorithms}
+    labels = {name: figure_label(name, algorithms) for name in algorithms}
+    return {name: _style(labels[name], looks[name]) for name in algorithms}
 
 
 def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict[str, LineStyle]:
@@ -157,16 +162,19 @@ def page(
     title: str,
     subtitle: str,
     handles: Sequence[Artist],
+    footer_rows: int = 1,
     **sharing: Any,
 ) -> tuple[Figure, AxesGrid]:
     """A figure with a header (title, subtitle, legend) above a grid of axes.
 
     Args:
         shape: rows and columns of the grid.
-        size: width and height in inches, with a legend of one row; it grows with further ones.
+        size: width and height in inches, with a legend and a footer of one row; it grows with
+            further ones.
         title: the question that the figure answers.
         subtitle: goal space, seeds and what the marks are.
         handles: entries of the legend.
+        footer_rows: lines of the footnote.
         sharing: `sharex` and `sharey` of the grid.
 
     Returns:
@@ -175,10 +183,11 @@ def page(
     width, height = size
     columns = _legend_columns(handles, width)
     extra = (-(-len(handles) // columns) - 1) * LEGEND_ROW_INCHES
-    height += extra
+    below = FOOTER_INCHES + (footer_rows - 1) * FOOTER_ROW_INCHES
+    height += extra + below - FOOTER_INCHES
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    bottom, top = FOOTER_INCHES / height, 1.0 - (HEADER_INCHES + extra) / height
+    bottom, top = below / height, 1.0 - (HEADER_INCHES + extra) / height
     figure.set_layout_engine(
         "constrained", rect=(0.01, bottom, 0.975, top - bottom), w_pad=0.08, h_pad=0.06
     )
@@ -191,7 +200,7 @@ def page(
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """One line below the axes: how intervals were made, and what a reader might miss."""
+    """Lines below the axes: how intervals were made, and what a reader might miss."""
     width, height = figure.get_size_inches()
     figure.text(MARGIN_INCHES / width, 0.1 / height, text, size=7.5, color=GREY, va="bottom")
 
@@ -223,14 +232,19 @@ def _legend_columns(handles: Sequence[Artist], width: float) -> int:
     return 1
 
 
-def algorithm_handles(results: Results, goal_space: str, lines: bool = True) -> list[Artist]:
-    """Legend entries of a goal space's algorithms: line with marker, or marker alone."""
+def algorithm_handles(
+    results: Results,
+    goal_space: str,
+    lines: bool = True,
+    algorithms: Sequence[Algorithm] | None = None,
+) -> list[Artist]:
+    """Legend entries of these algorithms (all of a goal space): line with marker, or marker."""
     styles = algorithm_styles(results.algorithms)
     return [
         line_handle(
             replace(styles[algorithm], label=seeds_label(results, goal_space, algorithm)), lines
         )
-        for algorithm in results.algorithms_in(goal_space)
+        for algorithm in algorithms or results.algorithms_in(goal_space)
     ]
 
 
@@ -249,10 +263,15 @@ def line_handle(style: LineStyle, line: bool = True, **changes: Any) -> Line2D:
 
 def seeds_label(results: Results, goal_space: str, algorithm: Algorithm) -> str:
     """Name of an algorithm; with its number of seeds where algorithms differ in that."""
-    label = algorithm_label(algorithm, results.algorithms)
+    label = figure_label(algorithm, results.algorithms)
     if len(set(results.seed_counts(goal_space))) == 1:
         return label
     return f"{label}, n = {len(results.seeds_of(algorithm, goal_space))}"
+
+
+def nothing_here(ax: Axes, why: str) -> None:
+    """Say in the middle of an empty panel why it is empty."""
+    ax.text(0.5, 0.5, why, size=8, color=GREY, ha="center", va="center", transform=ax.transAxes)
 
 
 def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) -> None:
@@ -297,7 +316,7 @@ def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -
     )
     if min(seeds) == 1:
         return f"{text} None for a single seed."
-    return f"{text} Crude: few seeds." if min(seeds) < SEEDS_FOR_BAND else text
+    return f"{text} Crude: few seeds." if min(seeds) < SEEDS_FOR_INTERVAL else text
 
 
 def seed_lines(
@@ -309,6 +328,36 @@ def seed_lines(
     """What the lines of a panel are: `several`, or the only seed."""
     seeds = _seed_counts(results, goal_space, algorithms)
     return several if max(seeds) > 1 else "line: the only seed"
+
+
+def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
+    """A thin line for each run of several, fainter where there are many.
+
+    Args:
+        points: length of training, (points,).
+        runs: success of each run, (seeds, points).
+        color: of the algorithm.
+    """
+    if len(runs) > 1:
+        many = len(runs) >= SEEDS_FOR_INTERVAL
+        width, alpha = (0.5, 0.3) if many else (0.7, 0.45)
+        ax.plot(points, runs.T, color=color, lw=width, alpha=alpha)
+
+
+def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle) -> None:
+    """The thick line of an algorithm, with its markers: (points,)."""
+    ax.plot(
+        points,
+        values,
+        color=look.color,
+        linestyle=look.dash,
+        linewidth=1.8,
+        marker=look.marker,
+        markersize=4,
+        markevery=marker_spacing(len(values)),
+        clip_on=False,
+        zorder=3,
+    )
 
 
 def training_axis(axes: Iterable[Axes], last: float) -> None:
@@ -352,8 +401,47 @@ def marker_spacing(points: int) -> int:
     return max(1, -(-points // 9))
 
 
+def fingerprint(figure: Figure) -> str:
+    """SHA-256 of what a figure shows: words, places and data of its marks, looks.
+
+    Numbers are rounded, so that it is the same on every machine, where pixels may differ.
+    """
+    digest = hashlib.sha256(_rounded(figure.get_size_inches(), 2))
+    for ax in figure.axes:
+        digest.update(_rounded(ax.get_position().bounds, 2))
+        digest.update(_rounded((*ax.get_xlim(), *ax.get_ylim()), 3))
+        digest.update(f"{ax.get_visible()} {ax.get_xscale()} {ax.get_yscale()}".encode())
+    for text in figure.findobj(Text):
+        digest.update(text.get_text().encode())
+    for line in figure.findobj(Line2D):
+        look = line.get_color(), line.get_linestyle(), line.get_marker(), line.get_linewidth()
+        digest.update(repr((*look, line.get_alpha())).encode())
+        digest.update(_rounded(line.get_xydata(), 3))
+    for shapes in figure.findobj(Collection):
+        digest.update(_rounded(shapes.get_facecolor(), 3))
+        for path in shapes.get_paths():
+            digest.update(_rounded(path.vertices, 3))
+        digest.update(_rounded(shapes.get_offsets(), 3))
+    return digest.hexdigest()
+
+
+def _rounded(numbers: Any, digits: int) -> bytes:
+    """Numbers at about so many significant digits, as bytes; no round number is near a limit."""
+    values = np.ma.filled(np.ma.asarray(numbers, dtype=np.float64), np.nan).ravel()
+    size = 10.0 ** np.floor(np.log10(np.maximum(np.abs(values), 1e-3)) + 0.13)
+    return repr(np.floor(values / size * 10**digits + 0.2718).tolist()).encode()
+
+
+def fingerprint_of(path: Path) -> str | None:
+    """The fingerprint that a PNG of `save` carries; None where it has none."""
+    found = re.search(rb"tEXtComment\0([0-9a-f]{64})", path.read_bytes())
+    return None if found is None else found[1].decode()
+
+
 def save(figure: Figure, stem: Path, tight: bool = False) -> tuple[Path, Path]:
     """Write STEM.png (150 dpi) and STEM.pdf without dates or versions: same input, same bytes.
+
+    The PNG carries the figure's fingerprint.
 
     tight: the page is as large as what is drawn, for a figure that was not laid out by `page`.
     """
@@ -361,7 +449,8 @@ def save(figure: Figure, stem: Path, tight: bool = False) -> tuple[Path, Path]:
     paths = (stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf"))
     box = {"bbox_inches": "tight"} if tight else {}
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
-        _write(figure, paths[0], dpi=150, metadata={"Software": None}, **box)
+        drawn = {"Software": None, "Comment": fingerprint(figure)}
+        _write(figure, paths[0], dpi=150, metadata=drawn, **box)
         metadata = {"CreationDate": None, "Producer": None, "Creator": None}
         _write(figure, paths[1], metadata=metadata, **box)
     return paths

@@ -403,8 +403,8 @@ class AnalysisConfig(Section):
     )
     labels: dict[str, str] = Field(
         {},
-        description="What variants are called in figures and tables to read, by name; those "
-        "without a label have their name.",
+        description="What variants are called in figures: by VARIANT, or by SAMPLER/VARIANT where "
+        "samplers differ in what it changes; those without a label have their name.",
     )
 
     @field_validator("labels")
@@ -506,11 +506,16 @@ class ExperimentConfig(Section):
         from magellan.config.grid import check_layers
 
         check_layers(self)
-        for name in self.analysis.labels:
-            if name not in self.variants:
+        self._check_labels()
+        return self
+
+    def _check_labels(self) -> None:
+        """Labels are of variants, or of variants of one sampler."""
+        for key in self.analysis.labels:
+            sampler, slash, variant = key.rpartition("/")
+            if variant not in self.variants or (slash and sampler not in self.samplers):
                 allowed = ", ".join(self.variants) or "none, as there are no variants"
                 raise InputError(
-                    f"analysis.labels.{name}: is no variant; allowed: {allowed}"
-                    f"{meant(name, self.variants)}"
+                    f"analysis.labels.{key}: is no variant; allowed: {allowed}, or one of these "
+                    f"after SAMPLER/{meant(variant, self.variants)}"
                 )
-        return self

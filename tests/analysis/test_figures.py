@@ -16,7 +16,6 @@ from analysis.grid import Algorithm
 from analysis.labels import Algorithms
 from analysis.practised import exploited_window_shares, window_shares
 from analysis.results import Results
-from analysis.worlds import category_colors
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
 from magellan.errors import InputError
@@ -101,8 +100,7 @@ def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experimen
     assert (pixels < 0.98).any(axis=2).mean() > 0.01
     samplers = [look.color for look in style.algorithm_styles(results.algorithms).values()]
     colors = {
-        "practice": list(category_colors(results.categories).values()),
-        "exploitation": list(category_colors(results.categories).values())[1:],
+        "exploitation": samplers[1:],
         "calibration": [samplers[-1]],
         "improvement": samplers[:-1],
     }.get(name, samplers)
@@ -219,6 +217,41 @@ def test_calibration_panels_compare_the_same_split(results, statistics):
     np.testing.assert_allclose(drawn[-2].get_ydata(), observed)
     impossible = figure.axes[0].get_lines()
     assert (impossible[-2].get_ydata() == 0).all()
+
+
+def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statistics):
+    figure = figures.draw("calibration", varied[0], varied_statistics, GOAL_SPACE)
+    rows = [figure.axes[5 * row : 5 * row + 5] for row in (2, 5)]
+    assert len({ax.get_ylim() for row in rows for ax in row}) == 1
+    assert "MAGELLAN, small" in words_of(figure)
+    width, height = figure.get_size_inches()
+    assert height < 0.8 * width
+
+
+def test_an_empty_panel_says_why(results):
+    there = results.tables["evaluation"]
+    gone = (there["split"] == "train") & (there["category"] == "grow_carnivore")
+    fewer = Results({**results.tables, "evaluation": there[~gone]}, results.manifest)
+    figure = figures.draw("success_by_category", fewer, {}, GOAL_SPACE)
+    told = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert told == ["no goals of this category\nin the goal space"]
+    assert figure.axes[3].texts
+
+
+def test_a_picture_knows_what_it_shows(results, statistics, tmp_path):
+    """Its fingerprint is in the file; it follows words and data, and no noise of rounding."""
+    figure = figures.draw("success_by_category", results, statistics, GOAL_SPACE)
+    before = style.fingerprint(figure)
+    png, _ = style.save(figure, tmp_path / "picture")
+    assert style.fingerprint_of(png) == before
+    again = figures.draw("success_by_category", results, statistics, GOAL_SPACE)
+    line = again.axes[1].get_lines()[-1]
+    line.set_ydata(line.get_ydata() * (1 + 1e-12))
+    assert style.fingerprint(again) == before
+    line.set_ydata(line.get_ydata() + 0.01)
+    assert style.fingerprint(again) != before
+    figure.axes[1].set_title("another")
+    assert style.fingerprint(figure) != before
 
 
 def test_interval_marks_are_the_statistics(results, statistics):

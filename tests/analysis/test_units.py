@@ -1,6 +1,7 @@
 """Runs that end by environment steps or policy updates: tables and figures go by that unit."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 from analysis import comparison, figures, primary, statistics, summaries, summary, tables
 from analysis.captions import numbers
+from analysis.practised import by_length, run_counts, window_shares
 from analysis.results import Results
 from magellan.config import load_experiment
 from magellan.errors import InputError
@@ -72,28 +74,34 @@ def test_figures_and_tables_name_the_unit(unit, made):
 
 
 @pytest.mark.parametrize("unit", LABELS)
-def test_practice_stays_in_episodes(unit, made):
-    from analysis.figures.practice import window_shares
-
+def test_practice_is_over_what_the_experiment_counts(unit, made):
     results, found, _ = made(unit)
-    ends, shares = window_shares(results, results.algorithms[0], SPACE)
-    assert (ends % 500 == 0).all()
-    assert (np.diff(ends) == 500).all()
+    algorithm = results.algorithms[0]
+    ends, shares = window_shares(results, algorithm, SPACE)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
     figure = figures.draw("practice", results, found, SPACE)
-    assert {ax.get_xlabel() for ax in figure.axes if ax.get_visible()} == {"training episodes"}
+    assert {ax.get_xlabel() for ax in figure.axes} == {LABELS[unit]}
+    counts = run_counts(results, algorithm, SPACE)
+    where = {**algorithm._asdict(), "goal_space": SPACE}
+    spread = by_length(results, where, counts)
+    played = results.table("evaluation", **where).groupby("seed")["episode"].max()
+    points = sorted(set(results.table("evaluation", **where)[results.at]))
+    assert ends.tolist() == points[1:]
+    last = counts.groupby("seed").sum().sum(axis=1)
+    np.testing.assert_allclose(
+        spread.groupby("seed").sum().sum(axis=1), np.minimum(played, last), rtol=1e-9
+    )
 
 
-def test_practice_is_shown_as_far_as_every_run_goes(made):
-    from analysis.figures.practice import window_shares
-
-    results, _, _ = made("steps")
-    practice = results.tables["practice"]
-    assert practice.groupby("seed")["episode"].max().min() > 1_500
-    short = practice[(practice["seed"] > 0) | (practice["episode"] <= 1_500)]
-    changed = Results({**results.tables, "practice": short}, results.manifest)
-    ends, _ = window_shares(changed, results.algorithms[0], SPACE)
-    assert ends[-1] == 1_500
+def test_episodes_of_a_window_are_spread_over_its_steps():
+    """100 episodes of a and then 100 of b; evaluated at 0, 50 and 200 of them."""
+    index = pd.MultiIndex.from_tuples([(7, 100), (7, 200)], names=["seed", "episode"])
+    counts = pd.DataFrame({"a": [100, 0], "b": [0, 100]}, index=index)
+    looks = {"seed": 7, "step": [0, 1_000, 2_000], "episode": [0, 50, 200]}
+    results = SimpleNamespace(unit="steps", at="step", table=lambda *_, **__: pd.DataFrame(looks))
+    found = by_length(results, {}, counts)
+    assert found.index.tolist() == [(7, 1_000), (7, 2_000)]
+    assert found.to_numpy().tolist() == [[50, 0], [50, 100]]
 
 
 @pytest.mark.parametrize("unit", LABELS)

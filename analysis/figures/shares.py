@@ -1,0 +1,85 @@
+"""Shares of episodes over training: a panel for each category, a line for each algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.grid import Algorithm
+from analysis.results import Results
+
+TICKS = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
+SharesOf = Callable[[Results, Algorithm, str], tuple[np.ndarray, np.ndarray]]
+
+
+def draw(
+    results: Results,
+    goal_space: str,
+    algorithms: Sequence[Algorithm],
+    shares_of: SharesOf,
+    words: tuple[str, str, str],
+) -> Figure:
+    """One panel per category: share of episodes in each window, a line of steps per algorithm.
+
+    Args:
+        results: whose runs they are.
+        goal_space: of the runs.
+        algorithms: those that are shown.
+        shares_of: ends of the windows, in what the experiment counts, and shares
+            (categories, windows).
+        words: title, what the shares are, and more for the footnote.
+    """
+    title, subtitle, note = words
+    categories = results.categories
+    styles = style.algorithm_styles(results.algorithms)
+    handles = style.algorithm_handles(results, goal_space, algorithms=algorithms)
+    figure, axes = style.page(
+        (1, len(categories)),
+        (max(9.6, 2.15 * len(categories)), 4.0),
+        title,
+        f"{style.describe(results, goal_space, algorithms)}; {subtitle}, all seeds together",
+        handles,
+        sharex=True,
+        sharey=True,
+    )
+    last = 0
+    for algorithm in algorithms:
+        ends, shares = shares_of(results, algorithm, goal_space)
+        last = max(last, int(ends[-1]))
+        for ax, share in zip(axes[0], shares, strict=True):
+            _steps(ax, ends, share, styles[algorithm])
+    for ax, category in zip(axes[0], categories, strict=True):
+        ax.set_title(category.words)
+        ax.set_xlabel(results.length_label)
+    _share_axis(axes[0, 0])
+    style.training_axis(axes.flat, last)
+    style.footnote(figure, f"Up: square-root scale, so that rare categories show. {note}".strip())
+    return figure
+
+
+def _steps(ax: Axes, ends: np.ndarray, share: np.ndarray, look: style.LineStyle) -> None:
+    """Steps, not slopes: a share belongs to its whole window."""
+    ax.step(
+        np.concatenate([[0], ends]),
+        np.concatenate([share[:1], share]),
+        where="pre",
+        color=look.color,
+        linestyle=look.dash,
+        linewidth=1.6,
+        marker=look.marker,
+        markersize=3.5,
+        markevery=(1, style.marker_spacing(len(ends))),
+        clip_on=False,
+    )
+
+
+def _share_axis(ax: Axes) -> None:
+    """Shares from 0 to 1 on a square-root scale."""
+    ax.set_yscale("function", functions=(lambda y: np.sqrt(np.maximum(y, 0.0)), np.square))
+    ax.set_ylim(0.0, 1.0)
+    ax.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    ax.set_ylabel("share of episodes")

@@ -93,8 +93,11 @@ def _labels(axes: np.ndarray, name: str) -> None:
         ax.set_ylabel(words)
     for ax in axes[:-1, 0]:
         ax.set_yticks([0.0, 0.5, 1.0])
+    # The name reaches over further panels, so that a title of no width keeps its height free.
+    axes[0, 0].set_title(" ", loc="left", pad=4)
     above = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
-    axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **above)
+    words = axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **above)
+    words.set_in_layout(False)
 
 
 def _share_scale(axes: np.ndarray) -> None:

@@ -1,0 +1,30 @@
+"""Committed pictures are what the code draws of the tables beside them."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.pictures import pictures_in
+
+ROOT = Path(__file__).resolve().parents[1]
+# More runs are being added to its tables; its pictures are drawn with them.
+GROWING = ROOT / "results/reference/samplers"
+PICTURES = [
+    picture
+    for picture in pictures_in(ROOT / "results/reference")
+    if not picture.path.is_relative_to(GROWING)
+]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda each: "/".join(each.path.parts[-2:]))
+def test_a_committed_picture_is_what_the_code_draws(picture):
+    """What it shows, in words and rounded numbers: pixels may differ between machines."""
+    assert picture.is_up_to_date(), "first: python -m analysis pictures results/reference"
+
+
+def test_all_pictures_of_pages_are_looked_at():
+    names = {
+        picture.path.relative_to(ROOT / "results/reference").as_posix() for picture in PICTURES
+    }
+    assert {"adapters/calibration.png", "learner/cost.png", "figures/25k/mastery.png"} <= names
+    assert len(PICTURES) >= 18

@@ -34,6 +34,16 @@ from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
 WATCH_SEED_HELP = "of the drawn goal, the start and the actions, 0 or more (default: %(default)s)"
+OF_MODELS = (
+    "huggingface_hub",
+    "peft",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "tqdm",
+    "transformers",
+)
+WITH_MODELS = "pip install 'magellan-bench[model]'"
 SEED_HELP = "root seed, 0 or more (default: %(default)s)"
 
 if TYPE_CHECKING:
@@ -53,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except ModuleNotFoundError as error:
+        if error.name not in OF_MODELS:
+            raise
+        return _told(InputError(f"the package {error.name} is absent: {WITH_MODELS} brings it"))
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants as hub
-from safetensors import SafetensorError, safe_open
-
 from magellan.errors import InputError, is_out_of_memory, shown
 from magellan.parsing import read_json_object
 
@@ -136,8 +133,15 @@ def from_anywhere(model: str) -> str:
     The name of the hub for one in its cache, else the whole path of the folder.
     """
     folder = backbone_folder(model)
-    of_hub = folder != Path(model) and folder.is_relative_to(hub.HF_HUB_CACHE)
+    of_hub = folder != Path(model) and folder.is_relative_to(hub_cache())
     return model if of_hub else str(folder.resolve())
+
+
+def hub_cache() -> str:
+    """Folder of the Hugging Face cache; the library is loaded where it is asked for."""
+    from huggingface_hub import constants
+
+    return str(constants.HF_HUB_CACHE)
 
 
 def made_folder() -> Path:
@@ -147,7 +151,7 @@ def made_folder() -> Path:
 
 def _cached(model: str) -> Path | None:
     """Snapshot of a hub's model in the Hugging Face cache, that of its branch `main`."""
-    cache = Path(hub.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}"
+    cache = Path(hub_cache()) / f"models--{model.replace('/', '--')}"
     try:
         commit = (cache / "refs" / "main").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -187,11 +191,11 @@ def _remedy(name: str, folder: Path) -> str:
     if name in MADE:
         anew = "remove that folder, then " if _is_folder(folder) else ""
         return f" (in {folder}); {anew}`snakemake {MADE[name].rule}` makes it"
-    if folder.is_relative_to(hub.HF_HUB_CACHE):
+    if folder.is_relative_to(hub_cache()):
         return f" (in {folder}); `hf download {name}` gets what the hub has"
     if "/" in name and HUB_NAME.fullmatch(name) and not _is_folder(folder):
         return (
-            f": neither a folder nor in the Hugging Face cache {hub.HF_HUB_CACHE}; if it is of "
+            f": neither a folder nor in the Hugging Face cache {hub_cache()}; if it is of "
             f"the hub, `hf download {name}` gets it"
         )
     return ""
@@ -300,6 +304,8 @@ def _weight_files(folder: Path) -> list[str]:
 
 def number_of_weights(folder: Path) -> int:
     """How many numbers the weights of a checked folder hold, from the headers of its files."""
+    from safetensors import safe_open
+
     count = 0
     for name in _weight_files(folder):
         with safe_open(folder / name, framework="numpy") as file:
@@ -310,6 +316,8 @@ def number_of_weights(folder: Path) -> int:
 
 def _check_header(path: Path) -> None:
     """The header is whole, and the file is as long as the header says."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="numpy") as file:
             empty = not file.keys()

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from magellan import cli, model_files
+from magellan import cli
 from magellan.cli import main
 from magellan.config import (
     PRESETS,
@@ -266,7 +266,7 @@ def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
 
 
 def test_weights_that_cannot_be_mapped_are_not_called_broken(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(model_files, "safe_open", no_memory)
+    monkeypatch.setattr("safetensors.safe_open", no_memory)
     assert main(["train", "--preset", "smoke", "--output", str(tmp_path / "run")]) == 71
     assert capsys.readouterr().err.startswith("error: out of memory (OSError: ")
     assert not (tmp_path / "run").exists()

@@ -8,13 +8,12 @@ the estimator (`magellan.competence.learned_estimator`), which holds no tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.backbone import Backbone
 from magellan.agent.descent import Part, descend
 from magellan.agent.heads import frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
@@ -22,6 +21,9 @@ from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Episodes
 from magellan.agent.scoring import prompt_features
 from magellan.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
 
 NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
 """Adapters of the current and of the delayed estimator, and that of the policy."""

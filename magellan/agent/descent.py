@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from magellan.agent.backbone import Backbone
 from magellan.agent.optimizers import Adam
 from magellan.agent.packing import PackedBatch
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
 
 Kept = TypeVar("Kept")
 

@@ -236,7 +236,7 @@ def _check_tokenizer(
 
 def _remedy(world: World) -> str:
     """Where a text is from, and how to make a model that reads it; Little-Zoo has its own."""
-    if world.name == DEFAULT_WORLD:
+    if world.name == DEFAULT_WORLD or world.name not in WORLDS:
         return ""
     module = "" if is_built_in(world) else f" --module {shlex.quote(world.source)}"
     return (

@@ -8,13 +8,12 @@ follows by Polyak averaging.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.backbone import Backbone
 from magellan.agent.codec import PackedState, stack
 from magellan.agent.descent import Kept, Part, descend, parts_of
 from magellan.agent.heads import blend, frozen_copy, mlp, value
@@ -23,6 +22,9 @@ from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Batch
 from magellan.agent.scoring import Scores, candidate_features, score_candidates
 from magellan.agent.settings import AgentConfig
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """By `agent.critic_activation`."""

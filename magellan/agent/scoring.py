@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from magellan.agent.backbone import Backbone
 from magellan.agent.codec import PROMPT
 from magellan.agent.packing import PackedBatch, Piece
 from magellan.agent.passes import CompiledLlama
 from magellan.agent.places import Tree
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
-from magellan.agent.backbone import Backbone
 from magellan.agent.codec import Codec, Packed, PackedState, stack
 from magellan.agent.competence_head import CompetenceHead
 from magellan.agent.devices import described
@@ -19,6 +18,9 @@ from magellan.backends.memory import longest_state, measured_room
 from magellan.backends.updates import UPDATES, Learner
 from magellan.errors import InputError
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
+
+if TYPE_CHECKING:
+    from magellan.agent.backbone import Backbone
 
 
 class LocalBackend(Backend):

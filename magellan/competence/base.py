@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.errors import InputError, shown
 from magellan.worlds.base import NOTHING
 
 if TYPE_CHECKING:
@@ -33,14 +33,18 @@ class Outcomes:
         nothing, is the default.
     explored: (m,) int8, 1 where the goal was drawn to explore, 0 where the sampler exploited; -1,
         for neither, is the default.
+    advantage: (m,) float64, what the learner makes of the episode, such as |return - value|, for
+        estimators that want it; None, the default, where a training loop does not tell.
 
-    Raises InputError if the lengths differ or a success is neither 0 nor 1.
+    Raises InputError if the lengths differ, a success is neither 0 nor 1, or an advantage is not
+    finite.
     """
 
     goals: np.ndarray
     success: np.ndarray
     standing_on: np.ndarray = None  # type: ignore[assignment]  # an array after __post_init__
     explored: np.ndarray = None  # type: ignore[assignment]  # so is this
+    advantage: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         goals = np.asarray(self.goals, dtype=np.int64)
@@ -55,6 +59,14 @@ class Outcomes:
             )
         if not ((success == 0.0) | (success == 1.0)).all():
             raise InputError(f"outcomes: success {success.tolist()}; each must be 0 or 1")
+        if self.advantage is not None:
+            advantage = np.asarray(self.advantage, dtype=np.float64)
+            if advantage.shape != goals.shape or not np.isfinite(advantage).all():
+                raise InputError(
+                    f"outcomes: advantage {shown(advantage.tolist())}; must be {goals.size} finite "
+                    "numbers"
+                )
+            object.__setattr__(self, "advantage", advantage)
         object.__setattr__(self, "goals", goals)
         object.__setattr__(self, "success", success)
         object.__setattr__(self, "standing_on", standing_on)

@@ -14,7 +14,7 @@ from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, regi
 from magellan.samplers.schedules import ExponentialEpsilon
 
 # Importing a sampler registers it; names are listed in this order.
-from magellan.samplers import random, online, ek_online, magellan, ek_eval, scripted  # isort: skip
+from magellan.samplers import random, online, ek_online, magellan, ek_eval, scripted, learnability  # isort: skip
 
 
 def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
@@ -46,6 +46,7 @@ __all__ = [
     "SamplerSpec",
     "ek_eval",
     "ek_online",
+    "learnability",
     "magellan",
     "make_sampler",
     "online",

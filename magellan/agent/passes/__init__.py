@@ -8,15 +8,18 @@ compiler, small Llamas are read by compiled code (tested against them).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel
 
 from magellan.agent.passes.compiled import Adapted, Change, CompiledLlama
 from magellan.agent.passes.compiler import NotCompiledError, load
 from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.passes.t5 import T5Pass
 from magellan.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SOURCE = Path(__file__).with_name("llama.cpp")
 

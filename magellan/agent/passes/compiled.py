@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
 from magellan.agent.passes.llama import LlamaPass
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 WIDEST = 512
 """Widths up to this are multiplied from the near caches; above, PyTorch's products are quicker."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
-from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
 from magellan.agent.passes.kept import KeptStates, OneState
@@ -22,6 +22,9 @@ from magellan.agent.passes.layers import (
     rms_norm,
 )
 from magellan.agent.places import Rows, Tree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)

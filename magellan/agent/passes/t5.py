@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
-from transformers import PreTrainedModel
 
 from magellan.agent.packing import Piece
 from magellan.agent.passes.layers import (
@@ -21,6 +21,9 @@ from magellan.agent.passes.layers import (
     rms_norm,
 )
 from magellan.agent.places import Rows, Tree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _ATTENTION = ("SelfAttention", "EncDecAttention")
 

@@ -1,0 +1,26 @@
+"""Learnability: goals whose outcome is least certain, p (1 - p) of each goal's last outcomes."""
+
+from __future__ import annotations
+
+from magellan.registry import Look
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.signals import learnability
+from magellan.settings import NoSettings
+
+
+@register_sampler(
+    "learnability",
+    "Learnability",
+    estimator="per_goal",
+    look=Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
+)
+def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
+    """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), from practice.
+
+    SFL plays a batch of random goals anew to measure p, trains on the most learnable and mixes in
+    random ones. Here p is what practice says, the newer half of a goal's window, draws are in
+    proportion to p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0,
+    and is drawn with probability epsilon / goals, which never falls to 0.
+    """
+    return GoalSampler(parts.goals, parts.estimator, learnability, parts.epsilon, parts.rng)

@@ -1,0 +1,314 @@
+"""A curriculum draws what a run draws, goes on where it stopped, and reads with any model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from magellan.competence import Outcomes
+from magellan.config import run_model
+from magellan.curriculum import Curriculum
+from magellan.errors import InputError
+from magellan.samplers import SAMPLERS
+from magellan.worlds import GoalSet
+from tests.samplers.test_contract import through_json
+
+ROOT = Path(__file__).resolve().parents[1]
+OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}
+WORDS = ["grasp", "grow", "cow", "lion", "door", "sofa", "carrot", "water"]
+GOALS = [f"{verb} {thing}" for verb in WORDS[:2] for thing in WORDS[2:]]
+GROUPS = [goal.split()[0] for goal in GOALS]
+
+
+def embed(texts: list[str]) -> np.ndarray:
+    """Which words there are."""
+    return np.array([[word in text.split() for word in WORDS] for text in texts], float)
+
+
+def even(goals: np.ndarray) -> np.ndarray:
+    return goals % 2 == 0
+
+
+def make(name: str, **given: Any) -> Curriculum:
+    settings: dict[str, Any] = {"samplers": {"epsilon_decay": 20.0}}
+    if name == "magellan":
+        settings["competence"] = OFTEN
+    if name == "ek_eval":
+        settings["evaluated_buckets"] = {"every": 50, "episodes": 20}
+    arguments = {"embed": embed, "groups": GROUPS, "play": even, "settings": settings, **given}
+    return Curriculum(GOALS, name, **arguments)
+
+
+def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
+    """Play made-up episodes, later goals with more success; all draws."""
+    rng, drawn = np.random.default_rng(seed), []
+    for _ in range(updates):
+        drawn.append(curriculum.sample(8))
+        curriculum.update(drawn[-1], rng.random(8) < drawn[-1] / 12)
+    return np.concatenate(drawn)
+
+
+class Run:
+    """Sampler and estimators of a trainer at the start of a run, told what a curriculum is told."""
+
+    def __init__(self, name: str) -> None:
+        from magellan.training.loop import Trainer
+
+        keys: dict[str, Any] = {"sampler": name, "goal_space": "12-8-4-2-2", "seed": 3}
+        of_estimators = {"competence": OFTEN, "evaluated_buckets": {"every": 20, "episodes": 2}}
+        self.settings: dict[str, Any] = {"samplers": {"epsilon_decay": 10.0}}
+        spec = SAMPLERS[name]
+        for section, values in of_estimators.items():
+            if spec.estimator == {"competence": "learned"}.get(section, section):
+                self.settings[section] = values
+        self.trainer = Trainer(run_model()(**keys, **self.settings))
+
+    @property
+    def goals(self) -> GoalSet:
+        return self.trainer.goals
+
+    def curriculum(self, name: str) -> Curriculum:
+        every = np.arange(len(self.goals))
+        groups = [str(number) for number in self.goals.categories_at(every)]
+        prompts = [self.goals.prompt(int(position)) for position in every]
+        return Curriculum(
+            prompts, name, "zoo-mini", 3, groups, ["0"], self.settings, play=lambda goals: goals % 2
+        )
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
+    run, rng = Run(name), np.random.default_rng(0)
+    curriculum, sampler = run.curriculum(name), run.trainer.sampler
+    begun = run.trainer.collector._positions  # goals of the episodes that a run begins with
+    np.testing.assert_array_equal(curriculum.sample(len(begun)), begun)
+    kinds = run.goals.categories_at(np.arange(len(run.goals)))
+    for update in range(24):
+        run.trainer.estimators.ask(8 * update, lambda goals, _: goals % 2)
+        drawn = sampler.sample(8)
+        np.testing.assert_array_equal(curriculum.sample(8), drawn)
+        success = rng.random(8) < kinds[drawn] / 4
+        sampler.update(Outcomes(drawn, success))
+        curriculum.update(drawn, success)
+    np.testing.assert_array_equal(curriculum.probabilities(), sampler.probabilities())
+    assert np.ptp(sampler.probabilities()) > 0 or name == "random"
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
+    whole = make(name)
+    practise(whole, 12)
+    whole.add(["grasp desk", "grow desk"], ["grasp", "grow"])
+    practise(whole, 7)
+    state = through_json(whole.state_dict())
+    drawn = practise(whole, 9, seed=2)
+    again = make(name)
+    again.load_state_dict(state)
+    assert len(again) == 14
+    np.testing.assert_array_equal(practise(again, 9, seed=2), drawn)
+    np.testing.assert_array_equal(again.probabilities(), whole.probabilities())
+
+
+def test_a_saved_state_does_not_move() -> None:
+    curriculum = make("magellan")
+    practise(curriculum, 6)
+    state = curriculum.state_dict()
+    head = through_json(state)["backend"]["competence"]["head"]
+    practise(curriculum, 6)
+    for name, values in head.items():
+        np.testing.assert_array_equal(state["backend"]["competence"]["head"][name], values)
+
+
+@pytest.mark.parametrize("name", ["online", "learnability", "magellan"])
+def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
+    curriculum = make(name)
+    practise(curriculum, 30)
+    before, epsilon = curriculum.competence(), curriculum.sampler.epsilon
+    curriculum.add(["grow tiger"], ["grow"])
+    now, delayed = curriculum.competence()
+    assert len(curriculum) == len(now) == 13
+    np.testing.assert_allclose([now[:12], delayed[:12]], before, atol=1e-6)
+    assert (now[12] > 0) == (name == "magellan")  # windows know nothing of a goal without outcomes
+    assert curriculum.sampler.epsilon == epsilon
+    assert curriculum.probabilities()[12] >= epsilon / 13
+
+
+def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
+    from magellan.competence import CompetenceEstimator
+
+    curriculum = make("online")
+    kind = type(curriculum.sampler.estimator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "move", CompetenceEstimator.move)
+        with pytest.raises(
+            InputError, match=r"^goals: none can be added, the estimator 'per_goal'"
+        ):
+            curriculum.add(["grow tiger"], ["grow"])
+    assert len(curriculum) == 12
+
+
+def told_apart(curriculum: Curriculum, possible: np.ndarray, tried: np.ndarray) -> float:
+    """Practise goals that were `tried`; share of pairs of the others whose order is right."""
+    for start in range(0, 60 * 16, 16):
+        goals = np.resize(np.roll(tried, -start), 16)
+        curriculum.update(goals, possible[goals])
+    now, _ = curriculum.competence()
+    other = np.setdiff1d(np.arange(len(curriculum)), tried)
+    good, bad = now[other[possible[other]]], now[other[~possible[other]]]
+    return float((good[:, None] > bad).mean())
+
+
+THINGS = ["cow", "lion", "deer", "bison", "wolf", "carrot", "potato", "tomato", "door", "sofa"]
+NEVER = ["door", "sofa", "desk", "chair", "bookshelf", "table"]
+PROMPTS = [f"Goal: Grow {thing}" for thing in dict.fromkeys([*THINGS, *NEVER])]
+
+
+@pytest.mark.parametrize("adapter", ["own", "frozen"])
+def test_a_small_language_model_tells_goals_apart_that_it_has_never_tried(adapter: str) -> None:
+    possible = np.array([goal.split()[2] not in NEVER for goal in PROMPTS])
+    tried = np.flatnonzero(np.arange(len(PROMPTS)) % 2 == 0)
+    settings = {"competence": {**OFTEN, "adapter": adapter}}
+    curriculum = Curriculum(PROMPTS, "magellan", "zoo-mini", settings=settings)
+    assert told_apart(curriculum, possible, tried) > 0.9
+
+
+def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
+    frozen = {"competence": {**OFTEN, "adapter": "frozen"}}
+    model = Curriculum(PROMPTS, "magellan", "zoo-mini", settings=frozen)
+    backend = model._backend
+    assert backend is not None
+
+    def read(texts: list[str]) -> np.ndarray:
+        from magellan.agent.codec import stack
+
+        return backend.representation(stack(backend.codec.pack(texts, [()] * len(texts))))
+
+    vectors = Curriculum(PROMPTS, "magellan", read, settings={"competence": OFTEN})
+    for curriculum in (model, vectors):
+        practise(curriculum, 20)
+    np.testing.assert_allclose(vectors.competence(), model.competence(), atol=1e-5)
+    assert np.ptp(model.competence()[0]) > 0.01
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
+    class Counted:
+        def __init__(self) -> None:
+            self.moving, self.asked = moving, 0
+
+        def __call__(self, texts: list[str]) -> np.ndarray:
+            self.asked += len(texts)
+            return embed(texts)
+
+    counted = Counted()
+    practise(make("magellan", embed=counted), 8)
+    # One vector tells the width; then each text once, or each again in three refreshes and more.
+    assert (counted.asked > 1 + 3 * 12) if moving else (counted.asked == 1 + 12)
+
+
+CASES = {
+    "sampler: 'best' is unknown": lambda: Curriculum(GOALS, "best"),
+    "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),
+    "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(
+        GOALS, embed=lambda texts: [1.0]
+    ),
+    "backbone.model: 'no/such' is missing": lambda: Curriculum(GOALS, embed="no/such"),
+    "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
+    "groups: 2 is not allowed; allowed: one for each of 12": lambda: make("online", groups="ab"),
+    "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
+    "goals: none, or one that is no text": lambda: Curriculum([], "random"),
+    "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
+    "settings: 'budget' is not allowed; allowed: back": lambda: make(
+        "online", settings={"budget": {}}
+    ),
+    "samplers.epsilon_end: 2 is not": lambda: make(
+        "online", settings={"samplers": {"epsilon_end": 2}}
+    ),
+    "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
+    "indices: 0.5 is not allowed": lambda: make("random").update([0.5], [1]),
+    "outcomes: success [0.5]; each must be 0 or 1": lambda: make("random").update([1], [0.5]),
+    "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
+    "outcomes: advantage [nan]; must be 1 finite": lambda: make("random").update(
+        [1], [1], [np.nan]
+    ),
+    "sampler: random has no estimator": lambda: make("random").competence(),
+    "curriculum: a state of random is not allowed": lambda: make("online").load_state_dict(
+        make("random").state_dict()
+    ),
+}
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_bad_input_is_one_clear_line(line: str) -> None:
+    with pytest.raises(InputError, match="^" + re.escape(line)):
+        CASES[line]()
+
+
+def test_an_advantage_reaches_the_estimator() -> None:
+    curriculum, heard = make("online"), []
+    estimator = curriculum.sampler.estimator
+    assert estimator is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimator, "update", heard.append)
+        curriculum.update([3, 4], [0, 1], [0.25, -1])
+        curriculum.update([3], [0])
+    assert heard[0].advantage.tolist() == [0.25, -1.0]
+    assert heard[1].advantage is None
+
+
+WITHOUT = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(name, name=name.partition(".")[0])
+
+sys.meta_path.insert(0, Absent())
+"""
+OF_MODELS = ("transformers", "peft", "tokenizers", "safetensors", "huggingface_hub")
+OF_OTHERS = ("pandas", "snakemake", "scipy", "matplotlib", "tqdm", "sklearn", "rliable", "arch")
+
+
+def without(names: tuple[str, ...], code: str) -> str:
+    """What code prints where these packages are not installed."""
+    script = WITHOUT.format(names=names) + code
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_worlds_samplers_and_curriculum_need_the_base_install_only() -> None:
+    code = """
+import magellan.worlds, magellan.samplers
+from magellan.curriculum import Curriculum
+for name in magellan.samplers.SAMPLERS:
+    if name != "magellan":
+        curriculum = Curriculum(["a", "b"], name, groups=["x", "y"], play=lambda goals: goals)
+        curriculum.update(curriculum.sample(2), [0, 1])
+        print(name, curriculum.probabilities().sum())
+import magellan.cli
+magellan.cli.main(["goals", "--size", "4-2-1-1-1"])
+assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) == 2
+"""
+    said = without(("torch", *OF_MODELS, *OF_OTHERS), code)
+    assert all(f"{name} 1.0" in said for name in SAMPLERS if name != "magellan")
+
+
+def test_the_head_on_vectors_needs_torch_only() -> None:
+    code = """
+import numpy as np
+from magellan.curriculum import Curriculum
+curriculum = Curriculum(["a", "bb"], embed=lambda texts: np.array([[len(text)] for text in texts]))
+curriculum.update([0, 1], [0, 1])
+print(curriculum.competence())
+"""
+    assert "array" in without((*OF_MODELS, *OF_OTHERS), code)

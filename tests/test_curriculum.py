@@ -288,6 +288,9 @@ def without(names: tuple[str, ...], code: str) -> str:
 
 def test_worlds_samplers_and_curriculum_need_the_base_install_only() -> None:
     code = """
+import gymnasium
+gymnasium.make("magellan.worlds:LittleZoo-v0").reset(seed=0)
+gymnasium.make_vec("magellan.worlds:LittleZoo-v0", num_envs=2).reset(seed=0)
 import magellan.worlds, magellan.samplers
 from magellan.curriculum import Curriculum
 for name in magellan.samplers.SAMPLERS:

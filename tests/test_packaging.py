@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+INSTALLED = ("model", "workflow", "dev")
+"""Extras that requirements.txt has; others are for those who want them."""
 
 
 def canonical(name: str) -> str:
@@ -41,7 +43,7 @@ def conda_environment() -> tuple[list[str], dict[str, str]]:
 
 def direct_dependencies() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*names(project["dependencies"]), *optional("dev")]
+    return [*names(project["dependencies"]), *(n for each in INSTALLED for n in optional(each))]
 
 
 def optional(group: str) -> list[str]:
@@ -95,8 +97,19 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    assert needed - lamorels() <= {*direct_dependencies(), *optional("tensorboard")}
+    others = {*optional("tensorboard"), *optional("trl")}
+    assert needed - lamorels() <= {*direct_dependencies(), *others}
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
+
+
+def test_a_wheel_brings_one_package_and_needs_little() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found = project["tool"]["setuptools"]["packages"]["find"]
+    assert found == {"include": ["magellan*"]}  # none is called analysis
+    base = {"gymnasium", "numpy", "pydantic", "pyyaml"}  # tests/test_curriculum.py has no other
+    assert set(names(project["project"]["dependencies"])) == base
+    assert project["project"]["scripts"] == {"magellan": "magellan.__main__:run"}
+    assert project["project"]["optional-dependencies"]["all"] == ["magellan-bench[model,workflow]"]
 
 
 def lamorels() -> set[str]:

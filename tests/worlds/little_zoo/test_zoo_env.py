@@ -27,16 +27,17 @@ GROW_LION = (
 
 @pytest.mark.parametrize("render_mode", [None, "ansi"])
 def test_passes_the_gymnasium_checker_without_a_warning(render_mode):
-    env = gymnasium.make("LittleZoo-v0", render_mode=render_mode).unwrapped
+    env = gymnasium.make("magellan.worlds:LittleZoo-v0", render_mode=render_mode).unwrapped
     assert isinstance(env, LittleZoo)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env)
 
 
-def test_registered_vector_version_takes_sampled_actions():
-    env = gymnasium.make_vec("LittleZoo-v0", num_envs=3)
-    assert isinstance(env, LittleZooVector)
+@pytest.mark.parametrize("mode", [None, "sync"])
+def test_registered_vector_versions_take_sampled_actions(mode):
+    env = gymnasium.make_vec("magellan.worlds:LittleZoo-v0", num_envs=3, vectorization_mode=mode)
+    assert isinstance(env, LittleZooVector) == (mode is None)
     observations, infos = env.reset(seed=1)
     assert observations in env.observation_space
     action = env.action_space.sample()

@@ -358,7 +358,7 @@ def _described(config: RunConfig) -> dict[str, str]:
 def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: str) -> bytes:
     """Content of a checkpoint file; `backbone` is the SHA-256 of its files."""
     tensors: dict[str, torch.Tensor] = {}
-    tree = _without_arrays(state, "", tensors)
+    tree = without_arrays(state, "", tensors)
     metadata = {
         "version": VERSION,
         "serial": str(serial),
@@ -393,7 +393,7 @@ def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
         _check_version(metadata, tensors)
         if metadata["sha256"] != _checksum(metadata, tensors):
             raise DamagedCheckpoint("its checksum is wrong")
-        return metadata, dict(_with_arrays(json.loads(metadata["state"]), tensors))
+        return metadata, dict(with_arrays(json.loads(metadata["state"]), tensors))
     except OSError as error:
         raise DamagedCheckpoint(f"cannot be read: {error.strerror}") from error
     except (SafetensorError, struct.error, RecursionError, *MALFORMED) as error:
@@ -427,7 +427,7 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) 
     return digest.hexdigest()
 
 
-def _without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> Any:
+def without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> Any:
     """JSON form of a tree; arrays go to `tensors` under their path and leave a mark."""
     if isinstance(value, torch.Tensor):
         tensors[key] = value.detach().contiguous().clone()
@@ -436,21 +436,21 @@ def _without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> A
         tensors[key] = torch.from_numpy(np.array(value, order="C"))
         return {_ARRAY: key}
     if isinstance(value, Mapping):
-        return {str(k): _without_arrays(v, f"{key}/{k}", tensors) for k, v in value.items()}
+        return {str(k): without_arrays(v, f"{key}/{k}", tensors) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_arrays(v, f"{key}/{i}", tensors) for i, v in enumerate(value)]
+        return [without_arrays(v, f"{key}/{i}", tensors) for i, v in enumerate(value)]
     if isinstance(value, np.generic):
         return value.item()
     return value
 
 
-def _with_arrays(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def with_arrays(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         if _TENSOR in value:
             return tensors[value[_TENSOR]]
         if _ARRAY in value:
             return tensors[value[_ARRAY]].numpy()
-        return {k: _with_arrays(v, tensors) for k, v in value.items()}
+        return {k: with_arrays(v, tensors) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_arrays(v, tensors) for v in value]
+        return [with_arrays(v, tensors) for v in value]
     return value

@@ -1,0 +1,75 @@
+"""A curriculum behind verl's interface for curriculum samplers, `AbstractCurriculumSampler`.
+
+In verl's configuration (its loader must have no workers, so that draws follow the last update):
+
+    data.sampler.class_path=pkg://magellan.integrations.verl
+    data.sampler.class_name=CurriculumSampler
+    data.dataloader_num_workers=0
+    +data.curriculum.sampler=learnability
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any
+
+from verl.experimental.dataset.sampler import AbstractCurriculumSampler
+
+from magellan.curriculum import Curriculum
+from magellan.errors import InputError
+
+
+class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # verl is no pin
+    """Draws rows of the data set; verl calls `update` after each step and saves the state.
+
+    Args:
+        data_source: verl's data set. Each row has a `prompt`, a text or the turns of a
+            conversation, and an `extra_info.index` of its own, by which batches name it.
+        data_config: verl's section `data`. Of its key `curriculum`: `solved`, the smallest score of
+            an answer that is a success (1 if not given); the others are arguments of `Curriculum`.
+
+    Raises:
+        InputError: a row without an index of its own.
+    """
+
+    def __init__(self, data_source: Sized, data_config: Any) -> None:
+        given = _plain(data_config.get("curriculum") or {})
+        self._solved = float(given.pop("solved", 1.0))
+        rows = list(getattr(data_source, "dataframe", data_source))
+        names = [(row.get("extra_info") or {}).get("index") for row in rows]
+        self._places = {name: place for place, name in enumerate(names)}
+        if None in self._places or len(self._places) < len(rows):
+            raise InputError("extra_info.index: missing, or the same in two rows; allowed: its own")
+        key = data_config.get("prompt_key") or "prompt"
+        self.curriculum = Curriculum([_text(row[key]) for row in rows], **given)
+
+    def __len__(self) -> int:
+        return len(self.curriculum)
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(len(self)):
+            yield int(self.curriculum.sample(1)[0])
+
+    def update(self, batch: Any) -> None:
+        """Outcomes of a step, a `DataProto`: one for each answer."""
+        goals = [self._places[name] for name in batch.non_tensor_batch["index"]]
+        scores = batch.batch["token_level_scores"].sum(-1)
+        self.curriculum.update(goals, (scores >= self._solved).tolist())
+
+    def state_dict(self) -> dict[str, Any]:
+        """For verl's stateful data loader."""
+        return self.curriculum.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as if never stopped."""
+        self.curriculum.load_state_dict(state)
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    """A section as plain dictionaries."""
+    return {key: _plain(v) if hasattr(v, "items") else v for key, v in values.items()}
+
+
+def _text(prompt: Any) -> str:
+    """What is said in a prompt."""
+    return prompt if isinstance(prompt, str) else "\n".join(str(turn["content"]) for turn in prompt)

@@ -1,0 +1,180 @@
+"""A curriculum behind TRL's hook: a stand-in of its trainer, and TRL itself where it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import TrainerControl, TrainerState
+
+from magellan.curriculum import Curriculum
+from magellan.errors import InputError
+
+HAS_TRL = importlib.util.find_spec("trl") is not None
+GOALS = [f"{a} + {b} =" for a in range(4) for b in range(5)]
+
+
+class RepeatSampler:
+    """What the trainer reads of TRL's: three numbers and a length."""
+
+    mini_repeat_count, batch_size, repeat_count = 4, 3, 2
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows // 3 * 3 * 4 * 2
+
+
+class Rows:
+    """A data set of columns."""
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns["prompt"])
+
+    def add_column(self, name: str, values: list[Any]) -> Rows:
+        return Rows(**self.columns, **{name: values})
+
+
+class StandIn:
+    """The parts of `GRPOTrainer` that the hook is about; `train` practises so many batches."""
+
+    def __init__(self, model: Any, reward_funcs: Any, args: Any, train_dataset: Rows) -> None:
+        self.model, self.reward_funcs, self.args = model, reward_funcs, args
+        self.train_dataset, self.callbacks = train_dataset, []
+        self.resumed: Any = None
+
+    def add_callback(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
+        return RepeatSampler(len(self.train_dataset))
+
+    def train(self, resume_from_checkpoint: Any = None, batches: int = 0) -> list[list[int]]:
+        """Rows of each batch, told before it is answered: loaders look one batch ahead."""
+        self.resumed = resume_from_checkpoint
+        loader, drawn = iter(self._get_train_sampler()), []
+        ahead = list(islice(loader, 24))
+        for step in range(batches):
+            drawn.append(ahead)
+            ahead = list(islice(loader, 24))
+            self.answer(drawn[-1][:12])
+            self.told("on_step_end", step)
+            self.told("on_step_end", step)  # the same answers, learnt from once more
+        self.told("on_save", batches)
+        return drawn
+
+    def answer(self, rows: list[int]) -> None:
+        for function in self.reward_funcs:
+            function(prompts=rows, completions=rows, goal=[*rows])
+
+    def told(self, event: str, step: int) -> None:
+        state = TrainerState(global_step=step, is_world_process_zero=True)
+        for callback in self.callbacks:
+            getattr(callback, event)(self.args, state, TrainerControl())
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The integration, on the stand-in."""
+    monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn))
+    monkeypatch.delitem(sys.modules, "magellan.integrations.trl", raising=False)
+    yield importlib.import_module("magellan.integrations.trl")
+    sys.modules.pop("magellan.integrations.trl", None)
+
+
+def small(prompts: Any = (), completions: Any = (), goal: Any = (), **_: Any) -> list[float | None]:
+    """Goals from 14 on succeed; the answer of goal 3 is not judged."""
+    return [None if number == 3 else float(number > 13) for number in goal]
+
+
+def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
+    settings = {"samplers": {"epsilon_decay": 3.0}}
+    curriculum = Curriculum(GOALS, name, seed=1, settings=settings)
+    args = types.SimpleNamespace(output_dir=str(folder), ignore_data_skip=False)
+    for step in range(9):
+        (folder / f"checkpoint-{step}").mkdir(exist_ok=True)
+    model = types.SimpleNamespace(training=True)
+    rows = Rows(prompt=GOALS)
+    functions = given.pop("reward_funcs", [small])
+    return hook.CurriculumGRPOTrainer(model, functions, args, rows, curriculum=curriculum, **given)
+
+
+def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook: Any, tmp_path: Path) -> None:
+    made = trainer(hook, tmp_path)
+    sampler = made._get_train_sampler()
+    assert len(sampler) == len(RepeatSampler(20)) == len(list(sampler))
+    batch = np.array(list(islice(sampler, 24))).reshape(2, 3, 4)
+    assert (batch[0] == batch[1]).all()
+    assert (batch == batch[:, :, :1]).all()
+    assert made.args.ignore_data_skip
+
+
+def test_a_curriculum_hears_of_each_answer_once_and_draws_by_it(hook: Any, tmp_path: Path) -> None:
+    made, heard = trainer(hook, tmp_path, "learnability"), []
+    update = made.curriculum.update
+    made.curriculum.update = lambda *outcome: (heard.append(outcome), update(*outcome))
+    drawn = made.train(batches=5)
+    assert len(heard) == made.curriculum.sampler.step == 5
+    for batch, (goals, success) in zip(drawn, heard, strict=True):
+        judged = [goal for goal in batch[:12] if goal != 3]
+        assert (goals, success) == (judged, [goal > 13 for goal in judged])
+
+
+def test_what_is_no_training_is_not_reported(hook: Any, tmp_path: Path) -> None:
+    made = trainer(hook, tmp_path)
+    made.model.training = False
+    made.answer([1, 2])
+    made.report()
+    assert made.curriculum.sampler.step == 0
+
+
+def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
+    def partly(goal: list[int], **_: Any) -> list[float]:
+        return [0.5 for _ in goal]
+
+    made = trainer(hook, tmp_path, reward_funcs=[partly, small], judge=1, solved=0.25)
+    assert made.reward_funcs[0] is partly
+    assert made.reward_funcs[1].__name__ == "small"
+    made.answer([1, 14])
+    made.report()
+    now, _ = made.curriculum.competence()
+    assert made.curriculum.sampler.step == 1
+    made.answer([1, 14])
+    made.report()
+    now, _ = made.curriculum.competence()
+    assert (now[1], now[14]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["random", "online", "learnability"])
+def test_a_resumed_trainer_draws_as_one_that_never_stopped(
+    hook: Any, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    whole = trainer(hook, tmp_path / "a", name).train(batches=6)
+    first = trainer(hook, tmp_path / "b", name).train(batches=3)
+    again = trainer(hook, tmp_path / "b", name)
+    rest = again.train(str(tmp_path / "b" / "checkpoint-3"), batches=3)
+    assert first + rest == whole
+    assert again.resumed == str(tmp_path / "b" / "checkpoint-3")
+
+
+def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^resume_from_checkpoint: \S+curriculum.* is missing"):
+        trainer(hook, tmp_path).train(str(tmp_path / "checkpoint-2"))
+    with pytest.raises(InputError, match=r"^judge: 'a/model' is not allowed; allowed: a plain"):
+        trainer(hook, tmp_path, reward_funcs=["a/model"])
+    few = Curriculum(GOALS[:5], "random")
+    with pytest.raises(InputError, match=r"^curriculum: 5 goals are not allowed; allowed: the 20"):
+        hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)

@@ -1,0 +1,103 @@
+"""A curriculum behind verl's interface, against a stand-in of it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Sampler
+
+from magellan.errors import InputError
+
+
+class AbstractCurriculumSampler(Sampler[int]):
+    """The interface as verl documents it."""
+
+    @abstractmethod
+    def __init__(self, data_source: Any, data_config: Any) -> None: ...
+
+    @abstractmethod
+    def update(self, batch: Any) -> None: ...
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes the sampler as verl does."""
+    path = "verl.experimental.dataset.sampler"
+    parts = path.split(".")
+    for end in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType("verl"))
+    stand_in = types.SimpleNamespace(AbstractCurriculumSampler=AbstractCurriculumSampler)
+    monkeypatch.setitem(sys.modules, path, stand_in)
+    monkeypatch.delitem(sys.modules, "magellan.integrations.verl", raising=False)
+    module = importlib.import_module("magellan.integrations.verl")
+
+    def make(rows: list[dict[str, Any]], **curriculum: Any) -> Any:
+        data = {"train_batch_size": 4, "prompt_key": "prompt", "curriculum": curriculum}
+        return module.CurriculumSampler(types.SimpleNamespace(dataframe=rows), data)
+
+    yield make
+    sys.modules.pop("magellan.integrations.verl", None)
+
+
+# Long prompts were filtered out, so a row's index is not its place.
+ROWS = [
+    {"prompt": [{"role": "user", "content": f"What is {n} + {n}?"}], "extra_info": {"index": 2 * n}}
+    for n in range(10)
+]
+SETTINGS = {"samplers": {"epsilon_decay": 2.0}}
+
+
+def step(sampler: Any, places: list[int]) -> None:
+    """A step of verl's trainer: three answers to each row, scored at their last token."""
+    index = np.repeat([ROWS[place]["extra_info"]["index"] for place in places], 3)
+    scores = torch.zeros(len(index), 5)
+    scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * torch.tensor(index > 9)
+    sampler.update(
+        batch=types.SimpleNamespace(
+            batch={"token_level_scores": scores}, non_tensor_batch={"index": index.astype(object)}
+        )
+    )
+
+
+def test_it_draws_rows_and_hears_of_answers(made: Any) -> None:
+    sampler = made(ROWS, sampler="learnability", settings=SETTINGS)
+    assert isinstance(sampler, AbstractCurriculumSampler)
+    assert len(list(sampler)) == len(sampler) == 10
+    for _ in range(6):
+        step(sampler, list(range(10)))
+    now, _ = sampler.curriculum.competence()
+    np.testing.assert_allclose(now, np.where(np.arange(10) > 4, 1 / 3, 0.0))
+    chances = sampler.curriculum.probabilities()
+    assert chances[5:].min() > chances[:5].max() > 0
+
+
+def test_it_goes_on_where_it_stopped(made: Any) -> None:
+    first, again = (made(ROWS, sampler="online", settings=SETTINGS) for _ in range(2))
+    for _ in range(4):
+        step(first, list(range(8)))
+    again.load_state_dict(first.state_dict())
+    assert list(again) == list(first)
+
+
+def test_solved_says_what_a_success_is(made: Any) -> None:
+    sampler = made(ROWS, sampler="online", solved=0.25)
+    for _ in range(2):
+        step(sampler, [7])
+    assert sampler.curriculum.competence()[0][7] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_rows_that_cannot_be_told_apart_are_refused(made: Any, index: int | None) -> None:
+    rows = [{"prompt": "a", "extra_info": {"index": 0}}, {"prompt": "b"}]
+    if index is not None:
+        rows[1]["extra_info"] = {"index": index}
+    with pytest.raises(InputError, match=r"^extra_info.index: missing, or the same in two rows"):
+        made(rows, sampler="random")

@@ -178,3 +178,70 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     few = Curriculum(GOALS[:5], "random")
     with pytest.raises(InputError, match=r"^curriculum: 5 goals are not allowed; allowed: the 20"):
         hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
+
+
+def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
+    """TRL's own trainer on a small model; `seen` gets the rows of each batch."""
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig
+
+    from magellan.integrations.hugging_face import HiddenStates
+    from magellan.integrations.trl import CurriculumGRPOTrainer
+    from magellan.model_files import BACKBONES
+
+    tokenizer = AutoTokenizer.from_pretrained(BACKBONES / "zoo-mini")
+    model = AutoModelForCausalLM.from_pretrained(BACKBONES / "zoo-mini")
+    things = ("cow", "lion", "deer", "carrot", "potato", "door", "sofa", "desk")
+    rows = [f"Goal: {verb} {thing}" for thing in things for verb in ("Grasp", "Grow")]
+
+    def reward(completion_ids: list[list[int]], goal: list[int], **_: Any) -> list[float]:
+        seen.append(goal)
+        return [
+            float(sum(ids) % 2 == number % 2)
+            for ids, number in zip(completion_ids, goal, strict=True)
+        ]
+
+    settings: dict[str, Any] = {"samplers": {"epsilon_decay": 2.0}}
+    if name == "magellan":
+        settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
+    curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
+    args = GRPOConfig(
+        str(folder),
+        per_device_train_batch_size=8,
+        steps_per_generation=2,
+        gradient_accumulation_steps=2,
+        num_iterations=2,
+        num_generations=4,
+        max_completion_length=4,
+        max_steps=12,
+        save_steps=6,
+        learning_rate=1e-3,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+    )
+    data = Dataset.from_dict({"prompt": rows})
+    return CurriculumGRPOTrainer(
+        model, reward, args, data, curriculum=curriculum, processing_class=tokenizer
+    )
+
+
+@pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
+@pytest.mark.parametrize("name", ["learnability", "magellan"])
+def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
+    whole: list[list[int]] = []
+    rest: list[list[int]] = []
+    first, again = real(tmp_path, name, whole), real(tmp_path, name, rest)
+    first.train()
+    # Twelve steps learn from six batches of four goals, four answers each, twice.
+    assert [len(batch) for batch in whole] == [16] * 6
+    assert all(np.ptp(np.reshape(batch, (4, 4)), axis=1).max() == 0 for batch in whole)
+    assert first.curriculum.sampler.step == 6
+    assert np.ptp(first.curriculum.probabilities()) > 0
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    assert rest == whole[3:]
+    np.testing.assert_array_equal(
+        again.curriculum.probabilities(), first.curriculum.probabilities()
+    )

@@ -1,0 +1,48 @@
+"""MAGELLAN's head on a model in memory, such as the policy that is being trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class HiddenStates:
+    """The `embed` of a `Curriculum`: last hidden state of each text's last token.
+
+    The model gets no adapters and no gradients. What it says changes while it is trained, so it is
+    asked anew at each update and each refresh: one pass over a batch of prompts, and now and then
+    over all. The delayed estimate is what was said then (the paper's architecture C).
+
+    model: a causal language model of `transformers`, with or without adapters of `peft`.
+    tokenizer: of the model.
+    at_once: texts per pass.
+    """
+
+    moving = True
+
+    def __init__(self, model: Any, tokenizer: Any, at_once: int = 128) -> None:
+        self._model, self._tokenizer, self._at_once = model, tokenizer, at_once
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of texts, float32 (n, width)."""
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            parts = range(0, len(texts), self._at_once)
+            return np.concatenate([self._read(texts[at : at + self._at_once]) for at in parts])
+        finally:
+            self._model.train(was_training)
+
+    def _read(self, texts: Sequence[str]) -> np.ndarray:
+        inputs = self._tokenizer(
+            list(texts), return_tensors="pt", padding=True, padding_side="right"
+        ).to(self._model.device)
+        inputs.pop("token_type_ids", None)
+        last = inputs["attention_mask"].sum(dim=1) - 1
+        read = self._model(**inputs, output_hidden_states=True, logits_to_keep=1, use_cache=False)
+        rows = torch.arange(len(last), device=last.device)
+        return read.hidden_states[-1][rows, last].float().cpu().numpy()

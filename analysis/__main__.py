@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import coverage, pages, runs, tables
-from analysis.manifests import GridManifest, read_combined_manifest
+from analysis import coverage, markdown, pages, runs, tables
+from analysis.manifests import MANIFEST, GridManifest, read_combined_manifest
 from analysis.registry import statistics_of
 from analysis.restoring import advised
 from analysis.results import SPLITS
@@ -21,6 +22,10 @@ from magellan.registry import is_built_in
 from magellan.settings import validated
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.results import Results
+
     Commands = argparse._SubParsersAction[ArgumentParser]
 
 MOST_SEEDS = 1_000
@@ -31,6 +36,16 @@ AGAINST_HELP = (
 )
 STEM_HELP = "draw it too: path without .png and .pdf (default: no)"
 STATISTICS_HELP = "folder of the statistics (required)"
+FOLDER_HELP = "results folder of an experiment, or a folder of combined tables"
+STUDY_HELP = (
+    "combined tables of a larger study, which says how often an experiment of this size has its "
+    "order (default: none)"
+)
+PRINTING = (
+    *("summary", "compare", "halves", "behaviour", "gain", "power"),
+    *("estimation", "cost", "embeddings", "recording"),
+)
+"""Commands that print tables."""
 
 
 def _combine(arguments: argparse.Namespace) -> None:
@@ -99,14 +114,49 @@ def _pictures(arguments: argparse.Namespace) -> None:
 
 
 def _summary(arguments: argparse.Namespace) -> None:
+    from analysis import summary
+
+    results, statistics = _of_folder(arguments.folder, summary.STATISTICS)
+    study = None if arguments.study is None else tables.load(arguments.study)
+    found = summary.tables(results, statistics, study)
+    _print(arguments, found, summary.note(results))
+
+
+def _page(arguments: argparse.Namespace) -> None:
+    from analysis import summary_page
+
+    load_modules(arguments.module)
+    results, statistics = _of_folder(arguments.folder, summary_page.STATISTICS)
+    summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
+
+
+def _of_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
+    """Tables and these statistics of a results folder; computed where it has no statistics.
+
+    Args:
+        folder: with `tables` and `statistics` inside, or of combined tables.
+        names: of the statistics.
+    """
+    from analysis import summaries
+
+    alone = (folder / MANIFEST).exists() and not (folder / "tables").is_dir()
+    results = tables.load(folder if alone else folder / "tables")
+    if alone or not (folder / "statistics").is_dir():
+        return results, summaries.compute(results, names)
+    return results, summaries.load(folder / "statistics", names, results)
+
+
+def _print(arguments: argparse.Namespace, found: Iterable[markdown.Table], note: str = "") -> None:
+    """Print tables in the form that was asked for."""
+    print(markdown.printed(found, arguments.format, note), end="")
+
+
+def _numbers(arguments: argparse.Namespace) -> None:
     from analysis import summaries, summary
 
     results = tables.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, results=results)
     study = None if arguments.study is None else tables.load(arguments.study)
-    if arguments.html is None:
-        print(summary.to_markdown(results, statistics, study), end="")
-        return
     goal_space = arguments.goal_space or results.goal_spaces[0]
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
@@ -172,7 +222,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
         of = arguments.of
     splits = ("train",) if against else SPLITS  # nobody has measured unseen goals
-    print(comparison.to_markdown(pairs, of, splits, against or ""), end="")
+    _print(arguments, comparison.tables(pairs, of, splits, against or ""))
 
 
 def _power(arguments: argparse.Namespace) -> None:
@@ -180,7 +230,7 @@ def _power(arguments: argparse.Namespace) -> None:
 
     results = tables.load(arguments.tables)
     sizes = tuple(arguments.seeds or power.SIZES)
-    print(power.to_markdown(results, arguments.difference, arguments.power, sizes), end="")
+    _print(arguments, power.tables(results, arguments.difference, arguments.power, sizes))
 
 
 def _adopt(arguments: argparse.Namespace) -> None:
@@ -191,19 +241,19 @@ def _adopt(arguments: argparse.Namespace) -> None:
 def _halves(arguments: argparse.Namespace) -> None:
     from analysis import halves
 
-    print(halves.to_markdown(tables.load(arguments.tables)), end="")
+    _print(arguments, halves.tables(tables.load(arguments.tables)))
 
 
 def _behaviour(arguments: argparse.Namespace) -> None:
     from analysis import behaviour
 
-    print(behaviour.to_markdown(tables.load(arguments.tables)), end="")
+    _print(arguments, behaviour.tables(tables.load(arguments.tables)))
 
 
 def _gain(arguments: argparse.Namespace) -> None:
     from analysis import gain
 
-    print(gain.to_markdown(tables.load(arguments.tables)), end="")
+    _print(arguments, gain.tables(tables.load(arguments.tables)))
 
 
 def _estimation(arguments: argparse.Namespace) -> None:
@@ -212,9 +262,9 @@ def _estimation(arguments: argparse.Namespace) -> None:
     results = tables.load(arguments.tables)
     truth = estimation.chosen_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
-    print(estimation.to_markdown(frame, results.categories, results.names), end="")
     changes = estimation.growth(results, truth, arguments.split)
-    print(estimation.growth_to_markdown(changes, results.names), end="")
+    found = estimation.tables(frame, results.categories, results.names)
+    _print(arguments, [*found, *estimation.growth_tables(changes, results.names)])
     if arguments.stem is not None:
         from analysis.figures import style
         from analysis.figures.estimation import draw
@@ -228,7 +278,7 @@ def _cost(arguments: argparse.Namespace) -> None:
 
     results = tables.load(arguments.tables)
     frame = cost.costs(results)
-    print(cost.to_markdown(frame), end="")
+    _print(arguments, [cost.table(frame)])
     if arguments.stem is not None:
         from analysis.figures import style
         from analysis.figures.cost import draw
@@ -243,7 +293,7 @@ def _embeddings(arguments: argparse.Namespace) -> None:
     from analysis.figures.embeddings import draw
 
     found = embeddings.load(arguments.folder)
-    print(embeddings.to_markdown(found), end="")
+    _print(arguments, [embeddings.table(found)])
     for path in style.save(style.settled(draw, found, arguments.by), arguments.stem):
         print(path)
 
@@ -258,7 +308,8 @@ def _claims(arguments: argparse.Namespace) -> None:
 def _recording(arguments: argparse.Namespace) -> None:
     from analysis import recording
 
-    print(recording.to_markdown(recording.load(arguments.folder)), end="")
+    found = recording.load(arguments.folder)
+    _print(arguments, [recording.table(found)], recording.described(found))
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
@@ -281,6 +332,13 @@ def _parser() -> ArgumentParser:
         _add_power,
     ):
         add(commands)
+    for name in PRINTING:
+        commands.choices[name].add_argument(
+            "--format",
+            choices=tuple(markdown.FORMATS),
+            default="markdown",
+            help="of the printed tables (default: %(default)s)",
+        )
     return parser
 
 
@@ -587,22 +645,26 @@ def _add_modules(command: ArgumentParser) -> None:
 
 
 def _add_summary(commands: Commands) -> None:
-    summary = commands.add_parser("summary", help="print the main numbers as Markdown tables")
-    summary.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
-    summary.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
-    summary.add_argument(
-        "--html",
-        type=file_path,
-        help="write a page for one goal space instead (default: print Markdown)",
-    )
-    summary.add_argument(
-        "--study",
-        type=file_path,
-        help="combined tables of a larger study, which says how often an experiment of this size "
-        "has its order (default: none)",
-    )
-    summary.add_argument("--goal-space", help="of the page (default: the first one)")
+    summary = commands.add_parser("summary", help="print the main numbers of an experiment")
+    summary.add_argument("folder", type=file_path, help=FOLDER_HELP)
+    summary.add_argument("--study", type=file_path, help=STUDY_HELP)
     summary.set_defaults(run=_summary)
+
+    page = commands.add_parser("page", help="write a page: what was found, with its figures")
+    page.add_argument("folder", type=file_path, help=FOLDER_HELP)
+    page.add_argument("html", type=file_path, help="HTML file to write, and a JSON file beside it")
+    _add_modules(page)
+    page.set_defaults(run=_page)
+
+    numbers = commands.add_parser("numbers", help="write a page: the main numbers of a goal space")
+    numbers.add_argument("--tables", required=True, type=file_path, help=TABLES_HELP)
+    numbers.add_argument("--statistics", required=True, type=file_path, help=STATISTICS_HELP)
+    numbers.add_argument(
+        "--html", required=True, type=file_path, help="HTML file to write (required)"
+    )
+    numbers.add_argument("--study", type=file_path, help=STUDY_HELP)
+    numbers.add_argument("--goal-space", help="of the page (default: the first one)")
+    numbers.set_defaults(run=_numbers)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ import pandas as pd
 from analysis import statistics, summaries
 from analysis.grid import Algorithm
 from analysis.labels import SPLIT_LABELS, algorithm_label
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.matrices import evaluated_categories, success_curves
 from analysis.phases import last_phase, practised_split
 from analysis.practised import exploited_shares
@@ -142,33 +142,34 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def to_markdown(results: Results) -> str:
+    """The tables in Markdown."""
+    return printed(tables(results))
+
+
+def tables(results: Results) -> Iterator[Table]:
     """Tables of practice, beliefs, what was learnt and collapses for each goal space."""
     results = last_phase(results)
-    return (
-        "\n\n".join(
-            table for goal_space in results.goal_spaces for table in _tables(results, goal_space)
-        )
-        + "\n"
-    )
+    for goal_space in results.goal_spaces:
+        yield from _tables(results, goal_space)
 
 
-def _tables(results: Results, goal_space: str) -> Iterator[str]:
+def _tables(results: Results, goal_space: str) -> Iterator[Table]:
     names = [results.categories.named(name).words for name in results.categories.names]
     split = practised_split(results)
     where = f"{SPLIT_LABELS[split].lower()}, goal space {goal_space}"
-    yield titled(
+    yield Table(
         f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
         ["Sampler", *names],
         _practice(results, goal_space, practice_shares),
     )
-    yield titled(
+    yield Table(
         f"The same in the last third of each run's episodes, goal space {goal_space}",
         ["Sampler", *names],
         _practice(results, goal_space, partial(practice_shares, start=LATE)),
     )
     exploited = _practice(results, goal_space, exploited_shares)
     if exploited:
-        yield titled(
+        yield Table(
             f"Over the whole training, without exploration (estimated), goal space {goal_space}",
             ["Sampler", *names],
             exploited,
@@ -182,9 +183,9 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
             unit = (
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
-            yield titled(f"{words}{unit}, {where}", ["Sampler", *names], rows)
+            yield Table(f"{words}{unit}, {where}", ["Sampler", *names], rows)
     evaluated = evaluated_categories(results, goal_space, split)
-    yield titled(
+    yield Table(
         f"Runs with success above {LEARNT} at the end, {where}",
         ["Sampler", *(results.categories.named(name).words for name in evaluated)],
         [
@@ -192,7 +193,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[str]:
             for each in results.algorithms_in(goal_space)
         ],
     )
-    yield titled(
+    yield Table(
         f"Collapses, {where}: success above {LEARNT} that is below {LOST} at the next evaluation",
         ["Sampler", "collapses", "evaluations above, with a next one"],
         [

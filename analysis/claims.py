@@ -22,7 +22,7 @@ from analysis.comparison import BOOTSTRAP, Side, error_of, mean_difference, succ
 from analysis.grid import Algorithm
 from analysis.halves import SIGNIFICANT
 from analysis.intervals import Matrix
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.mastery import times_of
 from analysis.matrices import evaluated_categories, success_curves
 from analysis.results import Results
@@ -273,11 +273,21 @@ SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
 
 
 def to_markdown(claims: Claims, judged: Sequence[Judged]) -> str:
-    """Claims of the paper and of others, the studies, and what would decide open claims."""
+    """The tables in Markdown, and below them what would decide open claims."""
+    waiting = [
+        f"- {each.claim.claim} Would be decided by: {each.claim.decides}."
+        for each in judged
+        if each.verdict != "reproduced" and each.claim.decides
+    ]
+    return printed(to_tables(claims, judged)) + "".join(["\n", *(f"{line}\n" for line in waiting)])
+
+
+def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
+    """Claims of the paper, claims of others, and the studies that judge them."""
     count = len(claims.claims)
     titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
-    parts = [
-        titled(title, HEADER, [_cells(claims, each) for each in chosen])
+    found = [
+        Table(title, HEADER, [_cells(claims, each) for each in chosen])
         for title, chosen in titles.items()
         if chosen
     ]
@@ -286,13 +296,7 @@ def to_markdown(claims: Claims, judged: Sequence[Judged]) -> str:
         for name, each in claims.studies.items()
         if name != NO_STUDY
     ]
-    parts.append(titled("Studies", SETTINGS, studies))
-    waiting = [
-        f"- {each.claim.claim} Would be decided by: {each.claim.decides}."
-        for each in judged
-        if each.verdict != "reproduced" and each.claim.decides
-    ]
-    return "\n\n".join([*parts, *(["\n".join(waiting)] if waiting else [])]) + "\n"
+    return [*found, Table("Studies", SETTINGS, studies)]
 
 
 def _cells(claims: Claims, judged: Judged) -> list[str]:

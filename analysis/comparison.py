@@ -21,7 +21,7 @@ import numpy as np
 from analysis import summaries
 from analysis.grid import Algorithm, run_name, variant_names
 from analysis.intervals import DIFFERENCE, EQUAL, SINGLE, Bootstrap, Matrix, mean_estimate
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.matrices import evaluated_categories, evaluation_points, score_matrices, settings
 from analysis.results import SPLITS, Results, rows_where
 from analysis.significance import holm, sign_flip_test
@@ -335,10 +335,21 @@ def to_markdown(
     splits: Sequence[str] = SPLITS,
     truth: str = "",
 ) -> str:
+    """The tables in Markdown; arguments as of `tables`."""
+    return printed(tables(pairs, of, splits, truth))
+
+
+def tables(
+    pairs: Sequence[Pair],
+    of: str = "success",
+    splits: Sequence[str] = SPLITS,
+    truth: str = "",
+) -> list[Table]:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
-    Where one side is compared with several, the p values are also corrected after Holm over these,
-    on each split or on both together, as `analysis.family` says.
+    Differences are the first side minus the second. Where one side is compared with several, the
+    p values are corrected after Holm over these, on each split or on both together, as
+    `analysis.family` says.
 
     Args:
         pairs: sides to compare.
@@ -352,12 +363,7 @@ def to_markdown(
     for pair in pairs:
         compared = _compared(pair, measure, splits)
         families.setdefault((pair.title, pair.goal_space), []).append(compared)
-    return (
-        "\n\n".join(
-            _table(measure, family, each) for family in families.values() for each in family
-        )
-        + "\n"
-    )
+    return [_table(measure, family, each) for family in families.values() for each in family]
 
 
 class Compared(NamedTuple):
@@ -375,21 +381,22 @@ def _compared(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
             measure.scores(side, pair.goal_space, split) for side in (pair.first, pair.second)
         )
         scores[split] = categories, ours, theirs
-        p[split] = sign_flip_test((theirs - ours).mean(axis=1), BOOTSTRAP.seed).p
+        p[split] = sign_flip_test((ours - theirs).mean(axis=1), BOOTSTRAP.seed).p
     return Compared(pair, scores, p)
 
 
-def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> str:
+def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> Table:
     pair = compared.pair
     names = pair.first.name, pair.second.name
-    several = len(_tests(family, compared, next(iter(compared.p)))) > 1
+    over = len(_tests(family, compared, next(iter(compared.p))))
     header = ["split", "category", *names, "difference"]
-    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"] + ["p, Holm"] * several
+    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"]
+    header += ["p, uncorrected"] * (over > 1)
     rows = []
     for split, (categories, ours, theirs) in compared.scores.items():
         chances = [compared.p[split]]
-        if several:
-            chances.append(_corrected(family, compared, split))
+        if over > 1:
+            chances.insert(0, _corrected(family, compared, split))
         for column, category in enumerate(categories):
             rows.append(
                 _row([split, category], ours[:, column], theirs[:, column], [""] * len(chances))
@@ -397,11 +404,17 @@ def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> 
         means = ours.mean(axis=1), theirs.mean(axis=1)
         rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
     what = measure.title + pair.first.results.counted_from
+    holm = f", Holm over {over}" if over > 1 else ""
     title = (
         f"{what}, {pair.title}, goal space {pair.goal_space}: "
-        f"{names[0]} and {names[1]}, paired by seed"
+        f"{minus(names)} (sign flips of pairs by seed{holm})"
     )
-    return titled(title, header, rows)
+    return Table(title, header, rows)
+
+
+def minus(names: Sequence[str]) -> str:
+    """What a difference is of: `A minus B`; brackets where these are differences themselves."""
+    return " minus ".join(f"({name})" if " minus " in name else name for name in names)
 
 
 def _corrected(family: Sequence[Compared], compared: Compared, split: str) -> float:
@@ -420,7 +433,7 @@ def _tests(
 
 
 def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:
-    difference, interval = mean_difference(second - first)
+    difference, interval = mean_difference(first - second)
     between = "n/a" if len(first) == 1 else NONE
     if interval is not None:
         between = f"{interval[0]:+.3f} to {interval[1]:+.3f}"

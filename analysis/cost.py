@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import markdown
 from analysis.grid import RUN_COLUMNS
+from analysis.markdown import Table
 from analysis.results import Results, rows_where
 from magellan.training.record import CRITIC
 
@@ -61,7 +61,7 @@ def episodes_until(practice: pd.DataFrame, episode: float) -> float:
     return float(np.interp(episode, ends, np.concatenate([[0], practice["n"].cumsum()])))
 
 
-def to_markdown(frame: pd.DataFrame) -> str:
+def table(frame: pd.DataFrame) -> Table:
     """A row for each variant and category: cost of each seed, or how far it came."""
     rows = []
     for (variant, category), mine in frame.groupby(["variant", "category"], sort=False):
@@ -71,7 +71,7 @@ def to_markdown(frame: pd.DataFrame) -> str:
         cost = " ".join(_cost(row) for row in mine.itertuples())
         rows.append([variant, category, cost, str(len(mine)), dormant, spread])
     header = ("variant", "category", "episodes until mastered", "n", "dormant at the end", "spread")
-    return markdown.titled("Cost of mastery, by seed", header, rows) + "\n"
+    return Table("Cost of mastery, by seed", header, rows)
 
 
 def _cost(row: Any) -> str:

@@ -25,6 +25,7 @@ from analysis.grid import (
 )
 from analysis.identity import difference
 from analysis.manifests import MANIFEST, read_run_manifest
+from analysis.markdown import Table
 from analysis.provenance import SHORT, changes
 from magellan.config import PlannedRun, counted, flat_keys, hash_of, own_code_of
 from magellan.errors import InputError, printable
@@ -178,7 +179,7 @@ def has_variants(manifest: Mapping[str, Any]) -> bool:
     return bool(manifest["experiment"].get("variants"))
 
 
-def table(manifest: Mapping[str, Any]) -> pages.Table:
+def table(manifest: Mapping[str, Any]) -> Table:
     """Algorithms x goal spaces: complete of declared seeds, and the missing ones."""
     plan, spaces = declared_runs(manifest), manifest["experiment"]["goal_spaces"]
     declared, there = map(seeds_by_algorithm, (plan, map(run_of, manifest["runs"])))
@@ -192,7 +193,7 @@ def table(manifest: Mapping[str, Any]) -> pages.Table:
         ]
         rows.append((*_named(algorithm, manifest), *cells))
     columns = (*_named(Algorithm("Sampler", "Variant"), manifest), *spaces)
-    return pages.Table(sentence(manifest), columns, tuple(rows))
+    return Table(sentence(manifest), columns, tuple(rows))
 
 
 def _named(algorithm: Algorithm, manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -208,7 +209,7 @@ def _cell(declared: Sequence[int], there: Sequence[int]) -> str:
     return f"{cell} (missing: {', '.join(absent)})" if absent else cell
 
 
-def missing_table(manifest: Mapping[str, Any]) -> pages.Table:
+def missing_table(manifest: Mapping[str, Any]) -> Table:
     """One row per missing run, with the reason and the place of its log."""
     columns = ("Goal space", "Seed", "Reason", "Log")
     rows = tuple(
@@ -222,10 +223,10 @@ def missing_table(manifest: Mapping[str, Any]) -> pages.Table:
         for entry in manifest["missing"]
     )
     named = _named(Algorithm("Sampler", "Variant"), manifest)
-    return pages.Table("Missing runs", (*named, *columns), rows)
+    return Table("Missing runs", (*named, *columns), rows)
 
 
-def changed_table(manifest: Mapping[str, Any]) -> pages.Table:
+def changed_table(manifest: Mapping[str, Any]) -> Table:
     """One row per run that was not made alike from its beginning to its end."""
     rows = tuple(
         (
@@ -239,7 +240,7 @@ def changed_table(manifest: Mapping[str, Any]) -> pages.Table:
     )
     named = _named(Algorithm("Sampler", "Variant"), manifest)
     columns = (*named, "Goal space", "Seed", "From its beginning to its end")
-    return pages.Table("Runs that changed on the way", columns, rows)
+    return Table("Runs that changed on the way", columns, rows)
 
 
 def sentence(manifest: Mapping[str, Any]) -> str:

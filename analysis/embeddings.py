@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
-from analysis import markdown
+from analysis.markdown import Table
 from analysis.reading import read_columns
 from analysis.results import SPLITS, TableSpec
 from analysis.worlds import categories_of
@@ -187,7 +187,7 @@ def _nearest_category(vectors: np.ndarray, training: np.ndarray, codes: np.ndarr
     return counts.argmax(axis=1)
 
 
-def to_markdown(embedding: Embedding) -> str:
+def table(embedding: Embedding) -> Table:
     """Share of goals among their own category, by moment and split; and their mean."""
     found = separation(embedding)
     names = [name for name in embedding.categories.names if name in set(found["category"])]
@@ -199,4 +199,4 @@ def to_markdown(embedding: Embedding) -> str:
         moment = embedding.moments[int(number)].words
         rows.append([moment, str(split), *cells, f"{right.mean():.2f}"])
     title = f"Share of goals whose {NEIGHBOURS} nearest training goals are mostly of their category"
-    return markdown.titled(title, ["moment", "goals", *words, "mean"], rows) + "\n"
+    return Table(title, ["moment", "goals", *words, "mean"], rows)

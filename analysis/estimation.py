@@ -9,16 +9,17 @@ the categories. Cost: episodes that were played only to estimate.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import markdown, summaries
+from analysis import summaries
 from analysis.grid import RUN_COLUMNS, Algorithm, run_of
 from analysis.intervals import DIFFERENCE, STUDENTISED, mean_estimate
 from analysis.labels import NO_NAMES, SPLIT_LABELS, Names, estimator_label
+from analysis.markdown import Table, printed
 from analysis.matrices import bootstrap_of
 from analysis.phases import practised_split
 from analysis.practised import goal_counts
@@ -242,8 +243,12 @@ def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def to_markdown(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> str:
+    """The tables of errors and costs in Markdown."""
+    return printed(tables(frame, categories, names))
+
+
+def tables(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> Iterator[Table]:
     """A table for each goal space, sampler and variant, the smallest error first."""
-    parts = []
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         truth = group["truth"].iloc[0]
         known = truth == OBSERVED
@@ -256,8 +261,7 @@ def to_markdown(frame: pd.DataFrame, categories: Categories, names: Names = NO_N
         named = {each.name: each.words for each in categories if each.name in there}
         header = ("estimator", *named.values(), *HEADER)
         rows = [_cells(row, tuple(named), names) for row in group.itertuples()]
-        parts.append(markdown.titled(title, header, rows))
-    return "\n\n".join(parts) + "\n"
+        yield Table(title, header, rows)
 
 
 def _cells(row: Any, categories: tuple[str, ...], names: Names) -> list[str]:
@@ -281,14 +285,14 @@ def _between(row: Any, form: str) -> str:
     return f"{row.low:{form}} to {row.high:{form}}{how}"
 
 
-def growth_to_markdown(frame: pd.DataFrame, names: Names = NO_NAMES) -> str:
-    """A table of the differences between goal spaces; empty where there are none."""
+def growth_tables(frame: pd.DataFrame, names: Names = NO_NAMES) -> list[Table]:
+    """The table of the differences between goal spaces; none where there are no differences."""
     if not len(frame):
-        return ""
+        return []
     header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
     rows = []
     for row in frame.itertuples():
         which = [row.sampler, row.variant, estimator_label(row.estimator, names)]
         spaces, ends = f"{row.goal_space} - {row.first}", _between(row, "+.3f")
         rows.append([*which, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
-    return "\n" + markdown.titled("Error by goal space, paired by seed", header, rows) + "\n"
+    return [Table("Error by goal space, paired by seed", header, rows)]

@@ -6,6 +6,7 @@ and after training. Runs of several phases are read in their last one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 from analysis.grid import Algorithm
 from analysis.intervals import DIFFERENCE, EQUAL, Matrix, mean_estimate
 from analysis.labels import algorithm_label
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.matrices import algorithms_of, bootstrap_of, evaluated_categories, success_curves
 from analysis.phases import last_phase
 from analysis.results import Results
@@ -55,20 +56,22 @@ def _with_mean(values: Matrix) -> Matrix:
 
 
 def to_markdown(results: Results) -> str:
+    """The tables in Markdown."""
+    return printed(tables(results))
+
+
+def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split."""
     confidence = bootstrap_of(results).confidence
     frame = compute(results)
     header = ["sampler", "category", "start", "end", "gain", f"{confidence:.0%} interval", "n"]
-    parts = [
-        titled(
+    for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False):
+        yield Table(
             f"Success at the last evaluation minus at the first, goal space {goal_space}, "
             f"split {split}",
             header,
             [_row(results, row) for row in rows.to_dict("records")],
         )
-        for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False)
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
 def _row(results: Results, row: dict[str, Any]) -> list[str]:

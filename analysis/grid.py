@@ -17,6 +17,10 @@ EXPLORING_GOALS, EXPLORING_CATEGORIES = ("online", "magellan"), ("ek_online", "e
 """Samplers that choose by what they estimate, and explore uniformly over goals or categories."""
 
 
+ABOUT = "magellan"
+"""The sampler that an experiment is about unless it says otherwise."""
+
+
 class Algorithm(NamedTuple):
     """A sampler and the name of the overrides that it runs with."""
 
@@ -84,12 +88,17 @@ def variant_names(experiment: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def reference_algorithm(experiment: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that the others are compared with: `analysis.reference`.
+    """The algorithm that the others are compared with.
+
+    `analysis.reference`; where it is empty `magellan` if it is a sampler of the experiment, else
+    the first one.
 
     Raises:
         InputError: it names no sampler or variant of the experiment.
     """
-    named = experiment["analysis"].get("reference") or experiment["samplers"][-1]
+    samplers = experiment["samplers"]
+    about = ABOUT if ABOUT in samplers else samplers[0]
+    named = experiment["analysis"].get("reference") or about
     variants = variant_names(experiment)
     sampler, slash, variant = named.partition("/")
     found = Algorithm(sampler, variant if slash else variants[0])

@@ -7,13 +7,13 @@ worth a claim.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from analysis.grid import Algorithm
 from analysis.labels import algorithm_label
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.primary import FAMILY, PRIMARY_SCORE, comparison
 from analysis.results import Results
 from magellan.errors import InputError
@@ -77,6 +77,11 @@ def compared_halves(results: Results) -> pd.DataFrame:
 
 
 def to_markdown(results: Results) -> str:
+    """The tables in Markdown."""
+    return printed(tables(results))
+
+
+def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split, of the primary score."""
     first, second = halves_of(results)
     frame = compared_halves(results)
@@ -84,14 +89,12 @@ def to_markdown(results: Results) -> str:
     if frame.empty:
         raise InputError("halves: nothing to compare; allowed: tables of two samplers or variants")
     reference = algorithm_label(results.reference, results.algorithms)
-    parts = []
     for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False):
         title = (
-            f"{reference} minus each other, goal space {goal_space}, split {split}: all seeds, "
-            f"seeds {_range(first)} and seeds {_range(second)}"
+            f"{reference} minus each other (permutation of whole runs), goal space {goal_space}, "
+            f"split {split}: all seeds, seeds {_range(first)} and seeds {_range(second)}"
         )
-        parts.append(titled(title, HEADER, [_cells(results, row) for _, row in rows.iterrows()]))
-    return "\n\n".join(parts) + "\n"
+        yield Table(title, HEADER, [_cells(results, row) for _, row in rows.iterrows()])
 
 
 def _cells(results: Results, row: pd.Series) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from analysis.grid import Algorithm
 from analysis.intervals import Matrix
 from analysis.labels import algorithm_label
-from analysis.markdown import head, row
+from analysis.markdown import Table
 from analysis.phases import practised_split
 from analysis.primary import run_means
 from analysis.results import Results
@@ -151,37 +151,34 @@ def order_chance(better: Matrix, worse: Matrix, sizes: tuple[int, int]) -> float
     return float(0.5 + 0.5 * np.sign(np.round(drawn[0] - drawn[1], 12)).mean())
 
 
-# --- Markdown -------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 NEEDED = ("spread of", "runs", "standard deviation", "seeds, t approximation", "seeds, simulated")
 
 
-def to_markdown(
+def tables(
     results: Results, difference: float, power: float, sizes: Sequence[int] = SIZES
-) -> str:
+) -> Iterator[Table]:
     """Seeds needed and chances of the right order, of every goal space."""
-    parts = []
     for goal_space in results.goal_spaces:
         runs = {
             algorithm: run_means(results, algorithm, goal_space, practised_split(results))
             for algorithm in results.algorithms_in(goal_space)
         }
-        parts.append("\n".join(_needed_lines(results, goal_space, runs, difference, power)))
+        yield _needed_table(results, goal_space, runs, difference, power)
         if len(runs) > 1:
-            parts.append("\n".join(_order_lines(results, goal_space, runs, sizes)))
-    return "\n\n".join(parts) + "\n"
+            yield _order_table(results, goal_space, runs, sizes)
 
 
-def _needed_lines(
+def _needed_table(
     results: Results, goal_space: str, runs: Runs, difference: float, power: float
-) -> Iterator[str]:
-    yield (
-        f"**Seeds per algorithm to find a difference of {difference:g} with a chance of "
-        f"{power:.0%}, goal space {goal_space}** (two-sided test at 5 %, mean success over "
+) -> Table:
+    title = (
+        f"Seeds per algorithm to find a difference of {difference:g} with a chance of "
+        f"{power:.0%}, goal space {goal_space} (two-sided test at 5 %, mean success over "
         "training, training goals)"
     )
-    yield ""
-    yield from head(NEEDED)
+    rows = []
     everyone = {"all algorithms": runs}
     alone = {
         algorithm_label(algorithm, results.algorithms): {algorithm: means}
@@ -192,23 +189,23 @@ def _needed_lines(
         spread = residuals(chosen)
         needed = seeds_needed(chosen, difference, power)
         deviation = f"{np.sqrt((spread**2).mean()):.3f}"
-        yield row([name, str(len(spread)), deviation, *map(_seeds, needed)])
+        rows.append([name, str(len(spread)), deviation, *map(_seeds, needed)])
+    return Table(title, NEEDED, rows)
 
 
 def _seeds(number: int | None) -> str:
     return f"more than {MOST_SEEDS:,}" if number is None else str(number)
 
 
-def _order_lines(
-    results: Results, goal_space: str, runs: Runs, sizes: Sequence[int]
-) -> Iterator[str]:
-    yield (
-        f"**Chance that an experiment of n seeds each has a pair in this order, goal space "
-        f"{goal_space}** (drawn from the runs that are there, as if their means were the truth)"
+def _order_table(results: Results, goal_space: str, runs: Runs, sizes: Sequence[int]) -> Table:
+    title = (
+        f"Chance that an experiment of n seeds each has a pair in this order, goal space "
+        f"{goal_space} (drawn from the runs that are there, as if their means were the truth)"
     )
-    yield ""
-    yield from head(["better", "worse", "difference", *(f"n = {n}" for n in sizes)])
+    header = ["better", "worse", "better minus worse", *(f"n = {n}" for n in sizes)]
+    rows = []
     for order in order_chances(runs, sizes):
         names = (algorithm_label(name, results.algorithms) for name in order[:2])
         chances = (f"{chance:.2f}" for chance in order.chances)
-        yield row([*names, f"{order.difference:.3f}", *chances])
+        rows.append([*names, f"{order.difference:.3f}", *chances])
+    return Table(title, header, rows)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from safetensors import SafetensorError, safe_open
 
-from analysis import markdown
+from analysis.markdown import Table
 from analysis.reading import read_columns
 from analysis.results import TableSpec
 from magellan.errors import InputError, shown
@@ -178,17 +178,21 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def to_markdown(recording: Recording) -> str:
-    """What the recording holds, and how far its own rule explains what was practised."""
-    episodes, names = recording.episodes, recording.about["categories"]
+def described(recording: Recording) -> str:
+    """What the recording holds, in one sentence."""
+    episodes = recording.episodes
     explored = int((episodes["explored"] == 1).sum())
     moments = ", ".join(map(str, sorted(recording.vectors)))
-    said = (
+    return (
         f"{recording.about['identity']}: {len(recording.updates)} refreshes of "
         f"{len(recording.codes):,} goals, {len(episodes):,} episodes, {explored:,} explored; "
         f"hidden states after updates {moments}; checksums are right"
     )
-    threshold = recording.about["threshold"]
+
+
+def table(recording: Recording) -> Table:
+    """How far the rule of the recording explains what was practised."""
+    threshold, names = recording.about["threshold"], recording.about["categories"]
     title = f"Exploited draws: practised / by |now - delayed| of at least {threshold:g}"
     rows = []
     for (first, last), part in compared(recording, recorded_rule(recording)).groupby(
@@ -199,5 +203,4 @@ def to_markdown(recording: Recording) -> str:
             for each in part.itertuples()
         ]
         rows.append([f"{first} to {last}", str(part["draws"].iloc[0]), *cells])
-    table = markdown.titled(title, ["updates", "draws", *names], rows)
-    return f"{said}\n\n{table}\n"
+    return Table(title, ["updates", "draws", *names], rows)

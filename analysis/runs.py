@@ -9,6 +9,7 @@ from typing import Any
 from analysis import pages
 from analysis.coverage import has_variants, notes_text, sentence
 from analysis.grid import run_of
+from analysis.markdown import Table
 from magellan.errors import printable
 
 UNKNOWN = "n/a"
@@ -65,7 +66,7 @@ def _ratio(amount: float | None, by: float | None) -> float | None:
     return amount / by if amount is not None and by else None
 
 
-def table(runs: Iterable[RunManifest]) -> pages.Table:
+def table(runs: Iterable[RunManifest]) -> Table:
     """One row per run."""
     rows = tuple(
         (
@@ -84,10 +85,10 @@ def table(runs: Iterable[RunManifest]) -> pages.Table:
         )
         for run in runs
     )
-    return pages.Table("Every run", COLUMNS, rows)
+    return Table("Every run", COLUMNS, rows)
 
 
-def median_table(runs: Iterable[RunManifest]) -> pages.Table:
+def median_table(runs: Iterable[RunManifest]) -> Table:
     """One row per algorithm and goal space: medians over its runs; restarts are summed."""
     groups: dict[tuple[str, ...], list[RunManifest]] = {}
     for run in runs:
@@ -106,7 +107,7 @@ def median_table(runs: Iterable[RunManifest]) -> pages.Table:
         for where, group in groups.items()
     )
     caption = "Per sampler and variant: medians over runs; restarts of all its runs together"
-    return pages.Table(caption, MEDIAN_COLUMNS, rows)
+    return Table(caption, MEDIAN_COLUMNS, rows)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -142,8 +143,8 @@ def to_html(manifest: Mapping[str, Any]) -> str:
     return pages.page("Runs", tables, note=note)
 
 
-def _without_variant(whole: pages.Table) -> pages.Table:
+def _without_variant(whole: Table) -> Table:
     """A table without its second column."""
     rows = tuple((row[0], *row[2:]) for row in whole.rows)
     caption = whole.caption.replace("sampler and variant", "sampler")
-    return pages.Table(caption, (whole.columns[0], *whole.columns[2:]), rows)
+    return Table(caption, (whole.columns[0], *whole.columns[2:]), rows)

@@ -11,7 +11,7 @@ from analysis.by_phase import MEAN
 from analysis.coverage import sentence
 from analysis.grid import Algorithm, number_text, run_names, run_of
 from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
-from analysis.markdown import titled
+from analysis.markdown import Table, printed
 from analysis.matrices import SCORES
 from analysis.order import order_in
 from analysis.primary import PRIMARY_SCORE, equal_steps
@@ -20,6 +20,8 @@ from analysis.units import UNIT_WORDS
 
 PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
 ESTIMATING = "Episodes for estimating"
+STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "cost")
+"""Tables of statistics that these numbers come from."""
 STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
 
 
@@ -170,8 +172,8 @@ def comparison_table(
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
                     f"{row['confidence']:.0%} interval": _interval(row),
-                    "p": _p_value(row["p"]),
-                    "p, Holm": _p_value(row["p_holm"]),
+                    "p": _p_value(row["p_holm"]),
+                    "p, uncorrected": _p_value(row["p"]),
                     "p, paired": _p_value(row["p_paired"]),
                     **_order(study, results, baseline, goal_space, split),
                 }
@@ -236,12 +238,12 @@ def comparison_heading(results: Results, goal_space: str) -> str:
     reference = algorithm_label(results.reference, results.algorithms)
     score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
     return (
-        f"{reference} minus each other: {score}, mean over feasible categories, goal space "
-        f"{goal_space}"
+        f"{reference} minus each other (permutation of whole runs, Holm): {score}, mean over "
+        f"feasible categories, goal space {goal_space}"
     )
 
 
-def _tables(
+def _frames(
     results: Results,
     statistics: Mapping[str, pd.DataFrame],
     goal_space: str,
@@ -274,11 +276,23 @@ def to_markdown(
     results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
 ) -> str:
     """All tables in Markdown."""
-    parts = [f"**{note(results)}**"] if note(results) else []
-    for goal_space in results.goal_spaces:
-        for title, table in _tables(results, statistics, goal_space, study):
-            parts.append(titled(title, table.columns, table.to_numpy()))
-    return "\n\n".join(parts) + "\n"
+    return printed(tables(results, statistics, study), note=note(results))
+
+
+def tables(
+    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
+) -> list[Table]:
+    """All tables of all goal spaces."""
+    return [
+        as_table(title, frame)
+        for goal_space in results.goal_spaces
+        for title, frame in _frames(results, statistics, goal_space, study)
+    ]
+
+
+def as_table(title: str, frame: pd.DataFrame) -> Table:
+    """A frame of texts under its heading."""
+    return Table(title, tuple(frame.columns), tuple(map(tuple, frame.to_numpy())))
 
 
 def to_html(
@@ -288,8 +302,5 @@ def to_html(
     study: Results | None = None,
 ) -> str:
     """The tables of one goal space as a page of its own, for the report."""
-    tables = [
-        pages.Table(title, tuple(table.columns), tuple(map(tuple, table.to_numpy())))
-        for title, table in _tables(results, statistics, goal_space, study)
-    ]
-    return pages.page("Success in numbers", tables, note=note(results))
+    shown = [as_table(*each) for each in _frames(results, statistics, goal_space, study)]
+    return pages.page("Success in numbers", shown, note=note(results))

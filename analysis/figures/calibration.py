@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from analysis import summaries
 from analysis.figures import style
 from analysis.grid import Algorithm
-from analysis.labels import SPLIT_LABELS, sampler_label
+from analysis.labels import SPLIT_LABELS, figure_label, sampler_label
 from analysis.results import SPLITS, Results, rows_where
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
@@ -54,7 +54,7 @@ def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: s
         rows = axes[ROWS * place : ROWS * (place + 1)]
         mine = rows_where(frame, **algorithm._asdict()).rename(columns={results.at: POINT})
         _block(rows, mine, results.categories.names, styles)
-        _labels(rows, style.figure_label(algorithm, results.algorithms) if len(shown) > 1 else "")
+        _labels(rows, figure_label(algorithm, results.algorithms) if len(shown) > 1 else "")
     _share_scale(axes[ROWS - 1 :: ROWS])
     for column, category in enumerate(results.categories):
         axes[0, column].set_title(category.words, pad=20 if len(shown) > 1 else None)

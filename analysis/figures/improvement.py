@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.grid import Algorithm
-from analysis.labels import SCORE_LABELS, SPLIT_LABELS
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
 from analysis.matrices import SCORES
 from analysis.primary import PRIMARY_SCORE
 from analysis.results import SPLITS, Results, rows_where
@@ -28,7 +28,7 @@ OFFSETS = {"final": -0.14, "area": 0.14}
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """One panel per split; a row per other algorithm, a mark with its interval per score."""
-    reference = style.figure_label(results.reference, results.algorithms)
+    reference = figure_label(results.reference, results.algorithms)
     others = [each for each in results.algorithms_in(goal_space) if each != results.reference]
     subtitle = f"{style.describe(results, goal_space)}; averaged over feasible categories"
     figure, axes = style.page(

@@ -398,8 +398,8 @@ class AnalysisConfig(Section):
     )
     reference: str = Field(
         "",
-        description="Sampler (or sampler/variant) that all others are compared with; empty is the "
-        "last of `samplers`, with its first variant.",
+        description="Sampler (or sampler/variant) that all others are compared with; empty is "
+        "`magellan`, or the first sampler where the experiment has none, with its first variant.",
     )
     labels: dict[str, str] = Field(
         {},

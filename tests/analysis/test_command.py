@@ -1,16 +1,20 @@
 """What every command does on a full disk, with damaged tables; and which files rules depend on."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 
 from analysis import figures, restoring, summaries, tables
 from analysis.__main__ import main
 from analysis.captions import facts, numbers
 from analysis.coverage import Run
+from analysis.grid import reference_algorithm
+from analysis.markdown import FORMATS, Table, printed
 from analysis.sources import ROOT, sources
 from magellan.errors import InputError, printable
 from tests.analysis import synthetic
@@ -147,7 +151,10 @@ def test_sources_are_what_a_module_imports_from_here_on():
     "module",
     [
         *(f"analysis.figures.{name}" for name in figures.FIGURES),
-        *(f"analysis.{name}" for name in ("tables", "summaries", "summary", "coverage", "runs")),
+        *(
+            f"analysis.{name}"
+            for name in ("tables", "summaries", "summary", "summary_page", "coverage", "runs")
+        ),
     ],
 )
 def test_every_file_of_the_package_that_a_module_loads_is_among_its_sources(module):
@@ -187,3 +194,47 @@ def test_text_for_a_terminal_shows_control_characters():
     assert printable("a\x1b[31m\x9b\u202e\u2066\u2028é\n") == (
         "a\\x1b[31m\\x9b\\u202e\\u2066\\u2028é\\n"
     )
+
+
+TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])
+
+
+def test_tables_in_every_form():
+    assert printed([TABLE, TABLE]).count("**A_b: 95% of**\n\n| name | p | n |\n|---|---|---|") == 2
+    text = printed([TABLE], "csv", "so")
+    assert text.startswith("# so\n\n# A_b: 95% of\nname,p,n\n")
+    frame = pd.read_csv(io.StringIO(text), comment="#", dtype=str, keep_default_na=False)
+    assert frame.to_numpy().tolist() == TABLE.rows
+    latex = printed([TABLE], "latex")
+    assert r"\caption{A\_b: 95\% of}" in latex
+    assert r"\begin{tabular}{lrr}" in latex
+    assert r"a\textbar{}b, " in latex
+    assert r'"c" & \textless{} .001 & 5 \\' in latex
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("command", ["summary", "gain", "behaviour", "compare"])
+def test_commands_print_tables_in_the_form_that_is_asked_for(
+    results, tmp_path, capsys, command, form
+):
+    tables.write(results, tmp_path)
+    more = ["--samplers", "magellan", "random"] if command == "compare" else []
+    assert main([command, str(tmp_path), *more, "--format", form]) == 0
+    out = capsys.readouterr().out
+    begin = {"markdown": "**", "csv": "# ", "latex": r"\begin{table}"}[form]
+    blocks = out.strip().split("\n\n")[:: 2 if form == "markdown" else 1]
+    assert all(block.startswith(begin) for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("samplers", "given", "reference"),
+    [
+        (["magellan", "random"], "", "magellan"),
+        (["random", "magellan", "sharp"], "", "magellan"),
+        (["random", "ek_online"], "", "random"),
+        (["random", "ek_online"], "ek_online", "ek_online"),
+    ],
+)
+def test_the_reference_is_what_the_experiment_is_about(samplers, given, reference):
+    experiment = {"samplers": samplers, "analysis": {"reference": given}}
+    assert reference_algorithm(experiment) == (reference, "default")

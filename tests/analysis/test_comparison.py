@@ -57,21 +57,21 @@ def test_equal_runs_do_not_differ(first):
         assert row[4:] == ["+0.000", "none: all differences equal", "3", p]
 
 
-def test_differences_are_paired_by_seed_and_second_minus_first(first):
+def test_differences_are_paired_by_seed_and_first_minus_second(first):
     """Second: half the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
     half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
     second = shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
-    row = cells(experiments_table(half, second))[0]
+    row = cells(experiments_table(second, half))[0]
     assert row[:2] == ["train", "grasp"]
     assert row[4] == "+0.300"
     assert row[5] == "-0.357 to +0.957"  # three seeds: Student t, .3 -+ 4.303 * .265 / sqrt(3)
-    assert cells(experiments_table(second, half))[0][4] == "-0.300"
+    assert cells(experiments_table(half, second))[0][4] == "-0.300"
 
 
 def test_the_mean_of_the_categories_is_one_number_of_a_run(first):
     """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
     half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
-    rows = cells(experiments_table(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
+    rows = cells(experiments_table(shifted(first, {1: 0.1, 2: 0.2, 3: 0.6}), half))
     mean = next(row for row in rows if row[1] == "mean")
     assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "0.250"]
     four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
@@ -97,9 +97,9 @@ def test_errors_of_predictions_are_compared_too(varied, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "**Error of the predicted competence" in printed
     rows = {row[1]: row[2:5] for row in cells(printed) if row[0] == "train"}
-    assert rows["impossible"] == ["0.000", "0.200", "+0.200"]
-    assert rows["grasp"] == ["0.000", "0.100", "+0.100"]
-    assert rows["mean"] == ["0.000", "0.120", "+0.120"]
+    assert rows["impossible"] == ["0.000", "0.200", "-0.200"]
+    assert rows["grasp"] == ["0.000", "0.100", "-0.100"]
+    assert rows["mean"] == ["0.000", "0.120", "-0.120"]
 
 
 def test_two_estimators_of_the_same_runs_are_compared(varied):
@@ -115,9 +115,9 @@ def test_two_estimators_of_the_same_runs_are_compared(varied):
     assert [pair.first.algorithm.variant for pair in pairs] == ["whole", "small"]
     rows = cells(comparison.to_markdown(pairs, "error"))
     of_goals = [row for row in rows if row[1] == "grasp"]
-    assert [row[2:5] for row in of_goals] == [["0.000", "0.500", "+0.500"]] * len(of_goals)
+    assert [row[2:5] for row in of_goals] == [["0.000", "0.500", "-0.500"]] * len(of_goals)
     impossible = [row for row in rows if row[1] == "impossible"]
-    assert {tuple(row[2:5]) for row in impossible} == {("0.500", "0.000", "-0.500")}
+    assert {tuple(row[2:5]) for row in impossible} == {("0.500", "0.000", "+0.500")}
 
 
 def test_errors_need_an_estimator(varied):
@@ -153,11 +153,12 @@ def test_one_against_several_is_corrected_after_holm(first):
         return comparison.Pair("sampler magellan", synthetic.GOAL_SPACE, *both)
 
     together = comparison.to_markdown([pair("b"), pair("c")])
-    assert together.count("| n | p | p, Holm |") == 2
+    assert together.count("| n | p | p, uncorrected |") == 2
     ends = [row[7:] for row in cells(together) if row[:2] == ["train", "mean"]]
-    assert ends == [["0.250", "0.500"], ["0.750", "0.750"]]
+    assert ends == [["0.500", "0.250"], ["0.750", "0.750"]]
+    assert together.count("a minus c (sign flips of pairs by seed, Holm over 2)") == 1
     alone = cells(comparison.to_markdown([pair("c")]))
-    assert [row[:8] for row in cells(together)[len(alone) :]] == alone
+    assert [[*row[:7], row[8]] for row in cells(together)[len(alone) :]] == alone
 
 
 def test_one_family_may_have_both_splits(first):
@@ -165,14 +166,14 @@ def test_one_family_may_have_both_splits(first):
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     half.manifest["experiment"]["analysis"]["family"] = "question"
     rows = cells(experiments_table(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
-    assert [row[7:] for row in rows if row[1] == "mean"] == [["0.250", "0.500"]] * 2
+    assert [row[7:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
 
 
 def test_pairing_takes_the_seeds_own_spread_out(first):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     more = shifted(first, dict.fromkeys(SEEDS, 0.25))
-    assert {tuple(row[4:6]) for row in cells(experiments_table(half, more))} == {
+    assert {tuple(row[4:6]) for row in cells(experiments_table(more, half))} == {
         ("+0.250", "none: all differences equal")
     }
 
@@ -229,7 +230,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
         for name in ("whole", "small")
     )
     row = next(row for row in cells(text) if row[:2] == ["unseen", "grasp"])
-    expected = [f"{whole.mean():.3f}", f"{small.mean():.3f}", f"{(small - whole).mean():+.3f}"]
+    expected = [f"{whole.mean():.3f}", f"{small.mean():.3f}", f"{(whole - small).mean():+.3f}"]
     assert row[2:5] == expected
     assert row[2] != row[3]
     tables.write(results, tmp_path)
@@ -274,17 +275,17 @@ def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
     assert [pair.second.name for pair in pairs] == ["random", "online"]
     text = comparison.to_markdown(pairs)
     assert "variant default, goal space" in text
-    assert "magellan and random, paired by seed" in text
+    assert "magellan minus random (sign flips of pairs by seed, Holm over 2)" in text
     rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
     for row, sampler in zip(rows, ("random", "online"), strict=True):
         ours, theirs = (
             score_matrices(results, Algorithm(name, "default"), GOAL_SPACE, "train")["area"]
             for name in ("magellan", sampler)
         )
-        differences = (theirs - ours).mean(axis=1)
+        differences = (ours - theirs).mean(axis=1)
         assert row[4] == f"{differences.mean():+.3f}"
-        assert row[7] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
-        assert row[8] == "0.500"  # twice that, after Holm over two
+        assert row[8] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
+        assert row[7] == "0.500"  # twice that, after Holm over two
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,8 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys
     text = capsys.readouterr().out
     rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
     for row, other in zip(rows, ("random", "online"), strict=True):
-        assert f"magellan minus {other}, uniform and magellan minus {other}, success" in text
+        sides = [f"(magellan minus {other}, {name})" for name in REPLAYS]
+        assert " minus ".join(sides) in text
         area = {
             (sampler, variant): score_matrices(
                 replays, Algorithm(sampler, variant), GOAL_SPACE, "train"
@@ -334,7 +336,7 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys
         }
         leads = [area["magellan", name] - area[other, name] for name in REPLAYS]
         numbers = [f"{leads[0].mean():.3f}", f"{leads[1].mean():.3f}"]
-        assert row[2:5] == [*numbers, f"{(leads[1] - leads[0]).mean():+.3f}"]
+        assert row[2:5] == [*numbers, f"{(leads[0] - leads[1]).mean():+.3f}"]
         assert len(row) == 9  # with p corrected over the two others
 
 

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.cost import costs, to_markdown
+from analysis import cost
+from analysis.cost import costs
 from analysis.figures import style
 from analysis.figures.cost import draw
+from analysis.markdown import titled
 from analysis.results import TABLES, Results
 
 RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}
@@ -60,7 +62,7 @@ def test_cost_is_counted_up_to_the_first_evaluation_at_nine_tenths(results: Resu
 
 
 def test_the_table_says_what_was_never_mastered(results: Results) -> None:
-    text = to_markdown(costs(results))
+    text = titled(cost.table(costs(results)))
     assert "| slow.stairs | grasp | 110 | 1 | 0.80 | 0.50 |" in text
     assert "| slow.stairs | grow_plant | never in 140 (0.80) | 1 | 0.80 | 0.50 |" in text
 

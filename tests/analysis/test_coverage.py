@@ -233,7 +233,7 @@ def test_the_summary_says_what_is_missing_and_how_many_seeds_each_sampler_has(pa
     results, statistics = partial
     text = summary.to_markdown(results, statistics)
     note = text.splitlines()[0]
-    assert note.startswith("**Incomplete grid: 16 of 36 declared runs are complete; missing: ")
+    assert note.startswith("Incomplete grid: 16 of 36 declared runs are complete; missing: ")
     assert coverage.run_name(MISSING[0]) in note
     assert "mean over n = 1 to 3 seeds" in text
     assert EMPTY not in text.replace(note, "")

@@ -8,8 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from analysis.__main__ import main
-from analysis.embeddings import load, separation, to_markdown
+from analysis.embeddings import load, separation, table
 from analysis.figures.embeddings import draw
+from analysis.markdown import titled
 from magellan.errors import InputError
 from magellan.worlds import WORLDS
 
@@ -106,7 +107,7 @@ def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, c
         pictures.append([(tmp_path / f"{name}.{end}").read_bytes() for end in ("png", "pdf")])
     assert pictures[0] == pictures[1]
     said = capsys.readouterr().out
-    assert to_markdown(load(folder)) in said
+    assert titled(table(load(folder))) in said
     assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in said
 
 

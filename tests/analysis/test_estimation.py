@@ -12,13 +12,14 @@ from analysis.estimation import (
     OBSERVED,
     chosen_truth,
     growth,
-    growth_to_markdown,
+    growth_tables,
     table,
     to_markdown,
     with_truth,
 )
 from analysis.figures import style
 from analysis.figures.estimation import draw
+from analysis.markdown import printed
 from analysis.results import Results
 from magellan.config import resolve_run
 from magellan.errors import InputError
@@ -222,7 +223,7 @@ def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(w
         assert found.loc[name, "difference"] == pytest.approx(difference, abs=1e-9)
         assert found.loc[name, "low"] <= difference <= found.loc[name, "high"]
         assert found.loc[name, "runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in growth_to_markdown(found.reset_index())
+    assert f"{SPACES[1]} - {SPACES[0]}" in printed(growth_tables(found.reset_index()))
 
 
 def test_an_estimator_that_one_run_lacks_is_no_truth(watched):

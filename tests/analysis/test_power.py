@@ -58,7 +58,7 @@ def test_the_command_prints_tables(results, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "difference of 0.2 with a chance of 80%" in out
     assert "| all algorithms | 8 |" in out
-    assert "| better | worse | difference | n = 3 | n = 7 |" in out
+    assert "| better | worse | better minus worse | n = 3 | n = 7 |" in out
     assert out.count("| MAGELLAN |") == 4
 
 

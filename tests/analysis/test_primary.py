@@ -87,7 +87,11 @@ def test_readers_get_the_comparison_first(five, tmp_path):
     summaries.write(statistics, tmp_path)
     loaded = summaries.load(tmp_path)
     text = summary.to_markdown(five, loaded)
-    assert text.startswith("**MAGELLAN minus each other: mean success over training")
+    title = (
+        "**MAGELLAN minus each other (permutation of whole runs, Holm): mean success over training"
+    )
+    assert text.startswith(title)
+    assert "| p | p, uncorrected | p, paired |" in text
     row = rows_where(statistics["comparison"], split="train", score="area").iloc[0]
     expected = f"| Training goals (primary) | Random | 5 and 5 | {row['difference']:+.3f} |"
     assert expected in text

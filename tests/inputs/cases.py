@@ -804,11 +804,11 @@ def combine(experiment: str) -> list[str]:
 
 
 def figure(name: str) -> list[str]:
-    return ["figure", name, *summary("STATISTICS")[1:], "--stem", "OUT/figure"]
+    return ["figure", name, *numbers("STATISTICS")[1:-2], "--stem", "OUT/figure"]
 
 
-def summary(statistics: str) -> list[str]:
-    return ["summary", "--tables", "TABLES", "--statistics", statistics]
+def numbers(statistics: str) -> list[str]:
+    return ["numbers", "--tables", "TABLES", "--statistics", statistics, "--html", "OUT/a"]
 
 
 # SOURCE is a results folder with good tables, TABLES these tables, STATISTICS statistics of them,
@@ -924,7 +924,7 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
     ),
     "page of an unknown goal space": (
         [
-            "summary",
+            "numbers",
             "--tables",
             "TABLES",
             "--statistics",
@@ -937,11 +937,11 @@ ANALYSIS_COMMANDS: Mapping[str, tuple[list[str], Words]] = {
         ("--goal-space: '25k'", "1000-400-200-100-50"),
     ),
     "no statistics": (
-        summary("nowhere"),
+        numbers("nowhere"),
         ("nowhere/phases.csv", "missing"),
     ),
     "statistics of something else": (
-        summary("BROKEN"),
+        numbers("BROKEN"),
         ("BROKEN/success.csv", "not a CSV table", "python -m analysis statistics"),
     ),
     "adopt nothing": (["adopt", "nowhere", "OUT"], ("nowhere/tables",)),

@@ -76,10 +76,10 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
 
 
 EDITS = {
-    "my_figure.py": {"draw_forgetting": 1},
-    "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1},
+    "my_figure.py": {"draw_forgetting": 1, "summary": 1},
+    "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1, "summary": 1},
     "my_sampler.py": {},
-    "analysis/figures/practice.py": {"draw_practice": 1},
+    "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
 }
 
 

@@ -1,11 +1,14 @@
 """From finished (made-up) runs to figures, the reference results, and what an edit makes anew."""
 
 import hashlib
+import html
+import json
 import os
 import time
 
 import pytest
 
+from analysis.finding import terminal
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project
 
@@ -33,11 +36,36 @@ def analysed(tmp_path_factory):
     project.write_runs()
     done = project.snakemake()
     assert done.returncode == 0, done.stdout
+    project.said = done.stdout
     return project
+
+
+def test_the_last_words_are_the_finding_and_where_to_go_on(analysed):
+    found = json.loads((analysed / "results/default/summary.json").read_text())
+    end = analysed.said.splitlines()
+    lines = terminal(found, "results/default", [])
+    at = end.index(lines[0])
+    assert end[at : at + 3] == lines
+    assert end[at + 3].startswith("next: python -m analysis summary results/default ")
+    assert end[at + 4].startswith("next: snakemake --report results/default/report.html ")
+    assert all(line.startswith(("Complete log", "Elapsed")) for line in end[at + 5 :]), end[at:]
+
+
+def test_the_report_begins_with_the_finding(analysed):
+    done = analysed.snakemake("--report", "results/default/report.html")
+    assert done.returncode == 0, done.stdout
+    page = (analysed / "results/default/report.html").read_text()
+    found = json.loads((analysed / "results/default/summary.json").read_text())
+    for said in (*found["told"], *found["untold"]):
+        assert html.escape(said) in page or said in page
 
 
 def test_finished_runs_become_tables_statistics_and_figures(analysed):
     assert analysed.planned() == {}
+    page = (analysed / "results/default/summary.html").read_text()
+    found = json.loads((analysed / "results/default/summary.json").read_text())
+    assert all(sentence in page for sentence in (*found["told"], *found["untold"]))
+    assert page.count('src="data:image/png;base64,') == len(PLAIN_FIGURES)
     figures = {path.name for path in (analysed / f"results/default/figures/{SPACE}").iterdir()}
     assert figures == {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")} | {
         "numbers.html"
@@ -45,13 +73,14 @@ def test_finished_runs_become_tables_statistics_and_figures(analysed):
 
 
 EDITS = {
-    "analysis/figures/practice.py": {"draw_practice": 1},
-    "analysis/figures/style.py": DRAWN,
-    "analysis/statistics.py": {"statistics": 1, "numbers": 1, **DRAWN},
+    "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
+    "analysis/figures/style.py": {"summary": 1, **DRAWN},
+    "analysis/statistics.py": {"statistics": 1, "numbers": 1, "summary": 1, **DRAWN},
     "analysis/tables.py": {
         "combine": 1,
         "statistics": 1,
         "numbers": 1,
+        "summary": 1,
         "coverage": 1,
         "runs": 1,
         **DRAWN,

@@ -52,6 +52,7 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
         "combine": 1,
         "statistics": 1,
         "numbers": 1,
+        "summary": 1,
         "coverage": 1,
         "runs": 1,
         **DRAWN,
@@ -64,8 +65,9 @@ def test_the_grid_is_sampler_times_goal_space_times_seed(shared_project):
     )
     assert planned["train"] == 12
     assert planned["draw_practice"] == 2
-    # The last sampler is the one that others are compared with; it has predictions.
-    assert planned["draw_calibration"] == planned["draw_improvement"] == 2
+    # Without `magellan` the first sampler is the one that others are compared with.
+    assert planned["draw_improvement"] == 2
+    assert "draw_calibration" not in planned
     alone = shared_project.planned("--config", "samplers=[random]")
     assert "draw_calibration" not in alone
     assert "draw_improvement" not in alone

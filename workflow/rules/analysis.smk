@@ -93,8 +93,38 @@ rule numbers:
     message:
         "numbers of {wildcards.folder}, {wildcards.goal_space}"
     shell:
-        "python -m analysis summary --tables {params.tables:q} --statistics {params.statistics:q} "
+        "python -m analysis numbers --tables {params.tables:q} --statistics {params.statistics:q} "
         "{params.study:q} --goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
+
+
+# What the experiment has found, on one page; the JSON is for the terminal and the report's first page.
+rule summary:
+    input:
+        tables=tables_in("{folder}"),
+        statistics=statistics_in("{folder}"),
+        figures=pictures,
+        code=sources("analysis.summary_page"),
+        captions=captions(),
+    output:
+        page="{folder}/summary.html",
+        finding="{folder}/summary.json",
+    log:
+        "{folder}/logs/summary.log",
+    retries: 0
+    group:
+        "analysis"
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        modules=constant(modules_of_figures()),
+        facts=facts,
+    message:
+        "summary of {wildcards.folder}"
+    shell:
+        "python -m analysis page {wildcards.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
 rule coverage:

@@ -23,6 +23,7 @@ from analysis.captions import facts as caption_facts
 from analysis.captions import as_plain_text, numbers
 from analysis.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.figures import FIGURES, applicable
+from analysis.finding import terminal
 from analysis.grid import run_of, seeds_by_algorithm
 from analysis.manifests import read_combined_manifest
 from analysis.registry import statistics_of
@@ -43,7 +44,7 @@ from magellan.config import (
     shared_beginnings,
 )
 from magellan.config.host_memory import host_memory_mb
-from magellan.errors import InputError
+from magellan.errors import InputError, printable
 from magellan.model_files import (
     MADE_IN,
     WEIGHTS,
@@ -51,6 +52,7 @@ from magellan.model_files import (
     made_folder,
     number_of_parameters,
 )
+from magellan.parsing import read_json_object
 from magellan.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
@@ -232,6 +234,50 @@ def planned_figures():
         return figures_in(FOLDER, PLACES, config)
     except InputError as error:
         stop(error)
+
+
+def pictures(wildcards):
+    """Figures that the summary of a results folder shows."""
+    if wildcards.folder == REFERENCE:
+        files = reference_figures(wildcards)
+    else:
+        files = planned_figures()
+    return [path for path in files if path.endswith(".png")]
+
+
+def captions():
+    """Texts below the figures."""
+    names = [*built_in(FIGURES), "own_figure"]
+    places = [CHECKOUT / "workflow/report" / f"{name}.rst" for name in names]
+    return [os.path.relpath(path) for path in places if path.is_file()]
+
+
+def modules_of_figures():
+    """Words of a command that make figures of the user's own known."""
+    return [word for path in EXPERIMENT.modules if own(FIGURES) for word in ("--module", path)]
+
+
+def finding_of(folder):
+    """What the summary of a results folder says; nothing where there is none yet."""
+    try:
+        return read_json_object(Path(folder) / "summary.json")
+    except (InputError, OSError):
+        return {}
+
+
+def announce_finding():
+    """Five lines at the end: what was found, and where to go on."""
+    wanted = {job.rule.name for job in workflow.dag.jobs}
+    found = finding_of(FOLDER)
+    if found and "summary" in wanted and workflow.is_main_process:
+        files = [word for path in workflow.overwrite_configfiles for word in ("--configfile", path)]
+        drawn = ["snakemake", *map(str, files), "--report", f"{FOLDER}/report.html"]
+        commands = [
+            f"python -m analysis summary {shlex.quote(FOLDER)}   # all numbers",
+            f"{shlex.join(drawn)}   # all figures, with how to read them",
+        ]
+        lines = map(printable, terminal(found, FOLDER, commands))
+        print("", *lines, sep="\n", file=sys.stderr)
 
 
 def statistics_behind(figure):

@@ -124,10 +124,17 @@ def _summary(arguments: argparse.Namespace) -> None:
 
 def _page(arguments: argparse.Namespace) -> None:
     from analysis import summary_page
+    from analysis.figures import FIGURES, applicable
 
     load_modules(arguments.module)
     results, statistics = _of_folder(arguments.folder, summary_page.STATISTICS)
-    summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
+    shown = [
+        (goal_space, FIGURES[name])
+        for goal_space in results.goal_spaces
+        for name in applicable(results.algorithms_in(goal_space), results.experiment)
+    ]
+    folder = arguments.folder / "figures"
+    summary_page.write(results, statistics, shown, folder, arguments.html)
 
 
 def _of_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:

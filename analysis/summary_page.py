@@ -15,7 +15,6 @@ import pandas as pd
 
 from analysis import captions, pages
 from analysis.coverage import notes_text, sentence
-from analysis.figures import FIGURES, applicable
 from analysis.finding import Finding, chance, finding, name_of, sizes
 from analysis.grid import Algorithm
 from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
@@ -36,12 +35,15 @@ STATISTICS = ("comparison", "scores")
 """Tables of statistics that the page is made of."""
 
 Statistics = Mapping[str, pd.DataFrame]
+Figures = Sequence[tuple[str, FigureSpec]]
+"""Figures to show, each with its goal space, in order."""
 
 
 def write(
     results: Results,
     statistics: Statistics,
-    figures: Path,
+    figures: Figures,
+    folder: Path,
     page: Path,
     claims: Sequence[str] = (),
 ) -> None:
@@ -50,12 +52,14 @@ def write(
     Args:
         results: combined tables.
         statistics: those named in `STATISTICS`.
-        figures: folder with GOAL_SPACE/NAME.png; what is not there is left out.
+        figures: those to show.
+        folder: with their files, GOAL_SPACE/NAME.png; what is not there is left out.
         page: HTML file to write; the JSON has its name.
         claims: sentences that stand above all others.
     """
     found = finding(results, statistics)
-    pages.write(to_html(results, statistics, found, figures, claims), page)
+    pictures = list(markup(results, figures, folder))
+    pages.write(to_html(results, statistics, found, pictures, claims), page)
     told = {"claims": list(claims), **found._asdict()}
     write_atomically(page.with_suffix(".json"), f"{json.dumps(told, indent=1)}\n".encode())
 
@@ -64,10 +68,13 @@ def to_html(
     results: Results,
     statistics: Statistics,
     found: Finding,
-    figures: Path,
+    pictures: Sequence[str] = (),
     claims: Sequence[str] = (),
 ) -> str:
-    """The page: what was found, numbers, figures, what they cannot show, where they come from."""
+    """The page: what was found, numbers, figures, what they cannot show, where they come from.
+
+    pictures: markup of the figures.
+    """
     title = f"{results.experiment['experiment']}: what was found"
     parts = [
         pages.element("h1", title),
@@ -75,7 +82,7 @@ def to_html(
         pages.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
         pages.element("p", f"{found.measured}. {names(results)}".strip()),
         *(pages.table(each) for each in tables(results, statistics)),
-        *pictures(results, figures),
+        *pictures,
     ]
     if found.limits:
         parts += [pages.element("h2", "What so few runs cannot show"), pages.items(found.limits)]
@@ -132,15 +139,13 @@ def _difference(row: Any) -> str:
 # --- figures --------------------------------------------------------------------------------------
 
 
-def pictures(results: Results, figures: Path) -> Iterator[str]:
-    """Markup of the figures that are there, in the order of the report."""
-    for goal_space in results.goal_spaces:
-        for name in applicable(results.algorithms_in(goal_space), results.experiment):
-            path = figures / goal_space / f"{name}.png"
-            if path.is_file():
-                spec = FIGURES[name]
-                caption = caption_html(spec, results, goal_space)
-                yield pages.figure(path.read_bytes(), spec.label, caption)
+def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
+    """Figures whose files are there, each with its caption."""
+    for goal_space, spec in figures:
+        path = folder / goal_space / f"{spec.name}.png"
+        if path.is_file():
+            caption = caption_html(spec, results, goal_space)
+            yield pages.figure(path.read_bytes(), spec.label, caption)
 
 
 def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:

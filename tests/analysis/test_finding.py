@@ -182,7 +182,7 @@ def test_the_page_needs_nothing_else(folder, seen, statistics):
 def test_claims_stand_above_everything_else(folder, seen, statistics):
     claims = ["Claim <1>: ek_online is ahead"]
     page = folder / "claims.html"
-    summary_page.write(seen, statistics, folder / "figures", page, claims)
+    summary_page.write(seen, statistics, [], folder, page, claims)
     text = Reader(page.read_text()).text
     assert text.index(claims[0]) < text.index("ek_online beats magellan")
 

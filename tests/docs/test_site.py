@@ -8,6 +8,7 @@ import types
 import pytest
 import yaml
 
+from analysis import columns
 from tests.test_readme import PAGES
 from tests.workflow.conftest import ROOT
 
@@ -99,3 +100,32 @@ def test_the_analysis_needs_no_torch():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.fixture(scope="module")
+def described():
+    return module_from(ROOT / "workflow/scripts/describe_tables.py")
+
+
+def test_the_page_of_columns_is_that_of_the_code(described):
+    assert described.PAGE.read_text() == described.page(), (
+        "out of date: python workflow/scripts/describe_tables.py"
+    )
+
+
+def test_no_column_is_described_that_no_table_has(described):
+    there = {(name, column) for name, columns in described.columns_of_runs() for column in columns}
+    for name in described.STATISTICS:
+        header = (described.EXAMPLES / f"{name}.csv").read_text().partition("\n")[0]
+        there |= {(name, column) for column in header.split(",")}
+    assert columns.ELSEWHERE.keys() <= there
+    plain = {column for name, column in there - columns.ELSEWHERE.keys()} | {"phase"}
+    assert columns.MEANINGS.keys() == plain
+
+
+def test_the_lines_of_pandas_on_the_page_of_columns_run(described, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    lines = [line[4:] for line in described.page().splitlines() if line.startswith("    ")]
+    assert len(lines) == 3
+    exec("\n".join(lines), {})
+    assert "magellan   base" in capsys.readouterr().out

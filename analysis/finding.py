@@ -59,9 +59,13 @@ def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding
 
 
 def primary(comparison: pd.DataFrame) -> list[Any]:
-    """Rows of the primary metric, one for each goal space and algorithm that is compared."""
+    """Rows of the primary metric: a goal space after the other, the largest difference first."""
     chosen = comparison[comparison["primary"].astype(bool)] if len(comparison) else comparison
-    return list(chosen.itertuples(index=False))
+    spaces = list(dict.fromkeys(chosen["goal_space"]))
+    return sorted(
+        chosen.itertuples(index=False),
+        key=lambda row: (spaces.index(row.goal_space), -abs(row.difference)),
+    )
 
 
 def level_of(results: Results) -> float:
@@ -186,7 +190,8 @@ def smallest_chance(runs: Mapping[Algorithm, Matrix], over: int) -> str:
     fewest = min(map(len, runs.values()))
     least = permutation_test(np.ones(fewest), np.zeros(fewest)).p
     corrected = f", and {chance(min(1.0, least * over))} after the correction" if over > 1 else ""
-    return f"The smallest p that the test can give is {chance(least)}{corrected}"
+    text = f"The smallest p that the test can give is {chance(least)}{corrected}"
+    return text.replace("< ", "below ")
 
 
 def reach(ours: Matrix, others: Sequence[Matrix], level: float, over: int) -> str:

@@ -17,7 +17,7 @@ from analysis import captions, pages
 from analysis.coverage import notes_text, sentence
 from analysis.finding import Finding, chance, finding, name_of, sizes
 from analysis.grid import Algorithm
-from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
+from analysis.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label, sampler_label
 from analysis.markdown import Table
 from analysis.matrices import settings
 from analysis.phases import practised_split
@@ -92,11 +92,10 @@ def to_html(
 
 def names(results: Results) -> str:
     """What samplers are called in tables and figures, where it is not their name."""
-    both = [
-        (name_of(each, results), algorithm_label(each, results.algorithms))
-        for each in results.algorithms
+    named = dict.fromkeys(each.sampler for each in results.algorithms)
+    told = [
+        f"{name} is {label}" for name in named if (label := sampler_label(name)).lower() != name
     ]
-    told = [f"{name} is {label}" for name, label in both if name != label.lower()]
     return f"In tables and figures {', '.join(told)}." if told else ""
 
 

@@ -21,6 +21,7 @@ from analysis.primary import PRIMARY_SCORE, run_means
 from analysis.results import Results, rows_where
 from analysis.significance import ROUNDING, permutation_test
 
+NEVER = "at no size, however large: that takes more runs"
 CRUDE = 8
 """Runs below which intervals are crude (docs/statistics.md)."""
 SHOWN = 3
@@ -198,7 +199,7 @@ def reach(ours: Matrix, others: Sequence[Matrix], level: float, over: int) -> st
     """From which difference on such runs would be told apart, alone and after the correction."""
     alone = _differences(ours, others, level)
     text = f"with the spread of these runs a difference reaches p < {short(level)} {alone}"
-    if over > 1:
+    if over > 1 and alone != NEVER:
         text += f"; after the correction {_differences(ours, others, level / over)}"
     return text
 
@@ -208,7 +209,7 @@ def _differences(ours: Matrix, others: Sequence[Matrix], level: float) -> str:
     found = [smallest_difference(ours, theirs, level) for theirs in others]
     known = sorted({short(value) for value in found if value is not None})
     if not known:
-        return "at no size, however large: that takes more runs"
+        return NEVER
     span = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"
     ending = ", depending on the pair" if len(known) > 1 else ""
     lost = ", and for some pairs at no size: that takes more runs" if None in found else ""

@@ -24,7 +24,7 @@ from analysis.phases import practised_split
 from analysis.primary import PRIMARY_SCORE
 from analysis.registry import FigureSpec
 from analysis.results import Results, rows_where
-from analysis.summary import as_table, heading, success_table
+from analysis.summary import as_table, heading, note, success_table
 from magellan.errors import printable
 from magellan.registry import is_built_in
 from magellan.training.record import write_atomically
@@ -80,6 +80,7 @@ def to_html(
         pages.element("h1", title),
         pages.items(claims, "found"),
         pages.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
+        *([pages.element("p", note(results))] if note(results) else []),
         pages.element("p", f"{found.measured}. {names(results)}".strip()),
         *(pages.table(each) for each in tables(results, statistics)),
         *pictures,

@@ -270,8 +270,10 @@ def announce_finding():
     wanted = {job.rule.name for job in workflow.dag.jobs}
     found = finding_of(FOLDER)
     if found and "summary" in wanted and workflow.is_main_process:
-        files = [word for path in workflow.overwrite_configfiles for word in ("--configfile", path)]
-        drawn = ["snakemake", *map(str, files), "--report", f"{FOLDER}/report.html"]
+        files = map(os.path.relpath, workflow.overwrite_configfiles)
+        words = [word for path in files for word in ("--configfile", path)]
+        words += ["--config", "allow_incomplete=true"] if EXPERIMENT.allow_incomplete else []
+        drawn = ["snakemake", *words, "--report", f"{FOLDER}/report.html"]
         commands = [
             f"python -m analysis summary {shlex.quote(FOLDER)}   # all numbers",
             f"{shlex.join(drawn)}   # all figures, with how to read them",

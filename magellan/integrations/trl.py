@@ -67,7 +67,7 @@ class Draws(Sampler[int]):
         self._handed_out = max(0, self._handed_out - batches)
 
 
-class CurriculumGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is no pin
+class CurriculumGRPOTrainer(GRPOTrainer):
     """A `GRPOTrainer` that practises what a curriculum draws.
 
     Each answer is an outcome of its goal: success where the reward reaches `solved`. The curriculum
@@ -183,7 +183,7 @@ class CurriculumGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is no pin
         self._ahead[:] = state["ahead"]
 
 
-class _Report(TrainerCallback):  # type: ignore[misc]
+class _Report(TrainerCallback):
     """Reports after each step, and saves beside each checkpoint."""
 
     def __init__(self, trainer: CurriculumGRPOTrainer) -> None:

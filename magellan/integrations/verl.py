@@ -10,7 +10,7 @@ In verl's configuration (its loader must have no workers, so that draws follow t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from verl.experimental.dataset.sampler import AbstractCurriculumSampler
@@ -19,7 +19,7 @@ from magellan.curriculum import Curriculum
 from magellan.errors import InputError
 
 
-class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # verl is no pin
+class CurriculumSampler(AbstractCurriculumSampler):
     """Draws rows of the data set; verl calls `update` after each step and saves the state.
 
     Args:
@@ -32,7 +32,7 @@ class CurriculumSampler(AbstractCurriculumSampler):  # type: ignore[misc]  # ver
         InputError: a row without an index of its own.
     """
 
-    def __init__(self, data_source: Sized, data_config: Any) -> None:
+    def __init__(self, data_source: Any, data_config: Any) -> None:
         given = _plain(data_config.get("curriculum") or {})
         self._solved = float(given.pop("solved", 1.0))
         rows = list(getattr(data_source, "dataframe", data_source))

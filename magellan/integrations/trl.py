@@ -17,7 +17,7 @@ from typing import Any
 from accelerate.utils import gather_object
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Generator, nn
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
@@ -55,11 +55,15 @@ class Draws(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         for _ in range(self._batches):
-            if self._handed_out == len(self.ahead):
-                self.ahead.append(self._curriculum.sample(self._goals).tolist())
+            self._draw()
             batch = self.ahead[self._handed_out]
             self._handed_out += 1
             yield from self._times * [goal for goal in batch for _ in range(self._answers)]
+        self._draw()  # for the next epoch: a draw comes at the same moment wherever epochs end
+
+    def _draw(self) -> None:
+        if self._handed_out == len(self.ahead):
+            self.ahead.append(self._curriculum.sample(self._goals).tolist())
 
     def reported(self, batches: int) -> None:
         """The oldest batches are done with."""
@@ -136,6 +140,13 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         like = super()._get_train_sampler(dataset)
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
+
+    def get_train_dataloader(self) -> Any:
+        """As `GRPOTrainer` has it, but to begin takes no number of the global random stream: a
+        resumed trainer begins once more, and would sample other answers."""
+        loader = super().get_train_dataloader()
+        loader.generator = Generator()
+        return loader
 
     def report(self) -> None:
         """Tell the curriculum of all answers since the last step, of all processes."""

@@ -17,7 +17,7 @@ from typing import Any
 from accelerate.utils import gather_object
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import Generator, nn
+from torch import nn
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
@@ -140,13 +140,6 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         like = super()._get_train_sampler(dataset)
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
-
-    def get_train_dataloader(self) -> Any:
-        """As `GRPOTrainer` has it, but to begin takes no number of the global random stream: a
-        resumed trainer begins once more, and would sample other answers."""
-        loader = super().get_train_dataloader()
-        loader.generator = Generator()
-        return loader
 
     def report(self) -> None:
         """Tell the curriculum of all answers since the last step, of all processes."""

@@ -44,7 +44,7 @@ BEYOND = {
     "prime_factorization": {"min_value": 5000, "max_value": 9999},
 }
 SAMPLERS = {"random": "black", "learnability": "tab:pink", "magellan": "tab:red"}
-# A run of 300 updates, not of 10,000: exploration and estimates change sooner.
+# A run of some hundred updates, not of 10,000: exploration and estimates change sooner.
 SOON = {"samplers": {"epsilon_decay": 40.0}}
 SOONER = {"competence": {"learning_rate": 1e-3, "refresh": 8, "delay": 24}}
 
@@ -199,7 +199,7 @@ def draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
         steps, found, share = np.array(curve).T
         left.plot(steps, found, color=SAMPLERS[name], label=name)
         right_.plot(steps, share, color=SAMPLERS[name])
-    left.set(xlabel="optimizer steps", ylabel="success on other goals within reach")
+    left.set(xlabel="optimizer steps", ylabel="success on other goals in reach", ylim=(0, 1))
     right_.set(xlabel="optimizer steps", ylabel="share of draws within reach", ylim=(0, 1))
     left.legend(frameon=False)
     figure.savefig(path, dpi=130)
@@ -208,7 +208,7 @@ def draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
 def main() -> None:
     """Practise with each sampler, print curves, write them and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=75)
     parser.add_argument("--samplers", nargs="+", default=[*SAMPLERS], choices=[*SAMPLERS])
     parser.add_argument("--goals", type=int, default=250, help="of each family")
     parser.add_argument("--output", type=Path, default=Path("trl_curriculum.png"))

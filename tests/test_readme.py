@@ -404,6 +404,13 @@ def test_the_finding_is_that_of_the_tables(text):
     assert between_markers("finding", text) == finding()
 
 
+def test_the_reference_studys_comparison_is_that_of_its_tables():
+    results = tables.load(REFERENCE / "samplers")
+    names = ["magellan", "random", "online", "ek_online"]
+    text = comparison.to_markdown(comparison.pairs_of_samplers(results, names))
+    assert between_markers("samplers success", page("samplers")) == text.strip()
+
+
 def test_verdicts_on_claims_are_those_of_the_tables():
     listed = claims.load()
     text = claims.to_markdown(listed, claims.judge(listed, REFERENCE))

@@ -102,6 +102,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("smollm2", "smollm2"),
         ("evolving", "evolving"),
         ("released_pilot", "released_pilot"),
+        ("separated", "separated"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -397,6 +398,41 @@ def finding() -> str:
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
     header += ["plants", "herbivores", "carnivores"]
     return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+
+
+def separated() -> str:
+    """A row for each run that goes on from MAGELLAN: success, mastery, dormant units."""
+    results = tables.load(REFERENCE / "separated")
+    frame = results.tables["evaluation"]
+    frame = frame[frame["split"] == "train"]
+    rows = []
+    for sampler in ("magellan", "scripted"):
+        algorithm = Algorithm(sampler, "default")
+        areas = dict(
+            zip(
+                results.seeds_of(algorithm, "25k"),
+                run_means(results, algorithm, "25k", "train"),
+                strict=True,
+            )
+        )
+        mastered = times_of(results, algorithm, "25k", "train")
+        for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
+            run = frame[(frame["sampler"] == sampler) & (frame["seed"] == seed)]
+            hunters = run[run["category"] == "grow_carnivore"].sort_values("step")
+            cells = []
+            for name in ("grow_plant", "grow_herbivore", "grow_carnivore"):
+                at, flags = (each[place] for each in mastered[name])
+                last = run[run["category"] == name].sort_values("step")["success"].iloc[-1]
+                cells.append(f"{last:.2f}, " + (f"{at:,.0f}" if flags else "never"))
+            dormant = (f"{hunters['dormant'].iloc[at]:.2f}" for at in (0, -1))
+            rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
+    header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
+    header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
+    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+
+
+def test_what_came_of_going_on_is_that_of_the_tables():
+    assert between_markers("separated", page("separated")) == separated()
 
 
 @pytest.mark.parametrize("text", [README, page("samplers")], ids=["README", "samplers"])

@@ -13,7 +13,7 @@ from magellan.settings import NoSettings
     "learnability",
     "Learnability",
     estimator="per_goal",
-    look=Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
+    look=Look("#B58900", (0, (8, 2)), "x"),
 )
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), from practice.

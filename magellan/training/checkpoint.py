@@ -279,7 +279,7 @@ def paths_in(folder: Path, argument: str) -> list[Path]:
 def _entries(folder: Path, argument: str, pattern: str) -> list[Path]:
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error

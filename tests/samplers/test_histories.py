@@ -195,13 +195,16 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
     assert drawn.max() <= 9_999
 
 
-@pytest.mark.parametrize("name", ["randome", "", "Online"])
-def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("randome", "; did you mean random?"), ("", ""), ("Online", "; did you mean online?")],
+)
+def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str, meant: str) -> None:
     parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
     with pytest.raises(InputError) as error:
         make_sampler(name, parts)
     allowed = ", ".join(SAMPLERS)
-    assert str(error.value) == f"sampler: {name!r} is unknown; allowed: {allowed}"
+    assert str(error.value) == f"sampler: {name!r} is unknown; allowed: {allowed}{meant}"
 
 
 class Pool(Fixed):

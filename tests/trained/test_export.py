@@ -234,20 +234,25 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
     [("own", "learnt", "kept"), ("policy", "learnt", "kept"), ("ignored", "acting", "acting")],
 )
 def test_files_hold_the_adapters_that_predict(reads, now, delayed):
+    names = ("acting", "judging", "q", "q then", "learnt", "p", "kept", "p then")
+    made = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
     state = {
         "sac": {
-            "adapters": {"policy": "acting", "critic_target": "judging"},
-            "critic": "q",
-            "target": "q then",
+            "adapters": {"policy": made["acting"], "critic_target": made["judging"]},
+            "critic": made["q"],
+            "target": made["q then"],
         },
         "competence": {
-            "adapter": "learnt",
-            "head": "p",
+            "adapter": made["learnt"],
+            "head": made["p"],
             "restored": 3,
-            "snapshots": {"3": {"adapter": "kept", "head": "p then"}},
+            "snapshots": {"3": {"adapter": made["kept"], "head": made["p then"]}},
         },
     }
     adapters, heads = _parts(state, reads)
-    assert (adapters["policy"], adapters["critic_target"]) == ("acting", "judging")
-    assert (adapters["competence"], adapters["competence_delayed"]) == (now, delayed)
-    assert (heads["competence"], heads["competence_delayed"]) == ("p", "p then")
+    assert adapters["policy"] is made["acting"]
+    assert adapters["critic_target"] is made["judging"]
+    assert adapters["competence"] is made[now]
+    assert adapters["competence_delayed"] is made[delayed]
+    assert heads["competence"] is made["p"]
+    assert heads["competence_delayed"] is made["p then"]

@@ -182,4 +182,4 @@ def test_a_figure_that_fails_costs_no_other(mine):
     assert lines, done.stdout
     assert "my_figure.py': figure forgetting failed (line 13: KeyError: 'lost')" in lines[0]
     assert (mine / PLACE / "practice.png").is_file()
-    assert mine.planned(*CALL) == {"draw_forgetting": 1}
+    assert mine.planned(*CALL) == {"draw_forgetting": 1, "summary": 1}

@@ -43,7 +43,7 @@ STUDY_HELP = (
 )
 PRINTING = (
     *("summary", "compare", "halves", "behaviour", "gain", "power"),
-    *("estimation", "cost", "embeddings", "recording"),
+    *("estimation", "cost", "embeddings", "recording", "claims"),
 )
 """Commands that print tables."""
 
@@ -309,7 +309,7 @@ def _claims(arguments: argparse.Namespace) -> None:
     from analysis import claims
 
     listed = claims.load(arguments.claims or claims.DEFAULT)
-    print(claims.to_markdown(listed, claims.judge(listed, arguments.reference)), end="")
+    _print(arguments, claims.to_tables(listed, claims.judge(listed, arguments.reference)))
 
 
 def _recording(arguments: argparse.Namespace) -> None:

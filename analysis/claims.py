@@ -22,7 +22,7 @@ from analysis.comparison import BOOTSTRAP, Side, error_of, mean_difference, succ
 from analysis.grid import Algorithm
 from analysis.halves import SIGNIFICANT
 from analysis.intervals import Matrix
-from analysis.markdown import Table, printed
+from analysis.markdown import Table
 from analysis.mastery import times_of
 from analysis.matrices import evaluated_categories, success_curves
 from analysis.results import Results
@@ -272,18 +272,8 @@ HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict",
 SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
 
 
-def to_markdown(claims: Claims, judged: Sequence[Judged]) -> str:
-    """The tables in Markdown, and below them what would decide open claims."""
-    waiting = [
-        f"- {each.claim.claim} Would be decided by: {each.claim.decides}."
-        for each in judged
-        if each.verdict != "reproduced" and each.claim.decides
-    ]
-    return printed(to_tables(claims, judged)) + "".join(["\n", *(f"{line}\n" for line in waiting)])
-
-
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
-    """Claims of the paper, claims of others, and the studies that judge them."""
+    """Claims of the paper, of others, the studies, and what would decide open claims."""
     count = len(claims.claims)
     titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
     found = [
@@ -296,7 +286,16 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
         for name, each in claims.studies.items()
         if name != NO_STUDY
     ]
-    return [*found, Table("Studies", SETTINGS, studies)]
+    waiting = [
+        [each.claim.claim, each.claim.decides]
+        for each in judged
+        if each.verdict != "reproduced" and each.claim.decides
+    ]
+    return [
+        *found,
+        Table("Studies", SETTINGS, studies),
+        Table("What would decide", ("claim", "decided by"), waiting),
+    ]
 
 
 def _cells(claims: Claims, judged: Judged) -> list[str]:

@@ -449,7 +449,7 @@ def test_the_reference_studys_comparison_is_that_of_its_tables():
 
 def test_verdicts_on_claims_are_those_of_the_tables():
     listed = claims.load()
-    text = claims.to_markdown(listed, claims.judge(listed, REFERENCE))
+    text = markdown.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
     assert between_markers("claims", page("claims")) == text.strip()
 
 

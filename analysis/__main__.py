@@ -8,23 +8,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import coverage, markdown, pages, runs, tables
-from analysis.manifests import MANIFEST, GridManifest, read_combined_manifest
-from analysis.registry import statistics_of
-from analysis.restoring import advised
-from analysis.results import SPLITS
-from magellan.arguments import ArgumentParser, file_path, whole_number
+from analysis.statistics.registry import statistics_of
+from analysis.tables import coverage, html, markdown, runs, store
+from analysis.tables.git_hint import advised
+from analysis.tables.manifests import MANIFEST, GridManifest, read_combined_manifest
+from analysis.tables.results import SPLITS
 from magellan.config import load_experiment
-from magellan.errors import InputError, StorageError, printable, shown
-from magellan.modules import load_modules
-from magellan.parsing import parse_json
-from magellan.registry import is_built_in
-from magellan.settings import validated
+from magellan.config.modules import load_modules
+from magellan.core.arguments import ArgumentParser, file_path, whole_number
+from magellan.core.errors import InputError, StorageError, printable, shown
+from magellan.core.parsing import parse_json
+from magellan.core.registry import is_built_in
+from magellan.core.settings import validated
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.results import Results
+    from analysis.tables.results import Results
 
     Commands = argparse._SubParsersAction[ArgumentParser]
 
@@ -55,8 +55,8 @@ def _combine(arguments: argparse.Namespace) -> None:
         load_experiment(experiment, models=False)
     except InputError as error:
         raise InputError(f"--experiment: {error}") from None
-    results = tables.combine(arguments.runs, experiment, arguments.allow_incomplete)
-    tables.write(results, arguments.output)
+    results = store.combine(arguments.runs, experiment, arguments.allow_incomplete)
+    store.write(results, arguments.output)
     print(f"{len(arguments.runs)} runs combined in {arguments.output}")
     for note in results.manifest["notes"]:
         print(f"not alike: {printable(note)}")
@@ -66,7 +66,7 @@ def _combine(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     runs = len(results.manifest["runs"])
     print(f"{arguments.tables}: {runs} comparable runs")
     for note in results.manifest.get("notes", ()):
@@ -74,21 +74,22 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _statistics(arguments: argparse.Namespace) -> None:
-    from analysis import summaries
+    from analysis.statistics import summaries
 
     load_modules(arguments.module)
-    frames = summaries.compute(tables.load(arguments.tables), arguments.only)
+    frames = summaries.compute(store.load(arguments.tables), arguments.only)
     summaries.write(frames, arguments.output)
     print(f"{len(frames)} tables of statistics in {arguments.output}")
 
 
 def _figure(arguments: argparse.Namespace) -> None:
-    from analysis import figures, summaries
+    from analysis import figures
     from analysis.figures import style
+    from analysis.statistics import summaries
 
     load_modules(arguments.module)
     names = statistics_of(figures.FIGURES.find(arguments.name))
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, names, results)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
     own = not is_built_in(figures.FIGURES[arguments.name])
@@ -97,7 +98,7 @@ def _figure(arguments: argparse.Namespace) -> None:
 
 
 def _pictures(arguments: argparse.Namespace) -> None:
-    from analysis import pictures
+    from analysis.report import pictures
 
     stale = []
     for picture in pictures.pictures_in(arguments.folder):
@@ -114,17 +115,17 @@ def _pictures(arguments: argparse.Namespace) -> None:
 
 
 def _summary(arguments: argparse.Namespace) -> None:
-    from analysis import summary
+    from analysis.report import summary
 
     results, statistics = _of_folder(arguments.folder, summary.STATISTICS)
-    study = None if arguments.study is None else tables.load(arguments.study)
+    study = None if arguments.study is None else store.load(arguments.study)
     found = summary.tables(results, statistics, study)
     _print(arguments, found, summary.note(results))
 
 
 def _page(arguments: argparse.Namespace) -> None:
-    from analysis import summary_page
     from analysis.figures import FIGURES, applicable
+    from analysis.report import summary_page
 
     load_modules(arguments.module)
     results, statistics = _of_folder(arguments.folder, summary_page.STATISTICS)
@@ -144,10 +145,10 @@ def _of_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, p
         folder: with `tables` and `statistics` inside, or of combined tables.
         names: of the statistics.
     """
-    from analysis import summaries
+    from analysis.statistics import summaries
 
     alone = (folder / MANIFEST).exists() and not (folder / "tables").is_dir()
-    results = tables.load(folder if alone else folder / "tables")
+    results = store.load(folder if alone else folder / "tables")
     if alone or not (folder / "statistics").is_dir():
         return results, summaries.compute(results, names)
     return results, summaries.load(folder / "statistics", names, results)
@@ -159,16 +160,17 @@ def _print(arguments: argparse.Namespace, found: Iterable[markdown.Table], note:
 
 
 def _numbers(arguments: argparse.Namespace) -> None:
-    from analysis import summaries, summary
+    from analysis.report import summary
+    from analysis.statistics import summaries
 
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, results=results)
-    study = None if arguments.study is None else tables.load(arguments.study)
+    study = None if arguments.study is None else store.load(arguments.study)
     goal_space = arguments.goal_space or results.goal_spaces[0]
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    pages.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
+    html.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -177,15 +179,15 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _coverage(arguments: argparse.Namespace) -> None:
-    pages.write(coverage.to_html(_manifest(arguments.tables)), arguments.page)
+    html.write(coverage.to_html(_manifest(arguments.tables)), arguments.page)
 
 
 def _runs(arguments: argparse.Namespace) -> None:
-    pages.write(runs.to_html(_manifest(arguments.tables)), arguments.page)
+    html.write(runs.to_html(_manifest(arguments.tables)), arguments.page)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from analysis import comparison
+    from analysis.statistics import comparison
 
     for option in ("known_competence", "against"):
         if getattr(arguments, option) and not arguments.estimators:
@@ -202,14 +204,14 @@ def _compare(arguments: argparse.Namespace) -> None:
         )
     if interaction and arguments.of != "success":
         raise InputError("--of: error is not for --samplers with --variants; allowed: success")
-    first = tables.load(arguments.first)
+    first = store.load(arguments.first)
     if arguments.known_competence:
-        from analysis.known import with_known_competence
+        from analysis.studies.ground_truth import with_known_competence
 
         first = with_known_competence(first)
     against = None if arguments.against == "observed" else arguments.against
     if against:
-        from analysis.estimation import with_truth
+        from analysis.studies.estimation import with_truth
 
         if against in arguments.estimators:
             raise InputError(
@@ -226,47 +228,47 @@ def _compare(arguments: argparse.Namespace) -> None:
     elif arguments.variants:
         pairs, of = comparison.pairs_of_variants(first, arguments.variants), arguments.of
     else:
-        pairs = comparison.pairs_of_experiments(first, tables.load(arguments.second))
+        pairs = comparison.pairs_of_experiments(first, store.load(arguments.second))
         of = arguments.of
     splits = ("train",) if against else SPLITS  # nobody has measured unseen goals
     _print(arguments, comparison.tables(pairs, of, splits, against or ""))
 
 
 def _power(arguments: argparse.Namespace) -> None:
-    from analysis import power
+    from analysis.statistics import power
 
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     sizes = tuple(arguments.seeds or power.SIZES)
     _print(arguments, power.tables(results, arguments.difference, arguments.power, sizes))
 
 
 def _adopt(arguments: argparse.Namespace) -> None:
-    tables.adopt(arguments.source, arguments.target)
+    store.adopt(arguments.source, arguments.target)
     print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
 
 
 def _halves(arguments: argparse.Namespace) -> None:
-    from analysis import halves
+    from analysis.studies import halves
 
-    _print(arguments, halves.tables(tables.load(arguments.tables)))
+    _print(arguments, halves.tables(store.load(arguments.tables)))
 
 
 def _behaviour(arguments: argparse.Namespace) -> None:
-    from analysis import behaviour
+    from analysis.studies import behaviour
 
-    _print(arguments, behaviour.tables(tables.load(arguments.tables)))
+    _print(arguments, behaviour.tables(store.load(arguments.tables)))
 
 
 def _gain(arguments: argparse.Namespace) -> None:
-    from analysis import gain
+    from analysis.studies import gain
 
-    _print(arguments, gain.tables(tables.load(arguments.tables)))
+    _print(arguments, gain.tables(store.load(arguments.tables)))
 
 
 def _estimation(arguments: argparse.Namespace) -> None:
-    from analysis import estimation
+    from analysis.studies import estimation
 
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     truth = estimation.chosen_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
     changes = estimation.growth(results, truth, arguments.split)
@@ -281,9 +283,9 @@ def _estimation(arguments: argparse.Namespace) -> None:
 
 
 def _cost(arguments: argparse.Namespace) -> None:
-    from analysis import cost
+    from analysis.studies import cost
 
-    results = tables.load(arguments.tables)
+    results = store.load(arguments.tables)
     frame = cost.costs(results)
     _print(arguments, [cost.table(frame)])
     if arguments.stem is not None:
@@ -295,9 +297,9 @@ def _cost(arguments: argparse.Namespace) -> None:
 
 
 def _embeddings(arguments: argparse.Namespace) -> None:
-    from analysis import embeddings
     from analysis.figures import style
     from analysis.figures.embeddings import draw
+    from analysis.studies import embeddings
 
     found = embeddings.load(arguments.folder)
     _print(arguments, [embeddings.table(found)])
@@ -306,21 +308,21 @@ def _embeddings(arguments: argparse.Namespace) -> None:
 
 
 def _claims(arguments: argparse.Namespace) -> None:
-    from analysis import claims
+    from analysis.report import claims
 
     listed = claims.load(arguments.claims or claims.DEFAULT)
     _print(arguments, claims.to_tables(listed, claims.judge(listed, arguments.reference)))
 
 
 def _recording(arguments: argparse.Namespace) -> None:
-    from analysis import recording
+    from analysis.studies import recording
 
     found = recording.load(arguments.folder)
     _print(arguments, [recording.table(found)], recording.described(found))
 
 
 def _unpack(arguments: argparse.Namespace) -> None:
-    from analysis import unpacking
+    from analysis.tables import unpacking
 
     written, there = unpacking.unpack(arguments.tables, arguments.target)
     print(f"{written} runs written to {arguments.target}, {there} were there")
@@ -449,7 +451,7 @@ def _add_claims(commands: Commands) -> None:
     claims.add_argument(
         "--claims",
         type=file_path,
-        help="file of claims and their rules (default: analysis/claims.yaml)",
+        help="file of claims and their rules (default: analysis/report/claims.yaml)",
     )
     claims.add_argument(
         "--reference",

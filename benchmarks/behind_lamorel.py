@@ -26,7 +26,7 @@ def main(values: Mapping[str, Any]) -> None:
     from magellan.backends.lamorel.serving import Served
     from magellan.backends.machine import settle
     from magellan.config import resolve_run
-    from magellan.launched.arguments import read
+    from magellan.launcher.arguments import read
     from magellan.training.loop import Trainer
     from magellan.worlds import WORLDS
 

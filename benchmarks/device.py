@@ -19,12 +19,12 @@ from benchmarks.models import ModelBenchmark, fill_replay, steps_per_update
 from benchmarks.needs import EPISODE_STEPS, EPISODES, length_of
 from benchmarks.peaks import Peak, peak_of, synchronize
 from benchmarks.timed import Deadline, Operation, Timed, timed
-from magellan.agent.codec import stack
 from magellan.agent.replay import Batch, Episodes
 from magellan.backends.local import LocalBackend
 from magellan.backends.machine import settle
 from magellan.config import RunConfig, resolve_run
-from magellan.errors import is_out_of_memory
+from magellan.core.codec import stack
+from magellan.core.errors import is_out_of_memory
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 

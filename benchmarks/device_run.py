@@ -32,8 +32,8 @@ from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline
 from magellan.backends import check_backend
 from magellan.config import check_backbone
-from magellan.errors import InputError, OutOfMemoryError, is_out_of_memory
-from magellan.model_files import number_of_parameters
+from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
+from magellan.model.files import number_of_parameters
 
 DEFAULT_MODEL = "zoo-mini"
 HEADINGS = ("what", "goals", "value", "n", "GFLOP", "TFLOP/s", "share of peak", "memory", "note")

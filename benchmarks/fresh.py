@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import GoalSpace, parse_goal_space
 
 SEED = 0

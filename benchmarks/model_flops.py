@@ -16,8 +16,8 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import PROMPT
+from magellan.core.codec import PROMPT
+from magellan.model.backbone import Backbone
 
 CROSS = ("EncDecAttention.k", "EncDecAttention.v", "encoder_attn.k_proj", "encoder_attn.v_proj")
 """Layers of a decoder that read what the encoder said, by the ends of their names."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.timing import median_seconds
-from magellan.agent.passes.layers import HAS_ONEDNN
+from magellan.fastpath.layers import HAS_ONEDNN
 
 REPETITIONS = 5
 """Of a single product."""

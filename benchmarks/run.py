@@ -18,7 +18,7 @@ from benchmarks.goals import goal_rows
 from benchmarks.rows import Row, Skipped, number, to_csv, to_markdown
 from benchmarks.samplers import sampler_rows
 from benchmarks.timing import MatmulRate
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 
 Rows = Iterator[Row | Skipped]
 
@@ -126,7 +126,7 @@ def prepare_folder(output: Path) -> None:
 def machine() -> dict[str, Any]:
     """Where and with what the figures were measured."""
     from magellan.backends.machine import cpu_model
-    from magellan.training.versions import code_version, library_versions
+    from magellan.jobs.versions import code_version, library_versions
 
     return {
         "schema_version": 1,

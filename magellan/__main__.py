@@ -5,7 +5,7 @@ import sys
 
 def run() -> int:
     """Entry point; gives the exit status."""
-    from magellan.first import prepare
+    from magellan.core.environment import prepare
 
     prepare()
     from magellan.cli import main

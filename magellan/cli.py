@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magellan.arguments import ArgumentParser, file_path, whole_number
 from magellan.config import (
     PRESETS,
     BackendConfig,
@@ -28,8 +27,9 @@ from magellan.config import (
     resolve_run,
     sampler_names,
 )
-from magellan.errors import InputError, JobError, is_out_of_memory, out_of_memory
-from magellan.modules import load_modules, refuse_modules
+from magellan.config.modules import load_modules, refuse_modules
+from magellan.core.arguments import ArgumentParser, file_path, whole_number
+from magellan.core.errors import InputError, JobError, is_out_of_memory, out_of_memory
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; gives 0, or the status of `magellan.errors` after one line of why."""
+    """Run one command; gives 0, or the status of `magellan.core.errors` after one line of why."""
     try:
         options = _parser().parse_args(arguments)
         options.command(options)
@@ -426,7 +426,7 @@ def _train(options: argparse.Namespace) -> None:
         )
     check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
     _prepare_libraries(config.threads)
-    from magellan.training.run import train
+    from magellan.jobs.run import train
 
     train(
         config,
@@ -443,7 +443,7 @@ def _train(options: argparse.Namespace) -> None:
 
 def _show_next(run: Path, modules: Sequence[str]) -> None:
     """What can be done with a run that is complete."""
-    from magellan.training.log import show
+    from magellan.jobs.log import show
 
     own = [word for path in modules for word in ("--module", path)]
     agent = Path("agents") / run.name
@@ -455,11 +455,11 @@ def _replay(options: argparse.Namespace) -> None:
     if options.every is not None and options.every < 1:
         raise InputError(f"--every: {options.every} is not allowed; allowed: 1 or more updates")
     settings = [parse_assignment(text) for text in options.set]
-    from magellan.replaying.recorded import FinishedRun
+    from magellan.tools.recorded import FinishedRun
 
     run = FinishedRun.read(options.run, tuple(options.module))
     _prepare_libraries(run.config.threads)
-    from magellan.replaying.replay import replay
+    from magellan.tools.replay import replay
 
     replay(
         run,
@@ -474,7 +474,7 @@ def _replay(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
-    from magellan.trained.export import export
+    from magellan.tools.export import export
 
     agent = export(options.run, options.output, tuple(options.module))
     for path in agent.damaged:
@@ -484,7 +484,7 @@ def _export(options: argparse.Namespace) -> None:
 
 def _embed(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
-    from magellan.trained.embedding import embed
+    from magellan.tools.embed import embed
 
     agent = embed(
         options.run,
@@ -501,8 +501,8 @@ def _embed(options: argparse.Namespace) -> None:
 
 def _critic(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
-    from magellan.trained.embedding import check_numbers, drawn_sets
-    from magellan.trained.reading import TrainedAgent
+    from magellan.tools.embed import check_numbers, drawn_sets
+    from magellan.tools.trained import TrainedAgent
     from magellan.training.evaluate import look_by_category
 
     check_numbers(options.per_category, options.seed)
@@ -521,8 +521,8 @@ def _critic(options: argparse.Namespace) -> None:
 
 def _watch(options: argparse.Namespace) -> None:
     _prepare_libraries(threads=1)
-    from magellan.trained.reading import TrainedAgent
-    from magellan.trained.watch import check_words, chosen_goal, watch
+    from magellan.tools.trained import TrainedAgent
+    from magellan.tools.watch import check_words, chosen_goal, watch
 
     wanted = options.goal, options.objects, options.category, options.seed
     check_words(*wanted)
@@ -558,7 +558,7 @@ def _goals(options: argparse.Namespace) -> None:
 
 def _backbone(options: argparse.Namespace) -> None:
     _check_backbone_options(options)
-    from magellan.training.folder import check_no_run
+    from magellan.jobs.folder import check_no_run
 
     check_no_run(options.output)
     load_modules(options.module)

@@ -18,18 +18,18 @@ import numpy as np
 from magellan.backends import Backend, make_backend
 from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts, Outcomes
 from magellan.config import RunConfig, estimators_of, run_model
-from magellan.errors import InputError, shown
-from magellan.registry import is_built_in
+from magellan.core.errors import InputError, shown
+from magellan.core.randomness import Streams, initial_seeds
+from magellan.core.registry import is_built_in
+from magellan.core.settings import validated
 from magellan.samplers import SAMPLERS
 from magellan.samplers.arms import EachCategory
-from magellan.settings import validated
-from magellan.training.randomness import Streams, initial_seeds
-from magellan.training.watchers import Estimators
+from magellan.training.estimators import Estimators
 from magellan.worlds import Categories, Category
 from magellan.worlds.texts import Texts
 
 if TYPE_CHECKING:
-    from magellan.agent.embedded import Embed
+    from magellan.model.embedded import Embed
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Constants that differ from their defaults, by section, as under `overrides` of an experiment."""
@@ -245,8 +245,8 @@ def _backend(
     if isinstance(embed, str):
         model = config.backbone.model_copy(update={"model": embed})
         return make_backend(model, config.backend, seed, world)
-    from magellan.agent.embedded import Embedded
     from magellan.backends.local import LocalBackend
+    from magellan.model.embedded import Embedded
 
     return LocalBackend(cast(Any, Embedded(embed, world.listed[0])), world)
 

@@ -13,11 +13,11 @@ def run() -> None:
     """Entry point; ends the process."""
     # Started as a file, it would find this package's modules where others look for their own.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from magellan.first import prepare
+    from magellan.core.environment import prepare
 
     prepare()
-    from magellan.launched.arguments import from_here
-    from magellan.launched.entry import main
+    from magellan.launcher.arguments import from_here
+    from magellan.launcher.entry import main
 
     sys.argv = from_here(sys.argv)
     main()

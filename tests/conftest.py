@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magellan.first import prepare
+from magellan.core.environment import prepare
 
 THREADS = 1
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -10,10 +10,8 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, modeling_utils
 from transformers.integrations import hub_kernels
 
-from magellan.agent.loading import load_model, load_tokenizer
-from magellan.agent.saving import is_encoder_decoder
-from magellan.errors import InputError
-from magellan.model_files import (
+from magellan.core.errors import InputError
+from magellan.model.files import (
     BACKBONES,
     MADE,
     WEIGHTS,
@@ -25,6 +23,8 @@ from magellan.model_files import (
     model_digest,
     number_of_parameters,
 )
+from magellan.model.loading import load_model, load_tokenizer
+from magellan.model.saving import is_encoder_decoder
 from magellan.pretraining import smollm2
 
 ZOO_MINI = BACKBONES / "zoo-mini"

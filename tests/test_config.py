@@ -20,8 +20,8 @@ from magellan.config import (
     sampler_names,
 )
 from magellan.config.host_memory import host_memory_mb
-from magellan.errors import InputError, OutOfMemoryError
-from magellan.first import READ_ONCE
+from magellan.core.environment import READ_ONCE
+from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.samplers import SAMPLERS
 from magellan.worlds.little_zoo import parse_goal_space
 
@@ -65,7 +65,7 @@ def trained(monkeypatch, *arguments):
         monkeypatch.setenv(variable, "1")  # and so put back after the test
     seen = []
     module = types.SimpleNamespace(train=lambda config, *_: seen.append(config))
-    monkeypatch.setitem(sys.modules, "magellan.training.run", module)
+    monkeypatch.setitem(sys.modules, "magellan.jobs.run", module)
     assert main(["train", "--preset", "smoke", "--output", "nowhere", *arguments]) == 0
     return seen[0]
 
@@ -210,7 +210,7 @@ def test_configuration_and_goals_need_no_torch():
 
 @pytest.mark.parametrize(
     ("start", "command"),
-    [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launched.entry")],
+    [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launcher.entry")],
 )
 def test_what_is_read_once_is_said_before_torch_is_there(start, command):
     code = f"""

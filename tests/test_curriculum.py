@@ -13,8 +13,8 @@ import pytest
 
 from magellan.competence import Outcomes
 from magellan.config import run_model
+from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
-from magellan.errors import InputError
 from magellan.samplers import SAMPLERS
 from magellan.worlds import GoalSet
 from tests.samplers.test_contract import through_json
@@ -185,7 +185,7 @@ def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
     assert backend is not None
 
     def read(texts: list[str]) -> np.ndarray:
-        from magellan.agent.codec import stack
+        from magellan.core.codec import stack
 
         return backend.representation(stack(backend.codec.pack(texts, [()] * len(texts))))
 

@@ -135,7 +135,7 @@ def test_a_key_that_is_added_remakes_no_run(tmp_path):
     module = tmp_path / "another_sampler.py"
     module.write_text(
         "from magellan.samplers import register_sampler\n"
-        "from magellan.settings import Section\n"
+        "from magellan.core.settings import Section\n"
         "class Settings(Section):\n"
         "    power: float = 2.0\n"
         "@register_sampler('another_sampler', settings=Settings)\n"

@@ -10,12 +10,12 @@ from analysis.figures import FIGURES
 from magellan.cli import main
 from magellan.competence import ESTIMATORS
 from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
-from magellan.errors import InputError, StoppedEarly
-from magellan.modules import load_modules
+from magellan.config.modules import load_modules
+from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs.run import train
+from magellan.jobs.stopping import Stopper
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
-from magellan.training.run import train
-from magellan.training.stopping import Stopper
 from tests.snippets import write_files
 
 
@@ -184,7 +184,7 @@ def build(parts, settings):
     return GoalSampler(parts.goals, None, learnability, parts.epsilon, parts.rng)
 """
 FIGURE = """
-from analysis.registry import register_figure
+from analysis.statistics.registry import register_figure
 @register_figure('mine', label='Mine', section='Own', caption='Mine')
 def draw(results, statistics, goal_space): ...
 """

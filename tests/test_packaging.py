@@ -118,7 +118,7 @@ def lamorels() -> set[str]:
     installed = set(names(with_pip))
     assert {"lamorel", "hydra-core"} <= installed
     about = (
-        *("magellan/backends/lamorel/", "magellan/launched/", "tests/backends/lamorel/"),
+        *("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/"),
         "benchmarks/behind_lamorel.py",
     )
     others = [

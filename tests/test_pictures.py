@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.pictures import pictures_in
+from analysis.report.pictures import pictures_in
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = list(pictures_in(ROOT / "results/reference"))

@@ -7,26 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import (
-    behaviour,
-    claims,
-    comparison,
-    cost,
-    estimation,
-    gain,
-    halves,
-    markdown,
-    summaries,
-    summary,
-    tables,
-)
-from analysis.grid import Algorithm
-from analysis.known import with_known_competence
-from analysis.labels import sampler_label
-from analysis.mastery import times_of
-from analysis.matrices import settings
-from analysis.primary import PRIMARY_SCORE, run_means, run_means_until
-from analysis.primary import comparison as compared
+from analysis.report import claims, summary
+from analysis.statistics import comparison, summaries
+from analysis.statistics.mastery import times_of
+from analysis.statistics.matrices import settings
+from analysis.statistics.primary import PRIMARY_SCORE, run_means, run_means_until
+from analysis.statistics.primary import comparison as compared
+from analysis.studies import behaviour, cost, estimation, gain, halves
+from analysis.studies.ground_truth import with_known_competence
+from analysis.tables import markdown, store
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import sampler_label
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from tests.faults import cases as faults
 from tests.inputs import cases
@@ -46,7 +37,7 @@ def page(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def results():
-    return tables.load(REFERENCE / "tables")
+    return store.load(REFERENCE / "tables")
 
 
 def flowing(name: str) -> str:
@@ -106,12 +97,12 @@ def test_statistics_are_those_of_the_tables(results):
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
-    committed = tables.load(REFERENCE / folder)
+    committed = store.load(REFERENCE / folder)
     (path,) = (ROOT / "config").rglob(f"{file}.yaml")
     experiment = load_experiment(read_yaml(path))
     declared = dict(committed.manifest["experiment"])
     declared["analysis"] = settings(committed).model_dump()  # older tables do not say everything
-    settled = tables.settled_experiment(experiment)
+    settled = store.settled_experiment(experiment)
     assert declared == {key: settled[key] for key in declared}
     planned = {run.identity for run in grid(experiment)}
     assert {run["identity"] for run in committed.manifest["runs"]} == planned
@@ -151,7 +142,7 @@ def test_halves_and_behaviour_are_those_of_the_tables(results):
 
 @pytest.mark.parametrize(("folder", "name"), [("default", "default"), ("first", "first")])
 def test_comparisons_are_those_of_their_tables(folder, name):
-    found = compared(tables.load(REFERENCE / folder))
+    found = compared(store.load(REFERENCE / folder))
     found = found[found["score"] == PRIMARY_SCORE]
     assert len(found) == 6
     for row in found.itertuples():
@@ -198,13 +189,13 @@ def test_expert_buckets_learn_everything_and_uniform_choice_stops_at_plants(resu
 
 @pytest.mark.parametrize(("marker", "pool"), [("pool", "small"), ("pool quarter", "quarter")])
 def test_the_pool_study_is_that_of_its_tables(marker, pool):
-    results = tables.load(REFERENCE / "pool")
+    results = store.load(REFERENCE / "pool")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, [pool, "whole"]))
     assert between_markers(marker, page("pool")) == found.strip()
 
 
 def test_the_second_pool_study_is_that_of_its_tables():
-    results = tables.load(REFERENCE / "pool_again")
+    results = store.load(REFERENCE / "pool_again")
     found = comparison.to_markdown(comparison.pairs_of_variants(results, ["small", "whole"]))
     assert between_markers("pool again", page("pool")) == found.strip()
     assert between_markers("pool again halves", page("pool")) == halves.to_markdown(results).strip()
@@ -214,7 +205,7 @@ def test_the_second_pool_study_is_that_of_its_tables():
 
 @pytest.mark.parametrize("name", ["more_data", "more_updates"])
 def test_the_regime_is_that_of_its_tables(name):
-    pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["twice", "base"])
+    pairs = comparison.pairs_of_variants(store.load(REFERENCE / name), ["twice", "base"])
     assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()
 
 
@@ -222,7 +213,7 @@ def test_the_regime_is_that_of_its_tables(name):
     ("name", "row"), [("more_data", "twice the practice"), ("more_updates", "twice the updates")]
 )
 def test_the_seeds_of_the_regime_are_those_of_its_tables(name, row):
-    pairs = comparison.pairs_of_variants(tables.load(REFERENCE / name), ["twice", "base"])
+    pairs = comparison.pairs_of_variants(store.load(REFERENCE / name), ["twice", "base"])
     cells = []
     for pair in pairs:
         sides = [
@@ -237,7 +228,7 @@ def test_the_seeds_of_the_regime_are_those_of_its_tables(name, row):
 
 def test_half_the_updates_are_a_part_of_twice_the_practice():
     """Over the first 64,000 steps both variants practise as much, with 8,000 and 4,000 updates."""
-    results = tables.load(REFERENCE / "more_data")
+    results = store.load(REFERENCE / "more_data")
     found = {}
     for sampler in results.experiment["samplers"]:
         both = [Algorithm(sampler, name) for name in ("base", "twice")]
@@ -263,7 +254,7 @@ def test_replay_ratios_are_those_of_the_files():
 def test_lockstep_by_the_measure_of_the_protocol(monkeypatch):
     """Over the whole training, the evaluation before it included."""
     monkeypatch.setattr(behaviour, "SETTLED", -1.0)
-    results = tables.load(REFERENCE / "adapters")
+    results = store.load(REFERENCE / "adapters")
     for name in ("own", "shared", "ignored"):
         frame = behaviour.beliefs(results, Algorithm("magellan", name), "25k")
         found = frame.groupby("category")["lockstep"].mean()[list(PAPERS_ERRORS)]
@@ -279,7 +270,7 @@ def signed(value: float) -> str:
 
 @pytest.mark.parametrize("block", ["observed", "known"])
 def test_the_simulated_learner_is_that_of_its_tables(block):
-    results = tables.load(REFERENCE / "simulated")
+    results = store.load(REFERENCE / "simulated")
     if block == "known":
         results = with_known_competence(results)
     pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
@@ -296,7 +287,7 @@ def test_the_simulated_learner_is_that_of_its_tables(block):
     ],
 )
 def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
-    results = tables.load(REFERENCE / name)
+    results = store.load(REFERENCE / name)
     pairs = comparison.pairs_of_variants(results, variants)
     for measure in measures:
         found = comparison.to_markdown(pairs, measure).strip()
@@ -307,7 +298,7 @@ def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
 
 
 def test_the_real_language_model_is_that_of_its_tables():
-    results = tables.load(REFERENCE / "smollm2")
+    results = store.load(REFERENCE / "smollm2")
     errors = estimation.table(results, estimation.OBSERVED)
     found = {
         "gain": gain.to_markdown(results),
@@ -319,7 +310,7 @@ def test_the_real_language_model_is_that_of_its_tables():
 
 
 def test_replaced_goals_are_those_of_their_tables():
-    results = tables.load(REFERENCE / "evolving")
+    results = store.load(REFERENCE / "evolving")
     samplers = ["magellan", "random", "online", "ek_online"]
     pairs = comparison.pairs_of_samplers(results, samplers)
     found = {
@@ -340,7 +331,7 @@ def test_replaced_goals_are_those_of_their_tables():
 
 
 def test_what_is_forgotten_of_the_former_goals():
-    table = gain.compute(tables.load(REFERENCE / "evolving"))
+    table = gain.compute(store.load(REFERENCE / "evolving"))
     former = table[table["split"] == "train"]
     grasp = former[former["category"] == "grasp"]
     assert (grasp["high"] > 0).all()
@@ -351,7 +342,7 @@ def test_what_is_forgotten_of_the_former_goals():
 
 
 def test_the_budget_of_the_released_defects_is_the_pilots():
-    results = tables.load(REFERENCE / "released_pilot")
+    results = store.load(REFERENCE / "released_pilot")
     frame = results.table("evaluation", split="train")
     end = frame[frame["step"] == frame["step"].max()]
     lines = between_markers("released pilot", page("released")).splitlines()[2:]
@@ -366,7 +357,7 @@ def test_the_budget_of_the_released_defects_is_the_pilots():
 
 
 def test_the_pilot_is_that_of_its_tables():
-    frame = tables.load(REFERENCE / "pilot").table("evaluation", split="train")
+    frame = store.load(REFERENCE / "pilot").table("evaluation", split="train")
     lines = between_markers("pilot", page("pilot")).splitlines()[2:]
     runs = frame.groupby(["sampler", "variant", "seed"], sort=False)
     assert len(lines) == len(runs) == 6
@@ -380,7 +371,7 @@ def test_the_pilot_is_that_of_its_tables():
 
 def finding() -> str:
     """A row for each sampler of the reference study: what its runs master, and when."""
-    results = tables.load(REFERENCE / "samplers")
+    results = store.load(REFERENCE / "samplers")
     rows = []
     for sampler in ("ek_online", "magellan", "online", "random"):
         algorithm = Algorithm(sampler, "base")
@@ -402,7 +393,7 @@ def finding() -> str:
 
 def separated() -> str:
     """A row for each run that goes on from MAGELLAN: success, mastery, dormant units."""
-    results = tables.load(REFERENCE / "separated")
+    results = store.load(REFERENCE / "separated")
     frame = results.tables["evaluation"]
     frame = frame[frame["split"] == "train"]
     rows = []
@@ -441,7 +432,7 @@ def test_the_finding_is_that_of_the_tables(text):
 
 
 def test_the_reference_studys_comparison_is_that_of_its_tables():
-    results = tables.load(REFERENCE / "samplers")
+    results = store.load(REFERENCE / "samplers")
     names = ["magellan", "random", "online", "ek_online"]
     text = comparison.to_markdown(comparison.pairs_of_samplers(results, names))
     assert between_markers("samplers success", page("samplers")) == text.strip()
@@ -454,6 +445,6 @@ def test_verdicts_on_claims_are_those_of_the_tables():
 
 
 def test_costs_of_practice_are_those_of_the_tables():
-    text = markdown.printed([cost.table(cost.costs(tables.load(REFERENCE / "learner")))])
+    text = markdown.printed([cost.table(cost.costs(store.load(REFERENCE / "learner")))])
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert between_markers("learner", page("learner")) == "\n".join(rows)

@@ -7,9 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import behaviour, primary, summaries, tables
-from analysis.grid import Algorithm
-from analysis.results import Results
+from analysis.statistics import primary, summaries
+from analysis.studies import behaviour
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 from tests.workflow.conftest import ROOT
 
@@ -21,7 +23,7 @@ MAGELLAN, RANDOM = Algorithm("magellan", "base"), Algorithm("random", "base")
 
 @pytest.fixture(scope="module")
 def results():
-    return tables.load(REFERENCE / "tables")
+    return store.load(REFERENCE / "tables")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,7 @@ def start_of_plants(results, algorithm: Algorithm) -> list[tuple[float, int, boo
 
 
 def test_who_comes_to_plants_with_much_success_does_not_learn_them(results):
-    others = [tables.load(REFERENCE / name) for name in ("adapters", "noise", "pool_again")]
+    others = [store.load(REFERENCE / name) for name in ("adapters", "noise", "pool_again")]
     seen, found = set(), []
     for each in (results, *others):
         identities = {
@@ -165,7 +167,7 @@ def collapses(results, goal_space: str) -> str:
 
 def test_what_a_model_that_reads_has_changed(results):
     """Shares of impossible goals, predictions, and collapses, before and after."""
-    earlier = tables.load(REFERENCE / "first")
+    earlier = store.load(REFERENCE / "first")
     [before] = earlier.manifest["experiment"]["goal_spaces"]
     found = ((earlier, before), (results, "25k"))
 

@@ -9,8 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.grid import Algorithm, exploiting, reference_algorithm
-from analysis.registry import (
+from analysis.statistics.registry import (
     FIGURES,
     Algorithms,
     FigureSpec,
@@ -19,14 +18,15 @@ from analysis.registry import (
     nothing,
     register_figure,
 )
-from magellan.errors import InputError
+from analysis.tables.grid import Algorithm, exploiting, reference_algorithm
+from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from analysis.results import Results
+    from analysis.tables.results import Results
 
 
 def _a_comparison(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
@@ -129,7 +129,7 @@ def draw(
     Args:
         name: a key of `FIGURES`.
         results: combined tables.
-        statistics: the tables of `analysis.summaries`.
+        statistics: the tables of `analysis.statistics.summaries`.
         goal_space: one of the results' goal spaces.
 
     Raises:

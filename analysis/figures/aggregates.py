@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.labels import SCORE_LABELS, SPLIT_LABELS
-from analysis.matrices import SCORES
-from analysis.results import SPLITS, Results, rows_where
+from analysis.statistics.matrices import SCORES
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS
+from analysis.tables.results import SPLITS, Results, rows_where
 
 TITLES = {"iqm": "IQM (higher is better)", "mean": "Mean (higher is better)"}
 METHODS = f"IQM {style.PERCENTILE}, mean {style.STUDENTISED}"

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis import summaries
 from analysis.figures import style
-from analysis.grid import Algorithm
-from analysis.labels import SPLIT_LABELS, figure_label, sampler_label
-from analysis.results import SPLITS, Results, rows_where
+from analysis.statistics import summaries
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import SPLIT_LABELS, figure_label, sampler_label
+from analysis.tables.results import SPLITS, Results, rows_where
 
 OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.results import Results, rows_where
-from analysis.worlds import category_colors
+from analysis.tables.results import Results, rows_where
+from analysis.tables.worlds import category_colors
 
 CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it reads"}
 
@@ -19,7 +19,7 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
 
     Args:
         results: runs of `scripted` whose variants are called LEARNER.SCRIPT.
-        frame: from `analysis.cost.costs`.
+        frame: from `analysis.studies.cost.costs`.
         script: of the lower rows.
     """
     names = frame["variant"].str.rsplit(".", n=1, expand=True)

@@ -11,11 +11,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.embeddings import Embedding, project
 from analysis.figures import style
-from analysis.labels import SPLIT_LABELS, sampler_label
-from analysis.worlds import category_colors
-from magellan.errors import InputError
+from analysis.studies.embeddings import Embedding, project
+from analysis.tables.labels import SPLIT_LABELS, sampler_label
+from analysis.tables.worlds import category_colors
+from magellan.core.errors import InputError
 
 COLUMNS = 3
 LEVELS = np.linspace(0.0, 1.0, 21)
@@ -30,7 +30,7 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
     """t-SNE of the hidden states that the estimator's head reads.
 
     Args:
-        embedding: from `analysis.embeddings.load`.
+        embedding: from `analysis.studies.embeddings.load`.
         by: `category`, or `kind`: as a world tells goals apart beyond that.
     """
     colors = _colors(embedding, by)

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from analysis.estimation import COMPUTED, OBSERVED, RUN
 from analysis.figures import style
-from analysis.grid import number_text
-from analysis.labels import SPLIT_LABELS, estimator_label
-from analysis.results import Results
+from analysis.studies.estimation import COMPUTED, OBSERVED, RUN
+from analysis.tables.grid import number_text
+from analysis.tables.labels import SPLIT_LABELS, estimator_label
+from analysis.tables.results import Results
 
 SMALLEST = 1_000
 """Episodes: below it the axis is linear, so that 0 has a place."""
@@ -27,7 +27,7 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
 
     Args:
         results: whose runs they are.
-        frame: from `analysis.estimation.table`.
+        frame: from `analysis.studies.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
-from analysis.grid import Algorithm
-from analysis.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
-from analysis.matrices import SCORES
-from analysis.primary import PRIMARY_SCORE
-from analysis.results import SPLITS, Results, rows_where
+from analysis.statistics.matrices import SCORES
+from analysis.statistics.primary import PRIMARY_SCORE
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
+from analysis.tables.results import SPLITS, Results, rows_where
 
 MARKERS = {"final": "o", "area": "s"}
 TEST = (

@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import survival
 from analysis.figures import style
-from analysis.labels import SPLIT_LABELS
-from analysis.mastery import times_of
-from analysis.matrices import evaluation_points
-from analysis.results import SPLITS, Results
-from analysis.survival import Times
+from analysis.statistics import survival
+from analysis.statistics.mastery import times_of
+from analysis.statistics.matrices import evaluation_points
+from analysis.statistics.survival import Times
+from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.results import SPLITS, Results
 
 WIDEST, NARROWEST = 3.2, 1.4
 

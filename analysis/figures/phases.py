@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import by_phase
-from analysis.by_phase import Curve, Panel
 from analysis.figures import style
-from analysis.labels import SPLIT_LABELS
-from analysis.phases import OnePhase, each_phase
-from analysis.results import SPLITS, Results
-from analysis.units import UNIT_LABELS
+from analysis.statistics import by_phase
+from analysis.statistics.by_phase import Curve, Panel
+from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.phases import OnePhase, each_phase
+from analysis.tables.results import SPLITS, Results
+from analysis.tables.units import UNIT_LABELS
 
 MARKS = "thick: mean over seeds, thin: each seed"
 FOOTNOTE = (

@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.figures import shares
-from analysis.practised import window_shares
-from analysis.results import Results
+from analysis.statistics.practice_shares import window_shares
+from analysis.tables.results import Results
 
 WORDS = ("What each sampler practised", "share of episodes", "")
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.labels import SCORE_LABELS, SPLIT_LABELS
-from analysis.matrices import SCORES
-from analysis.results import SPLITS, Results, rows_where
+from analysis.statistics.matrices import SCORES
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS
+from analysis.tables.results import SPLITS, Results, rows_where
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.labels import SPLIT_LABELS
-from analysis.results import SPLITS, Results, rows_where
+from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.results import SPLITS, Results, rows_where
 
 
 def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.grid import Algorithm
-from analysis.results import Results
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results
 
 TICKS = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
 SharesOf = Callable[[Results, Algorithm, str], tuple[np.ndarray, np.ndarray]]

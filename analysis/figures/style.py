@@ -1,8 +1,8 @@
 """How all figures look: colours, page layout and files with the same bytes every time.
 
-Samplers and estimators bring their looks (`magellan.registry.Look`), with Okabe and Ito's colours,
-safe for colour-blind readers. Further variants, and what has no look, take spare ones. A line style
-and a marker always say the same as the colour, so that lines are told apart in grey as well.
+Samplers and estimators bring their looks (`magellan.core.registry.Look`), with Okabe and Ito's
+colours, safe for colour-blind readers. Further variants, and what has no look, take spare ones. A
+line style and a marker always say the same as the colour, so that lines are told apart in grey too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.grid import Algorithm, number_text
-from analysis.labels import NO_NAMES, Names, estimator_label, figure_label, names_of
-from analysis.results import Results
+from analysis.tables.grid import Algorithm, number_text
+from analysis.tables.labels import NO_NAMES, Names, estimator_label, figure_label, names_of
+from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
-from magellan.registry import Look, Registry
+from magellan.core.files import write_atomically
+from magellan.core.registry import Look, Registry
 from magellan.samplers import SAMPLERS
-from magellan.training.record import write_atomically
 
 AxesGrid = NDArray[Any]
 

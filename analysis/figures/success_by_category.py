@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
-from analysis.labels import SPLIT_LABELS
-from analysis.results import SPLITS, Results
+from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.results import SPLITS, Results
 
 MARKS = "thick: mean over seeds, thin: each seed"
 

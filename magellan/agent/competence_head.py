@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from magellan.agent.descent import Part, descend
 from magellan.agent.heads import frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Episodes
-from magellan.agent.scoring import prompt_features
-from magellan.errors import InputError, shown
+from magellan.core.errors import InputError, shown
+from magellan.model.packing import PackedBatch
+from magellan.model.scoring import prompt_features
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
+    from magellan.model.backbone import Backbone
 
 NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
 """Adapters of the current and of the delayed estimator, and that of the policy."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import PackedBatch
+from magellan.model.packing import PackedBatch
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
+    from magellan.model.backbone import Backbone
 
 Kept = TypeVar("Kept")
 

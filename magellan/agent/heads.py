@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.devices import CPU
-from magellan.agent.passes.layers import HAS_ONEDNN
+from magellan.fastpath.layers import HAS_ONEDNN
+from magellan.model.devices import CPU
 
 
 def mlp(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import PADDING, Codec, PackedState
-from magellan.errors import InputError
+from magellan.core.codec import PADDING, Codec, PackedState
+from magellan.core.errors import InputError
 
 
 @dataclass(frozen=True)

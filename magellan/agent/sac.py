@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.codec import PackedState, stack
 from magellan.agent.descent import Kept, Part, descend, parts_of
 from magellan.agent.heads import blend, frozen_copy, mlp, value
 from magellan.agent.optimizers import Adam
-from magellan.agent.packing import PackedBatch
 from magellan.agent.replay import Batch
-from magellan.agent.scoring import Scores, candidate_features, score_candidates
-from magellan.agent.settings import AgentConfig
+from magellan.core.codec import PackedState, stack
+from magellan.model.packing import PackedBatch
+from magellan.model.scoring import Scores, candidate_features, score_candidates
+from magellan.model.settings import AgentConfig
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
+    from magellan.model.backbone import Backbone
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """By `agent.critic_activation`."""

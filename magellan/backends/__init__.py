@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
 from magellan.backends.forwarding import Forwarding
 from magellan.backends.kinds import check_local, make_local
 from magellan.backends.registry import BACKENDS, BackendParts, BackendSpec, register_backend
-from magellan.errors import InputError, shown
+from magellan.core.errors import InputError, shown
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import Codec, Packed, PackedState
-from magellan.errors import InputError
+from magellan.core.codec import Codec, Packed, PackedState
+from magellan.core.errors import InputError
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import Packed, PackedState
 from magellan.backends.base import CURRENT, Backend, Which
+from magellan.core.codec import Packed, PackedState
 
 
 class Forwarding(Backend):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends.base import Backend
 from magellan.backends.registry import BackendParts, register_backend
-from magellan.errors import InputError
-from magellan.settings import NoSettings
+from magellan.core.errors import InputError
+from magellan.core.settings import NoSettings
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> Non
         InputError: the device, or a library, is absent.
         OutOfMemoryError: the weights alone are larger than the free memory.
     """
-    from magellan.agent.devices import check_format, find_device
+    from magellan.model.devices import check_format, find_device
 
     device = find_device(settings.device)
     check_format(device, settings.dtype)
     if backbone is not None:
-        from magellan.agent.loading import check_four_bits
         from magellan.backends.memory import check_room
+        from magellan.model.loading import check_four_bits
 
         check_four_bits(backbone.quantization)
         check_room(backbone, settings, device)
@@ -40,9 +40,9 @@ def make_local(parts: BackendParts) -> LocalBackend:
     Raises:
         InputError: the model is missing, or cannot be read as configured.
     """
-    from magellan.agent.backbone import Backbone
-    from magellan.agent.trial import check_scores
     from magellan.backends.local import LocalBackend
+    from magellan.model.backbone import Backbone
+    from magellan.model.scoring_check import check_scores
 
     made = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
     check_scores(made, parts.world or WORLDS[DEFAULT_WORLD])
@@ -65,6 +65,6 @@ def not_by_itself(settings: BackendConfig, backbone: BackboneConfig | None) -> N
 
 @register_backend("lamorel", check=not_by_itself)
 def lamorel(parts: BackendParts, settings: NoSettings) -> Backend:
-    """Behind lamorel's servers: made by `magellan.launched`, never from here."""
+    """Behind lamorel's servers: made by `magellan.launcher`, never from here."""
     not_by_itself(parts.settings, parts.backbone)
     raise AssertionError("unreachable")

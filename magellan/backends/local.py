@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from magellan.agent.codec import Codec, Packed, PackedState, stack
 from magellan.agent.competence_head import CompetenceHead
-from magellan.agent.devices import described
-from magellan.agent.packing import PackedBatch
 from magellan.agent.sac import SAC
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
 from magellan.backends.memory import longest_state, measured_room
 from magellan.backends.updates import UPDATES, Learner
-from magellan.errors import InputError
+from magellan.core.codec import Codec, Packed, PackedState, stack
+from magellan.core.errors import InputError
+from magellan.model.devices import described
+from magellan.model.packing import PackedBatch
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
+    from magellan.model.backbone import Backbone
 
 
 class LocalBackend(Backend):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from magellan.first import prepare
+from magellan.core.environment import prepare
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
 _KEEP = 1 << 30
@@ -25,8 +25,8 @@ def settle(threads: int, deterministic: bool = True) -> None:
     Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
     that was never written; this code is tested without. glibc gives large blocks back to the system
     at every free and takes them, zeroed page by page, at every allocation: it is told to keep them.
-    What libraries read once is set before they are loaded (`magellan/first.py`), by whatever starts
-    the process; here only for who imports this package from a program of his own.
+    What libraries read once is set before they are loaded (`magellan/core/environment.py`), by
+    whatever starts the process; here only for who imports this package from a program of his own.
     """
     torch.set_num_threads(threads)
     prepare()

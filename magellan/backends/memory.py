@@ -15,10 +15,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from magellan.agent.codec import Codec, PackedState
-from magellan.agent.settings import BackboneConfig, BackendConfig
-from magellan.errors import OutOfMemoryError, is_out_of_memory
-from magellan.model_files import backbone_folder, number_of_weights
+from magellan.core.codec import Codec, PackedState
+from magellan.core.errors import OutOfMemoryError, is_out_of_memory
+from magellan.model.files import backbone_folder, number_of_weights
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 SHARE = 0.8

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends.base import Backend
-from magellan.registry import Registry, source_of
-from magellan.settings import NoSettings, Section
+from magellan.core.registry import Registry, source_of
+from magellan.core.settings import NoSettings, Section
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 

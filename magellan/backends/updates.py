@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from magellan.registry import Registry, source_of
+from magellan.core.registry import Registry, source_of
 
 if TYPE_CHECKING:
-    from magellan.agent.backbone import Backbone
+    from magellan.model.backbone import Backbone
 
 
 class Learner(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.errors import InputError, shown
+from magellan.core.errors import InputError, shown
 from magellan.worlds.base import NOTHING
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from pydantic import Field
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
-from magellan.errors import InputError
-from magellan.parsing import checked_numbers
-from magellan.registry import Look
-from magellan.settings import Count, Section
+from magellan.core.errors import InputError
+from magellan.core.parsing import checked_numbers
+from magellan.core.registry import Look
+from magellan.core.settings import Count, Section
 from magellan.worlds import GoalSet
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from magellan.competence.registry import EstimatorParts, register_estimator
-from magellan.errors import InputError
-from magellan.registry import Look
-from magellan.settings import BatchSize, Count, Section, StepSize, Width
+from magellan.core.errors import InputError
+from magellan.core.registry import Look
+from magellan.core.settings import BatchSize, Count, Section, StepSize, Width
 
 if TYPE_CHECKING:
     from magellan.competence.learned_estimator import LearnedCompetence

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import PackedState, stack
 from magellan.agent.replay import Episodes
 from magellan.backends import CURRENT, DELAYED, Backend
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.prompt_tokens import PromptTokens
-from magellan.errors import InputError, shown
-from magellan.parsing import checked_numbers
+from magellan.core.codec import PackedState, stack
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import checked_numbers
 from magellan.worlds import NOTHING, GoalSet
 
 UPDATE = "competence"

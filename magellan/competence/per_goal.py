@@ -7,7 +7,7 @@ import numpy as np
 from magellan.competence.base import Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.registry import Look
+from magellan.core.registry import Look
 from magellan.worlds import GoalSet
 
 

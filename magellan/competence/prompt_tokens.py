@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from magellan.agent.codec import PADDING, PROMPT, Codec, Packed, stack
+from magellan.core.codec import PADDING, PROMPT, Codec, Packed, stack
 from magellan.worlds import GoalSet, PromptParts, World
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.registry import Look, Registry, source_of
-from magellan.settings import NoSettings, Section
+from magellan.core.registry import Look, Registry, source_of
+from magellan.core.settings import NoSettings, Section
 
 if TYPE_CHECKING:
     from magellan.backends import Backend

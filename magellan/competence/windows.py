@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.errors import InputError
-from magellan.parsing import checked_numbers
-from magellan.settings import Section
+from magellan.core.errors import InputError
+from magellan.core.parsing import checked_numbers
+from magellan.core.settings import Section
 
 
 class WindowSettings(Section):

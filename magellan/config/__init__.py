@@ -3,7 +3,6 @@
 The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
 """
 
-from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.config.grid import (
     BEGINNING,
     PlannedRun,
@@ -51,7 +50,8 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.config.stored import stored_config
-from magellan.model_files import backbone_folder, check_backbone
+from magellan.model.files import backbone_folder, check_backbone
+from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 
 __all__ = [
     "BEGINNING",

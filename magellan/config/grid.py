@@ -20,8 +20,8 @@ from magellan.config.schema import (
     RunConfig,
     sections,
 )
-from magellan.errors import InputError, shown
-from magellan.model_files import check_planned_backbone
+from magellan.core.errors import InputError, shown
+from magellan.model.files import check_planned_backbone
 
 BEGINNING = "(beginning)"
 """Stands for the variant of a run that is no part of the grid: others start from it. No variant of

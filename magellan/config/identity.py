@@ -15,13 +15,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from magellan.agent.settings import BackendConfig
 from magellan.backends import BACKENDS
 from magellan.backends.updates import UPDATES
 from magellan.competence import ESTIMATORS
+from magellan.config.modules import own_code
 from magellan.config.phases import drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
-from magellan.modules import own_code
+from magellan.model.settings import BackendConfig
 from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 

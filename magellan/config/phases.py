@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from magellan.config.schema import GoalConfig, RunConfig, Unit, checked_goal_space
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from magellan.worlds import WORLDS
 

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from magellan.errors import InputError, meant, shown
+from magellan.core.errors import InputError, meant, shown
 
 # The accelerated recipe for two CPU cores. It was fixed with the random sampler only (see
 # docs/studies/first.md) and is the same for every sampler.

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from magellan.config.modules import beside, load_modules
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
-from magellan.errors import InputError, shown
-from magellan.modules import beside, load_modules
-from magellan.parsing import parse_yaml
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import parse_yaml
+from magellan.core.settings import validated
 from magellan.samplers import SAMPLERS
-from magellan.settings import validated
 from magellan.worlds import WORLDS
 
 

@@ -13,19 +13,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
-from magellan.agent.settings import (
-    AgentConfig,
-    BackboneConfig,
-    BackendConfig,
-    check_together,
-)
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
-from magellan.errors import InputError, meant, shown
-from magellan.registry import Entry
-from magellan.samplers import SAMPLERS
-from magellan.settings import (
+from magellan.core.errors import InputError, meant, shown
+from magellan.core.registry import Entry
+from magellan.core.settings import (
     LARGEST_SEED,
     Count,
     Fraction,
@@ -34,6 +27,13 @@ from magellan.settings import (
     Seed,
     without_duplicates,
 )
+from magellan.model.settings import (
+    AgentConfig,
+    BackboneConfig,
+    BackendConfig,
+    check_together,
+)
+from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 Split = Literal["train", "unseen"]

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config.identity import identity
+from magellan.config.modules import load_modules
 from magellan.config.schema import RunConfig, run_model
-from magellan.errors import InputError, shown
-from magellan.modules import load_modules
-from magellan.settings import validated
+from magellan.core.errors import InputError, shown
+from magellan.core.settings import validated
 
 
 def stored_config(

@@ -23,10 +23,10 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
+from magellan.core.errors import InputError, shown
+from magellan.core.files import write_atomically
 from magellan.curriculum import Curriculum
-from magellan.errors import InputError, shown
-from magellan.training.checkpoint import with_arrays, without_arrays
-from magellan.training.record import write_atomically
+from magellan.jobs.checkpoint import with_arrays, without_arrays
 
 FILE = "curriculum.safetensors"
 """In each checkpoint of the trainer."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from verl.experimental.dataset.sampler import AbstractCurriculumSampler
 
+from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
-from magellan.errors import InputError
 
 
 class CurriculumSampler(AbstractCurriculumSampler):

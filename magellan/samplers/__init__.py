@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magellan.errors import InputError, NotFiniteError
+from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
 from magellan.samplers.schedules import ExponentialEpsilon

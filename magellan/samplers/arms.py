@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 
 
 class Goals(Protocol):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.errors import InputError, NotFiniteError
-from magellan.parsing import checked_numbers
+from magellan.core.errors import InputError, NotFiniteError
+from magellan.core.parsing import checked_numbers
 from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import WeightedChoice
 

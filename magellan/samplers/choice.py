@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from magellan.errors import NotFiniteError
+from magellan.core.errors import NotFiniteError
 
 LARGEST_BLOCK = 1_024
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from magellan.registry import Look
+from magellan.core.registry import Look
+from magellan.core.settings import NoSettings
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import learnability
-from magellan.settings import NoSettings
 
 
 @register_sampler(

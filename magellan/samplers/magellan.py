@@ -6,11 +6,11 @@ from functools import partial
 
 from pydantic import Field
 
-from magellan.registry import Look
+from magellan.core.registry import Look
+from magellan.core.settings import Fraction, Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
-from magellan.settings import Fraction, Section
 
 
 class MagellanSettings(Section):

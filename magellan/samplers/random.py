@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from magellan.registry import Look
+from magellan.core.registry import Look
+from magellan.core.settings import NoSettings
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.signals import absolute_learning_progress
-from magellan.settings import NoSettings
 
 
 @register_sampler("random", "Random", epsilon=False, look=Look("#000000", (0, (1, 1.3)), "D"))

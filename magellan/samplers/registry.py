@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.registry import Look, Registry, source_of
+from magellan.core.registry import Look, Registry, source_of
+from magellan.core.settings import NoSettings, Section
 from magellan.samplers.arms import Goals
 from magellan.samplers.base import GoalSampler, Schedule
-from magellan.settings import NoSettings, Section
 
 
 @dataclass(frozen=True)

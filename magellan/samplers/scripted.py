@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field, field_validator
 
-from magellan.errors import InputError
-from magellan.registry import Look
+from magellan.core.errors import InputError
+from magellan.core.registry import Look
+from magellan.core.settings import Count, Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.signals import absolute_learning_progress
-from magellan.settings import Count, Section
 
 
 class Stage(Section):

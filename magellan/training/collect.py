@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step, check_actions
 from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
 from magellan.config import AgentConfig
-from magellan.errors import InputError, shown
-from magellan.parsing import checked_numbers
+from magellan.core.codec import PackedState
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import checked_numbers
+from magellan.core.randomness import choose
 from magellan.samplers import GoalSampler
-from magellan.training.randomness import choose
 from magellan.worlds import NOTHING, Environment, GoalSet
 
 

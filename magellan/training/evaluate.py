@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from magellan.agent.codec import Codec, PackedState
 from magellan.backends import Backend
-from magellan.training.randomness import choose
+from magellan.core.codec import Codec, PackedState
+from magellan.core.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
 Aside = Callable[[int], Environment]

@@ -12,9 +12,12 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import CompetenceEstimator, Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
-from magellan.errors import InputError, shown
-from magellan.parsing import checked_numbers
+from magellan.core.errors import InputError, shown
+from magellan.core.finite import check_losses
+from magellan.core.parsing import checked_numbers
+from magellan.core.randomness import STREAMS, Streams, initial_seeds
 from magellan.training.collect import Collector
+from magellan.training.estimators import Estimators
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
@@ -22,13 +25,10 @@ from magellan.training.evaluate import (
     look_by_category,
     play_many,
 )
-from magellan.training.finite import check_losses
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
-from magellan.training.predictions import Predictions
-from magellan.training.randomness import STREAMS, Streams, initial_seeds
 from magellan.training.record import Record
+from magellan.training.recording import Predictions
 from magellan.training.rows import competence_rows, goal_rows
-from magellan.training.watchers import Estimators
 
 
 class Trainer:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from magellan.backends import BACKENDS, Backend, make_backend
 from magellan.competence import EstimatorParts
 from magellan.config import Phase, RunConfig, phases_of
+from magellan.core.randomness import Streams, initial_seeds
 from magellan.training.evaluate import EvaluationSet, evaluation_sets
-from magellan.training.randomness import Streams, initial_seeds
 from magellan.worlds import WORLDS, GoalSet
 
 

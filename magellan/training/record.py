@@ -2,83 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import errno
-import io
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.errors import InputError, StorageError, shown
-from magellan.parsing import checked_numbers
+from magellan.core.columns import COLUMNS, NAMES, OPTIONAL, PHASE, with_critic
+from magellan.core.errors import InputError, shown
+from magellan.core.files import write_table
+from magellan.core.parsing import checked_numbers
 
 if TYPE_CHECKING:
     from magellan.competence.base import Outcomes
     from magellan.worlds import GoalSet
 
-# Ending of a file that is still being written.
-PARTIAL = ".part"
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-
-CRITIC = ("value", "dormant", "spread")
-"""Columns of `evaluation` about the critic, as `magellan.agent.sac.SAC.look` gives them."""
-
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "evaluation": ("update", "step", "episode", "split", "category", "n", "success", *CRITIC),
-    "competence": (
-        "update",
-        "step",
-        "episode",
-        "estimator",
-        "split",
-        "category",
-        "n",
-        "competence",
-        "delayed_competence",
-        "learning_progress",
-    ),
-    "practice": ("episode", "category", "n", "successes"),
-    "goals": (
-        "update",
-        "step",
-        "episode",
-        "estimator",
-        "split",
-        "goal",
-        "category",
-        "success",
-        "competence",
-        "delayed_competence",
-    ),
-    "outcomes": ("update", "goal", "category", "standing_on", "success", "explored"),
-    "training": (
-        "update",
-        "step",
-        "episode",
-        "critic_loss",
-        "actor_loss",
-        "entropy",
-        "temperature",
-        "competence_loss",
-        "epsilon",
-    ),
-}
-
-
-OPTIONAL = ("goals", "outcomes")
-"""Tables that a run has only where its configuration asks for them."""
-
-NAMES = ("split", "category", "estimator")
-"""Columns of texts; all others hold numbers."""
 MOST = 2**62
 """No count of a run is larger."""
-
-PHASE = "phase"
-"""First column of all tables of a run with phases; its numbers begin at 1."""
 
 
 class Record:
@@ -262,67 +202,3 @@ def _with_explored(heard: np.ndarray) -> np.ndarray:
     """Rows of `outcomes` in numbers; an older version did not tell who explored."""
     missing = len(COLUMNS["outcomes"]) + 1 - heard.shape[1]
     return np.pad(heard, ((0, 0), (0, missing)), constant_values=-1)
-
-
-def with_critic(row: Sequence[Any]) -> list[Any]:
-    """A row of `evaluation`; one of an older version told nothing of the critic."""
-    told = len(row) >= len(COLUMNS["evaluation"])
-    return [*row] if told else [*row, *[float("nan")] * len(CRITIC)]
-
-
-def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:
-    """Write one table as CSV, whole or not at all."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    write_atomically(path, text.getvalue().encode())
-
-
-def _cell(value: Any) -> Any:
-    """Floats with six significant digits, and an empty cell for what does not exist."""
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.6g}"
-    return value
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, also after a power cut.
-
-    Raises:
-        StorageError: full disk, read-only folder or the like; the old content is still there.
-    """
-    partial = path.with_name(path.name + PARTIAL)
-    try:
-        descriptor = os.open(partial, _WRITE, 0o666)
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(partial, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise cannot_write(path, error) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network filesystems cannot sync a folder; the rename itself is done.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def cannot_write(path: Path, error: OSError) -> StorageError:
-    """The error that a user sees for a file that could not be written."""
-    return StorageError(f"{path} cannot be written ({error.strerror or error})")

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 
 SPLITS = ("train", "unseen")
 """Goals of training, and goals that no run trains on. Every world has both."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.base import Environment
 
 NO_ACTION = -1

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.base import NOTHING, SPLITS, Environment, GoalSet, ListedGoals, World
 from magellan.worlds.episodes import Episode, Episodes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from magellan.errors import InputError, shown
-from magellan.registry import NAME, Registry
+from magellan.core.errors import InputError, shown
+from magellan.core.registry import NAME, Registry
 from magellan.worlds.base import World
 
 WORLDS: Registry[World] = Registry("world")

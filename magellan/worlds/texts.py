@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.base import (
     NOTHING,
     SPLITS,

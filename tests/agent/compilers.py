@@ -2,8 +2,8 @@
 
 import pytest
 
-from magellan.agent.passes import SOURCE
-from magellan.agent.passes.compiler import NotCompiledError, load
+from magellan.fastpath import SOURCE
+from magellan.fastpath.compiler import NotCompiledError, load
 
 try:
     load(SOURCE)

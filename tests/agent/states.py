@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from magellan.agent.scoring import Scores
+from magellan.model.scoring import Scores
 
 PROMPTS = (
     "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n"

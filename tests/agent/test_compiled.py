@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.agent import passes
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Codec, PackedState, stack
+from magellan import fastpath
 from magellan.agent.competence_head import NOW
-from magellan.agent.packing import batch
-from magellan.agent.passes import SOURCE, CompiledLlama, LlamaPass, compiler
-from magellan.agent.passes.compiler import cache_folder, load
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC
-from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.config import AgentConfig, BackboneConfig
-from magellan.errors import InputError
+from magellan.core.codec import Codec, PackedState, stack
+from magellan.core.errors import InputError
+from magellan.fastpath import SOURCE, CompiledLlama, LlamaPass, compiler
+from magellan.fastpath.compiler import cache_folder, load
+from magellan.model.backbone import Backbone
+from magellan.model.packing import batch
+from magellan.model.scoring import prompt_features, score_candidates
 from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import CANDIDATES, PROMPTS
@@ -234,7 +234,7 @@ def test_a_wrong_kernel_is_noticed(what, tmp_path, monkeypatch):
     assert text.count(right) == 1
     (tmp_path / "llama.cpp").write_text(text.replace(right, wrong))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(passes, "SOURCE", tmp_path / "llama.cpp")
+    monkeypatch.setattr(fastpath, "SOURCE", tmp_path / "llama.cpp")
     own = make_backbone()
     monkeypatch.undo()
     torch_ = make_backbone(passes="torch")
@@ -331,12 +331,12 @@ def test_what_is_in_the_cache_is_taken_and_mended(cache):
     command = [sys.executable, "-c", _LOAD]
     kept.unlink()
     kept.write_bytes(b"half a file")  # not over the file that this process has loaded
-    subprocess.run(command, check=True, cwd=SOURCE.parents[3])
+    subprocess.run(command, check=True, cwd=SOURCE.parents[2])
     assert kept.stat().st_size == before.st_size
 
 
 _LOAD = (
-    "from magellan.agent.passes import SOURCE; from magellan.agent.passes.compiler import load; "
+    "from magellan.fastpath import SOURCE; from magellan.fastpath.compiler import load; "
     "print(load(SOURCE).library.llama_weights)"
 )
 
@@ -344,7 +344,7 @@ _LOAD = (
 @needs_compiler
 def test_jobs_that_start_together_compile_in_peace(cache):
     command = [sys.executable, "-c", _LOAD]
-    jobs = [subprocess.Popen(command, cwd=SOURCE.parents[3]) for _ in range(3)]
+    jobs = [subprocess.Popen(command, cwd=SOURCE.parents[2]) for _ in range(3)]
     assert [job.wait() for job in jobs] == [0, 0, 0]
     assert len(list(cache.iterdir())) == 1
 

@@ -6,13 +6,13 @@ import shutil
 import pytest
 import torch
 
-from magellan.agent import loading
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Codec, stack
-from magellan.agent.packing import batch
-from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, resolve_run
-from magellan.errors import InputError
+from magellan.core.codec import Codec, stack
+from magellan.core.errors import InputError
+from magellan.model import loading
+from magellan.model.backbone import Backbone
+from magellan.model.packing import batch
+from magellan.model.scoring import prompt_features, score_candidates
 from magellan.training.loop import Trainer
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 from tests.agent.tiny import write

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Codec, stack
-from magellan.agent.places import build_tree
-from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, BackendConfig
+from magellan.core.codec import Codec, stack
+from magellan.fastpath.trie import build_tree
+from magellan.model.backbone import Backbone
+from magellan.model.scoring import prompt_features, score_candidates
 from tests.agent.states import CANDIDATES, PROMPTS
 from tests.agent.tiny import write
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from magellan.agent.passes import layers
-from magellan.agent.passes.layers import GELU_TANH, SILU, attend, gated_linear
-from magellan.agent.places import Rows
+from magellan.fastpath import layers
+from magellan.fastpath.layers import GELU_TANH, SILU, attend, gated_linear
+from magellan.fastpath.trie import Rows
 
 STATES, LENGTH, HEADS, WIDTH = 3, 7, 2, 4
 

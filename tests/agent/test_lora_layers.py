@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.codec import Codec, stack
-from magellan.agent.scoring import score_candidates
 from magellan.config import BackboneConfig
-from magellan.errors import InputError
+from magellan.core.codec import Codec, stack
+from magellan.core.errors import InputError
+from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.scoring import score_candidates
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import CANDIDATES, PROMPTS
 from tests.agent.tiny import write

@@ -2,8 +2,8 @@
 
 import json
 
-from magellan.agent.older import readable
-from magellan.model_files import BACKBONES
+from magellan.model.files import BACKBONES
+from magellan.model.transformers4 import readable
 
 
 def test_with_the_newer_one_it_is_the_folder_itself():

@@ -15,12 +15,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from magellan.agent import packing
-from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.codec import PackedState, stack
-from magellan.agent.packing import batch
-from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone
+from magellan.core.codec import PackedState, stack
+from magellan.model import packing
+from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.packing import batch
+from magellan.model.scoring import candidate_features, prompt_features, score_candidates
 from tests.agent.compilers import needs_compiler
 
 SMALL = {"num_hidden_layers": 3, "hidden_size": 32, "intermediate_size": 48}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.agent.codec import PADDING, PROMPT, PackedState, stack
-from magellan.agent.packing import batch
-from magellan.agent.places import build_tree
+from magellan.core.codec import PADDING, PROMPT, PackedState, stack
+from magellan.fastpath.trie import build_tree
+from magellan.model.packing import batch
 
 
 def random_states(seed: int, n: int = 12, words: int = 3) -> tuple[np.ndarray, np.ndarray]:

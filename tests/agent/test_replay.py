@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from magellan.agent.codec import PADDING, PackedState
 from magellan.agent.replay import NStepWindow, Replay, Step, Transition
+from magellan.core.codec import PADDING, PackedState
 
 
 def state(number: int, length: int = 3) -> PackedState:

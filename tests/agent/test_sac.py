@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.codec import Codec, stack
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC, soft_value, with_candidates_of
-from magellan.agent.scoring import Scores
 from magellan.config import AgentConfig, BackboneConfig
+from magellan.core.codec import Codec, stack
+from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.scoring import Scores
 from tests.agent.states import CANDIDATES, PROMPTS
 
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from magellan.agent.backbone import ADAPTERS, Backbone
-from magellan.agent.codec import Codec, stack
-from magellan.agent.packing import batch
-from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.config import BackboneConfig, check_backbone
+from magellan.core.codec import Codec, stack
+from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.packing import batch
+from magellan.model.scoring import prompt_features, score_candidates
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 
 

@@ -4,8 +4,8 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from magellan.agent import texts
-from magellan.agent.loading import load_model
+from magellan.model import tokenizers
+from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
 from magellan.worlds.little_zoo.parts import prompt_parts
@@ -83,16 +83,16 @@ BAD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_tokenizers_that_tell_everything_apart_are_accepted(name):
     tokenizer = GOOD[name]()
-    assert texts.problem(tokenizer, ZOO) is None
+    assert tokenizers.problem(tokenizer, ZOO) is None
     prompts = (GoalSpace.named("40-20-10-5-5", 0).prompt(goal) for goal in range(80))
     longest = max(len(ids) for ids in tokenizer(list(prompts), add_special_tokens=False).input_ids)
-    assert len(texts.longest(tokenizer, ZOO)) > longest
+    assert len(tokenizers.longest(tokenizer, ZOO)) > longest
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_tokenizers_that_make_goals_alike_are_refused(name):
     make, words = BAD[name]
-    assert texts.problem(make(), ZOO) == f"has a tokenizer that {words}"
+    assert tokenizers.problem(make(), ZOO) == f"has a tokenizer that {words}"
 
 
 def test_every_part_of_a_prompt_is_looked_at():

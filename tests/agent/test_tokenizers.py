@@ -25,12 +25,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import PADDING, Codec, stack
-from magellan.agent.scoring import candidate_features, prompt_features, score_candidates
-from magellan.agent.settings import BackboneConfig, BackendConfig
-from magellan.errors import InputError
-from magellan.model_files import backbone_folder, is_to_be_made
+from magellan.core.codec import PADDING, Codec, stack
+from magellan.core.errors import InputError
+from magellan.model.backbone import Backbone
+from magellan.model.files import backbone_folder, is_to_be_made
+from magellan.model.scoring import candidate_features, prompt_features, score_candidates
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import WORLDS
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import PROMPTS, features_of

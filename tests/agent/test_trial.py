@@ -27,10 +27,10 @@ from transformers import (
     T5EncoderModel,
 )
 
-from magellan.agent import loading
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import make_backend
-from magellan.errors import InputError
+from magellan.core.errors import InputError
+from magellan.model import loading
+from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent.test_tokenizers import SIZES, gpt2, like_gpt2, llama, qwen2, t5
 from tests.agent.tiny import bart
 

@@ -1,6 +1,7 @@
 import pytest
 
-from analysis import summaries, tables
+from analysis.statistics import summaries
+from analysis.tables import store
 from tests.analysis import synthetic
 
 
@@ -13,7 +14,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def results(runs):
-    return tables.combine(runs, synthetic.experiment())
+    return store.combine(runs, synthetic.experiment())
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +28,7 @@ def varied(tmp_path_factory):
     root = tmp_path_factory.mktemp("varied")
     declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
     folders = synthetic.write_runs(root, declared, episodes=4_000)
-    return tables.combine(folders, declared), folders
+    return store.combine(folders, declared), folders
 
 
 @pytest.fixture(scope="session")

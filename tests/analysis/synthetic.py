@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.figures import FIGURES
-from analysis.grid import run_of
-from analysis.results import SPLITS, TABLES
+from analysis.tables.grid import run_of
+from analysis.tables.results import SPLITS, TABLES
 from magellan.config import counted, estimators_of, grid, load_experiment
 from magellan.samplers import SAMPLERS as REGISTERED
 from magellan.worlds.little_zoo.goals import CATEGORIES

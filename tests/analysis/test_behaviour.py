@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from analysis import behaviour, tables
 from analysis.__main__ import main
-from analysis.grid import Algorithm
-from analysis.practised import explored_shares
-from analysis.results import Results
+from analysis.statistics.practice_shares import explored_shares
+from analysis.studies import behaviour
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -20,7 +21,7 @@ SIZES["grow_carnivore"] = 50
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     declared = synthetic.experiment(seeds=(0, 1, 2))
-    return tables.combine(
+    return store.combine(
         synthetic.write_runs(tmp_path_factory.mktemp("runs"), declared, episodes=8_000), declared
     )
 
@@ -199,7 +200,7 @@ def test_predictions_in_lockstep_with_impossible_goals_show(results):
 def test_the_command_prints_all_of_it(tmp_path, capsys):
     declared = synthetic.experiment()
     folders = synthetic.write_runs(tmp_path / "runs", declared, episodes=4_000)
-    tables.write(tables.combine(folders, declared), tmp_path / "tables")
+    store.write(store.combine(folders, declared), tmp_path / "tables")
     assert main(["behaviour", str(tmp_path / "tables")]) == 0
     printed = capsys.readouterr().out
     for title in (

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from analysis import claims, tables
 from analysis.__main__ import main
-from analysis.results import Results
-from magellan.errors import InputError
+from analysis.report import claims
+from analysis.tables import store
+from analysis.tables.results import Results
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SEEDS = tuple(range(12))
@@ -21,7 +22,7 @@ def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     declared = synthetic.experiment(samplers=("random", "online", "magellan"), seeds=SEEDS)
     runs = synthetic.write_runs(folder / "runs", declared, episodes=4_000)
-    results = tables.combine(runs, declared)
+    results = store.combine(runs, declared)
     evaluation = results.tables["evaluation"].copy()
     levels = {"magellan": MAGELLAN, "random": [0.2] * 12, "online": ONE_HALF}
     for sampler, values in levels.items():

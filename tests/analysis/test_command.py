@@ -9,20 +9,22 @@ import sys
 import pandas as pd
 import pytest
 
-from analysis import figures, restoring, summaries, tables
+from analysis import figures
 from analysis.__main__ import main
-from analysis.captions import facts, numbers
-from analysis.coverage import Run
-from analysis.grid import reference_algorithm
-from analysis.markdown import FORMATS, Table, printed
-from analysis.sources import ROOT, sources
-from magellan.errors import InputError, printable
+from analysis.figures.sources import ROOT, sources
+from analysis.report.captions import facts, numbers
+from analysis.statistics import summaries
+from analysis.tables import git_hint, store
+from analysis.tables.coverage import Run
+from analysis.tables.grid import reference_algorithm
+from analysis.tables.markdown import FORMATS, Table, printed
+from magellan.core.errors import InputError, printable
 from tests.analysis import synthetic
 
 
 @pytest.fixture
 def folder(results, tmp_path):
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -54,7 +56,7 @@ def test_an_error_without_a_file_names_the_output(folder, tmp_path, monkeypatch,
     def fail(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("analysis.summaries.write", fail)
+    monkeypatch.setattr("analysis.statistics.summaries.write", fail)
     output = tmp_path / "statistics"
     assert main(["statistics", str(folder), str(output)]) == 2
     expected = f"error: {output}: cannot be written (No space left on device)\n"
@@ -88,17 +90,17 @@ def test_damaged_tables_that_git_does_not_have_get_no_such_advice(folder):
     git("init", at=folder.parent)
     (folder / "evaluation.csv").write_text("")
     with pytest.raises(InputError) as error:
-        tables.load(folder)
+        store.load(folder)
     assert "git checkout" not in str(error.value)
 
 
 def test_the_advice_restores_them(results, tmp_path):
     folder = tmp_path / "tables of mine"
-    tables.write(results, folder)
+    store.write(results, folder)
     git("init", at=tmp_path)
     git("add", ".", at=tmp_path)
     git("commit", "-m", "tables", at=tmp_path)
-    assert restoring.advice(folder) == ""
+    assert git_hint.advice(folder) == ""
     for damage in (
         lambda: (folder / "evaluation.csv").write_text(""),
         lambda: (folder / "manifest.json").unlink(),
@@ -106,22 +108,22 @@ def test_the_advice_restores_them(results, tmp_path):
     ):
         damage()
         with pytest.raises(InputError, match="git checkout -- ") as error:
-            tables.load(folder)
+            store.load(folder)
         command = str(error.value).split("`")[1]
         assert "\n" not in str(error.value)
         subprocess.run(command, shell=True, check=True, cwd=tmp_path, capture_output=True)
-        tables.load(folder)
+        store.load(folder)
 
 
 def test_tables_as_committed_get_no_such_advice(results, tmp_path):
     """Of an older version, say: what git has is what is refused."""
-    tables.write(results, tmp_path)
+    store.write(results, tmp_path)
     (tmp_path / "manifest.json").write_text('{"experiment": {}, "runs": []}')
     git("init", at=tmp_path)
     git("add", ".", at=tmp_path)
     git("commit", "-m", "tables", at=tmp_path)
     with pytest.raises(InputError, match="older version") as error:
-        tables.load(tmp_path)
+        store.load(tmp_path)
     assert "git checkout" not in str(error.value)
 
 
@@ -135,13 +137,13 @@ def test_sources_are_what_a_module_imports_from_here_on():
         "analysis/figures/__init__.py",
         "analysis/figures/calibration.py",
         "analysis/figures/style.py",
-        "analysis/labels.py",
-        "analysis/results.py",
-        "analysis/statistics.py",
-        "analysis/summaries.py",
+        "analysis/tables/labels.py",
+        "analysis/tables/results.py",
+        "analysis/statistics/measures.py",
+        "analysis/statistics/summaries.py",
     } <= set(found)
     assert "analysis/figures/profiles.py" not in found
-    assert "analysis/comparison.py" not in found
+    assert "analysis/statistics/comparison.py" not in found
     assert found == sorted(set(found))
     with pytest.raises(ModuleNotFoundError):
         sources("analysis.figures.pie")
@@ -217,7 +219,7 @@ def test_tables_in_every_form():
 def test_commands_print_tables_in_the_form_that_is_asked_for(
     results, tmp_path, capsys, command, form
 ):
-    tables.write(results, tmp_path)
+    store.write(results, tmp_path)
     more = ["--samplers", "magellan", "random"] if command == "compare" else []
     assert main([command, str(tmp_path), *more, "--format", form]) == 0
     out = capsys.readouterr().out

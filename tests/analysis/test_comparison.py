@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import comparison, tables
 from analysis.__main__ import main
-from analysis.grid import Algorithm
-from analysis.matrices import score_matrices
-from analysis.results import Results, rows_where
-from magellan.errors import InputError
+from analysis.statistics import comparison
+from analysis.statistics.matrices import score_matrices
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results, rows_where
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SEEDS = (3, 1, 2)
@@ -22,7 +23,7 @@ GOAL_SPACE = synthetic.GOAL_SPACE
 def first(tmp_path_factory):
     declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
     root = tmp_path_factory.mktemp("pool")
-    return tables.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+    return store.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
 
 
 def shifted(results: Results, by: dict[int, float], name: str = "other") -> Results:
@@ -92,7 +93,7 @@ def test_errors_of_predictions_are_compared_too(varied, tmp_path, capsys):
     competence.loc[small, "competence"] = 0.6
     competence.loc[small & idle, "competence"] = 0.2
     competence.loc[competence["estimator"] != "learned", "competence"] = 0.9
-    tables.write(Results(frames, results.manifest), tmp_path)
+    store.write(Results(frames, results.manifest), tmp_path)
     assert main(["compare", str(tmp_path), "--variants", "whole", "small", "--of", "error"]) == 0
     printed = capsys.readouterr().out
     assert "**Error of the predicted competence" in printed
@@ -131,7 +132,7 @@ def test_errors_need_an_estimator(varied):
 
 
 def test_the_command_offers_every_measure(varied, tmp_path, capsys):
-    tables.write(varied[0], tmp_path)
+    store.write(varied[0], tmp_path)
     for name in comparison.MEASURES:
         call = ["compare", str(tmp_path), "--variants", "whole", "small", "--of", name]
         assert main(call) == 0
@@ -207,7 +208,7 @@ def test_other_evaluation_points_are_refused(first):
 
 
 def test_the_command_prints_the_table(first, tmp_path, capsys):
-    tables.write(first, tmp_path)
+    store.write(first, tmp_path)
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 0
     assert capsys.readouterr().out == experiments_table(first, first)
     assert main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
@@ -233,7 +234,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     expected = [f"{whole.mean():.3f}", f"{small.mean():.3f}", f"{(whole - small).mean():+.3f}"]
     assert row[2:5] == expected
     assert row[2] != row[3]
-    tables.write(results, tmp_path)
+    store.write(results, tmp_path)
     assert main(["compare", str(tmp_path), "--variants", "whole", "small"]) == 0
     assert capsys.readouterr().out == text
 
@@ -252,7 +253,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     ],
 )
 def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments, words):
-    tables.write(varied[0], tmp_path)
+    store.write(varied[0], tmp_path)
     arguments = [str(tmp_path) if word == "TABLES" else word for word in arguments]
     assert main(["compare", str(tmp_path), *arguments]) == 2
     line = capsys.readouterr().err
@@ -263,14 +264,14 @@ def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments
 def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
     _, folders = varied
     declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
-    partial = tables.combine(folders[:-1], declared, incomplete=tmp_path)
+    partial = store.combine(folders[:-1], declared, incomplete=tmp_path)
     with pytest.raises(InputError, match=r"'whole'.*seed 1 is there in one of the two only"):
         comparison.pairs_of_variants(partial, ["whole", "small"])
 
 
 def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
     declared = synthetic.experiment(("random", "online", "magellan"), seeds=SEEDS)
-    results = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    results = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
     pairs = comparison.pairs_of_samplers(results, ["magellan", "random", "online"])
     assert [pair.second.name for pair in pairs] == ["random", "online"]
     text = comparison.to_markdown(pairs)
@@ -298,8 +299,8 @@ def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
 )
 def test_samplers_that_do_not_pair_are_refused(names, message, tmp_path, capsys):
     declared = synthetic.experiment(("random", "magellan"), seeds=(0,))
-    results = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
-    tables.write(results, tmp_path / "tables")
+    results = store.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
+    store.write(results, tmp_path / "tables")
     assert main(["compare", str(tmp_path / "tables"), "--samplers", *names]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -315,11 +316,11 @@ def replays(tmp_path_factory):
     samplers = ("random", "online", "magellan")
     declared = synthetic.experiment(samplers, seeds=SEEDS, variants=REPLAYS)
     root = tmp_path_factory.mktemp("replays")
-    return tables.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+    return store.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
 
 
 def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys):
-    tables.write(replays, tmp_path)
+    store.write(replays, tmp_path)
     options = ["--samplers", "magellan", "random", "online", "--variants", "uniform", "success"]
     assert main(["compare", str(tmp_path), *options]) == 0
     text = capsys.readouterr().out
@@ -343,7 +344,7 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys
 def test_interactions_that_are_not_there_are_refused(varied, replays, tmp_path, capsys):
     with pytest.raises(InputError, match="'online' has no runs of 'small'"):
         comparison.pairs_of_interactions(varied[0], ["magellan", "online"], ["whole", "small"])
-    tables.write(replays, tmp_path)
+    store.write(replays, tmp_path)
     options = ["--samplers", "magellan", "random", "--variants", "uniform", "success"]
     assert main(["compare", str(tmp_path), *options, "--of", "error"]) == 2
     assert "--of: error is not for --samplers with --variants" in capsys.readouterr().err

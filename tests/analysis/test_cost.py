@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import cost
-from analysis.cost import costs
 from analysis.figures import style
 from analysis.figures.cost import draw
-from analysis.markdown import titled
-from analysis.results import TABLES, Results
+from analysis.studies import cost
+from analysis.studies.cost import costs
+from analysis.tables.markdown import titled
+from analysis.tables.results import TABLES, Results
 
 RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}
 CATEGORIES = ("impossible", "grasp", "grow_plant", "grow_herbivore", "grow_carnivore")

@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from analysis import comparison, coverage, figures, summaries, summary, tables
+from analysis import figures
 from analysis.__main__ import main
-from magellan.errors import InputError
-from magellan.training.attempts import Attempts
+from analysis.report import summary
+from analysis.statistics import comparison, summaries
+from analysis.tables import coverage, store
+from magellan.core.errors import InputError
+from magellan.jobs.attempts import Attempts
 from tests.analysis import synthetic
 
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
@@ -55,16 +58,16 @@ def there(folder):
 @pytest.fixture(scope="module")
 def partial(there, tmp_path_factory):
     """Tables with holes, written and read again, and their statistics."""
-    combined = tables.combine(there, EXPERIMENT, incomplete=tmp_path_factory.mktemp("nothing"))
+    combined = store.combine(there, EXPERIMENT, incomplete=tmp_path_factory.mktemp("nothing"))
     place = tmp_path_factory.mktemp("tables")
-    tables.write(combined, place)
-    results = tables.load(place)
+    store.write(combined, place)
+    results = store.load(place)
     return results, summaries.compute(results)
 
 
 def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
     with pytest.raises(InputError) as error:
-        tables.combine(there, EXPERIMENT)
+        store.combine(there, EXPERIMENT)
     text = str(error.value)
     assert text.startswith("combine: no run for 20 of 36 that the experiment declares: ")
     names = [coverage.run_name(run) for run in NAMED]
@@ -92,8 +95,8 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
 
 def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(runs):
     asked = synthetic.experiment() | {"allow_incomplete": True}
-    results = tables.combine(runs, asked, incomplete=runs[0])
-    assert results.manifest == tables.combine(runs, synthetic.experiment()).manifest
+    results = store.combine(runs, asked, incomplete=runs[0])
+    assert results.manifest == store.combine(runs, synthetic.experiment()).manifest
     assert results.manifest["missing"] == []
     assert "allow_incomplete" not in results.experiment
 
@@ -113,7 +116,7 @@ def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
     entry = dict(run._asdict(), reason="", log=None)
     manifest = results.manifest | {"missing": [*results.manifest["missing"], entry]}
     with pytest.raises(InputError, match=words) as error:
-        tables.diagnose(tables.Results(results.tables, manifest))
+        store.diagnose(store.Results(results.tables, manifest))
     assert coverage.run_name(run) in str(error.value)
 
 
@@ -123,12 +126,12 @@ def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
     with pytest.raises(
         InputError, match=r"no run for 1 of 36 that the experiment declares: .*'random'.*seed 1"
     ):
-        tables.diagnose(tables.Results(results.tables, manifest))
+        store.diagnose(store.Results(results.tables, manifest))
     evaluation = results.tables["evaluation"]
     mine = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
     torn = {**results.tables, "evaluation": evaluation[~mine]}
     with pytest.raises(InputError, match=r"evaluation.csv: no rows for .*'online'.*seed 1"):
-        tables.diagnose(tables.Results(torn, results.manifest))
+        store.diagnose(store.Results(torn, results.manifest))
 
 
 # --- statistics ------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
 
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
     declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
-    whole = summaries.compute(tables.combine(folders_of(folder, declared), declared))
+    whole = summaries.compute(store.combine(folders_of(folder, declared), declared))
     _, statistics = partial
     for name, frame in statistics.items():
         if name in ("improvement", "comparison", "comparison_steps", "phases"):
@@ -186,7 +189,7 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
 def test_improvement_counts_the_runs_of_the_smaller_side(folder):
     declared = synthetic.experiment(samplers=("online", "magellan"), seeds=(0, 1, 2))
     folders = folders_of(folder, declared, but=[("online", "default", FULL, 2)])
-    improvement = summaries.improvement(tables.combine(folders, declared, incomplete=folder))
+    improvement = summaries.improvement(store.combine(folders, declared, incomplete=folder))
     assert set(improvement["runs"]) == {2}
     assert improvement["low"].notna().all()
 
@@ -255,7 +258,7 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
 def test_grids_with_other_holes_are_not_compared(partial, folder, there):
     results, _ = partial
     assert comparison.pairs_of_experiments(results, results)
-    other = tables.combine(there[1:], EXPERIMENT, incomplete=folder)
+    other = store.combine(there[1:], EXPERIMENT, incomplete=folder)
     with pytest.raises(InputError, match=r"'random'.*seed 0 is there in one of the two only"):
         comparison.pairs_of_experiments(results, other)
 
@@ -400,7 +403,7 @@ def test_a_finished_run_beside_a_missing_one_is_named_with_what_differs(tmp_path
 
 
 def test_a_run_is_complete_with_all_files_and_the_right_identity(tmp_path):
-    files = [f"{name}.csv" for name in tables.TABLES]
+    files = [f"{name}.csv" for name in store.TABLES]
     assert not coverage.is_complete(tmp_path, files, RUN.identity)
     manifest()(tmp_path, None)
     assert coverage.is_complete(tmp_path, files, RUN.identity)

@@ -8,10 +8,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from analysis.__main__ import main
-from analysis.embeddings import load, separation, table
 from analysis.figures.embeddings import draw
-from analysis.markdown import titled
-from magellan.errors import InputError
+from analysis.studies.embeddings import load, separation, table
+from analysis.tables.markdown import titled
+from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 
 NAMES = ("impossible", "grasp", "grow_plant")

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import tables
 from analysis.__main__ import main
-from analysis.estimation import (
+from analysis.figures import style
+from analysis.figures.estimation import draw
+from analysis.studies.estimation import (
     OBSERVED,
     chosen_truth,
     growth,
@@ -17,12 +18,11 @@ from analysis.estimation import (
     to_markdown,
     with_truth,
 )
-from analysis.figures import style
-from analysis.figures.estimation import draw
-from analysis.markdown import printed
-from analysis.results import Results
+from analysis.tables import store
+from analysis.tables.markdown import printed
+from analysis.tables.results import Results
 from magellan.config import resolve_run
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.training.loop import Trainer
 from tests.analysis.synthetic import experiment, write_runs
 
@@ -35,8 +35,8 @@ def made(tmp_path, **changes) -> Results:
     declared["overrides"] = {"observers": OBSERVERS}
     declared |= changes
     folders = write_runs(tmp_path / "runs", declared, episodes=8_000)
-    found = tables.combine(folders, declared)
-    tables.write(found, tmp_path / "tables")
+    found = store.combine(folders, declared)
+    store.write(found, tmp_path / "tables")
     return found
 
 
@@ -122,7 +122,7 @@ def test_against_what_was_observed_is_the_calibration_error(tmp_path):
 
 def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, capsys, tmp_path):
     """On unseen goals, against observed success: the mean over training and runs."""
-    tables.write(watched, tmp_path / "tables")
+    store.write(watched, tmp_path / "tables")
     assert main(["estimation", str(tmp_path / "tables"), "--split", "unseen"]) == 0
     keys = ["goal_space", "seed", "split", "category", "episode"]
     both = watched.tables["competence"].merge(
@@ -234,7 +234,7 @@ def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
 
 
 def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, capsys):
-    tables.write(watched, tmp_path / "tables")
+    store.write(watched, tmp_path / "tables")
     for name in ("a", "b"):
         stem = ["--stem", str(tmp_path / name)]
         assert main(["estimation", str(tmp_path / "tables"), *stem]) == 0
@@ -246,7 +246,7 @@ def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_p
 
 
 def test_compare_takes_the_same_truth(watched, tmp_path, capsys):
-    tables.write(watched, tmp_path / "tables")
+    store.write(watched, tmp_path / "tables")
     names = ["--estimators", "learned", "per_goal", "--against", "evaluated_buckets"]
     assert main(["compare", str(tmp_path / "tables"), *names]) == 0
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
@@ -260,7 +260,7 @@ def test_compare_takes_the_same_truth(watched, tmp_path, capsys):
 
 
 def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, tmp_path, capsys):
-    tables.write(watched, tmp_path / "tables")
+    store.write(watched, tmp_path / "tables")
     names = ["compare", str(tmp_path / "tables"), "--estimators", "learned", "per_goal"]
     assert main(names) == 0
     plain = capsys.readouterr().out

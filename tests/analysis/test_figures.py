@@ -10,15 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from analysis import figures, summaries, summary, tables
+from analysis import figures
 from analysis.figures import style
-from analysis.grid import Algorithm
-from analysis.labels import Algorithms
-from analysis.practised import exploited_window_shares, window_shares
-from analysis.results import Results
+from analysis.report import summary
+from analysis.statistics import summaries
+from analysis.statistics.practice_shares import exploited_window_shares, window_shares
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import Algorithms
+from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
 
@@ -30,7 +33,7 @@ WIDE = "20000-4000-900-160-32"
 def made(tmp_path_factory, **declared):
     experiment = synthetic.experiment(**declared)
     folder = tmp_path_factory.mktemp("other")
-    results = tables.combine(synthetic.write_runs(folder, experiment, episodes=4_000), experiment)
+    results = store.combine(synthetic.write_runs(folder, experiment, episodes=4_000), experiment)
     return results, summaries.compute(results)
 
 
@@ -124,7 +127,7 @@ for name in sys.argv[4:]:
 
 
 def test_two_reports_from_the_same_tables_are_identical_files(results, statistics, tmp_path):
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     summaries.write(statistics, tmp_path / "first")
     for name in PLAIN_FIGURES:
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
@@ -305,7 +308,7 @@ def test_names_of_a_user_come_from_the_manifest_where_his_files_are_not(varied):
     }
     analysis = {**results.experiment["analysis"], "labels": {"small": "few episodes kept"}}
     experiment = {**results.experiment, "analysis": analysis}
-    names = tables.Results({}, {"runs": runs, "experiment": experiment, "plan": []}).names
+    names = store.Results({}, {"runs": runs, "experiment": experiment, "plan": []}).names
     places = [("mine", "whole"), ("odd", "whole"), ("magellan", "whole"), ("magellan", "small")]
     styles = style.algorithm_styles(Algorithms((Algorithm(*each) for each in places), names))
     labels = [each.label for each in styles.values()]
@@ -358,7 +361,7 @@ def test_only_figures_that_make_sense_are_offered(runs):
     both = offered(["random", "magellan"], ("random", "default"), plain, reference="random")
     assert "improvement" in both
     assert "calibration" not in both
-    results = tables.combine(runs[:2], synthetic.experiment(samplers=("random",)))
+    results = store.combine(runs[:2], synthetic.experiment(samplers=("random",)))
     for name, goal_space, word in [
         ("improvement", GOAL_SPACE, "two algorithms"),
         ("calibration", GOAL_SPACE, "estimator"),
@@ -405,7 +408,7 @@ def test_improvement_is_of_the_named_variant_over_the_other(varied, varied_stati
     assert rows == ["Online-ALP", "MAGELLAN, small"]
     declared = {**results.experiment["analysis"], "reference": "magellan/small"}
     manifest = {**results.manifest, "experiment": {**results.experiment, "analysis": declared}}
-    other = tables.Results(results.tables, manifest)
+    other = store.Results(results.tables, manifest)
     turned = figures.draw("improvement", other, summaries.compute(other), GOAL_SPACE)
     assert "Probability that MAGELLAN, small beats the others" in words_of(turned)
     rows = [label.get_text() for label in turned.axes[0].get_yticklabels()]
@@ -425,7 +428,7 @@ def test_a_variant_leaves_other_pixels(varied, varied_statistics):
     results, folders = varied
     declared = synthetic.experiment(("online", "magellan"))
     mine = [folder for folder in folders if "small" not in variant_of(results, folder)]
-    plain = tables.combine(mine, declared)
+    plain = store.combine(mine, declared)
     plain_statistics = summaries.compute(plain)
     for name in PLAIN_FIGURES:
         with_variant, without = (
@@ -491,15 +494,15 @@ def renamed(results, old, new):
         run["identity"] = identities[run["sampler"], run["seed"]] = hash_of(run["counted"])
     for entry in manifest["plan"]:
         entry["identity"] = identities[entry["sampler"], entry["seed"]]
-    return tables.Results(frames, manifest)
+    return store.Results(frames, manifest)
 
 
 def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path):
     other = renamed(results, "magellan", "newcomer")
     experiment = {**other.experiment}
     experiment["analysis"] = {**experiment["analysis"], "reference": "newcomer"}
-    tables.write(Results(other.tables, {**other.manifest, "experiment": experiment}), tmp_path)
-    other = tables.load(tmp_path)
+    store.write(Results(other.tables, {**other.manifest, "experiment": experiment}), tmp_path)
+    other = store.load(tmp_path)
     statistics = summaries.compute(other)
     for name in PLAIN_FIGURES:
         figure = figures.draw(name, other, statistics, GOAL_SPACE)

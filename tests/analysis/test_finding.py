@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis import finding, summaries, summary_page, tables
 from analysis.__main__ import main
-from analysis.grid import Algorithm
-from analysis.results import Results
-from analysis.significance import permutation_test
+from analysis.report import finding, summary_page
+from analysis.statistics import summaries
+from analysis.statistics.significance import permutation_test
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results
 from tests.analysis import synthetic
 from tests.analysis.test_pages import Reader
 
@@ -24,7 +26,7 @@ def seen(tmp_path_factory):
     """Five runs each: all runs of ek_online above all of magellan; online like magellan."""
     declared = synthetic.experiment(ALL, seeds=(1, 2, 3, 4, 5))
     root = tmp_path_factory.mktemp("seen")
-    results = tables.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+    results = store.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
     frames = dict(results.tables)
     evaluation = frames["evaluation"].copy()
     of_64 = evaluation["sampler"].map({"ek_online": 38, "online": 20, "random": 6, "magellan": 19})
@@ -116,7 +118,7 @@ def test_limits_hold_for_the_runs_that_are_there(seen, statistics):
 
 def test_where_nothing_is_compared_it_is_said(tmp_path):
     declared = synthetic.experiment(("random",), seeds=(0,))
-    alone = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
+    alone = store.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
     found = finding.finding(alone, summaries.compute(alone, ("comparison",)))
     assert found.untold == ["random is the only sampler of this experiment: nothing is compared"]
     assert (found.told, found.limits) == ([], [])
@@ -152,7 +154,7 @@ def test_the_terminal_gets_five_lines(told, untold, first):
 def folder(seen, statistics, tmp_path_factory):
     """A results folder, with a picture."""
     place = tmp_path_factory.mktemp("results")
-    tables.write(seen, place / "tables")
+    store.write(seen, place / "tables")
     summaries.write(summaries.compute(seen), place / "statistics")
     picture = place / "figures" / synthetic.GOAL_SPACE / "mastery.png"
     picture.parent.mkdir(parents=True)

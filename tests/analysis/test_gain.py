@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from analysis import gain, tables
 from analysis.__main__ import main
-from analysis.results import Results, rows_where
+from analysis.studies import gain
+from analysis.tables import store
+from analysis.tables.results import Results, rows_where
 from tests.analysis import synthetic
 
 SEEDS = (3, 1, 2)
@@ -18,7 +19,7 @@ def known(tmp_path_factory):
     """Runs that start at `STARTS` and end at `ENDS` in every category; between, at 1."""
     declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
     folder = tmp_path_factory.mktemp("gain")
-    results = tables.combine(synthetic.write_runs(folder, declared, episodes=4_000), declared)
+    results = store.combine(synthetic.write_runs(folder, declared, episodes=4_000), declared)
     evaluation = results.tables["evaluation"].copy()
     first, last = (evaluation[results.at] == evaluation[results.at].agg(f) for f in ("min", "max"))
     evaluation["success"] = np.where(
@@ -56,8 +57,8 @@ def test_the_mean_is_one_number_of_a_run(known):
 
 def test_a_single_run_has_no_interval(tmp_path, capsys):
     declared = synthetic.experiment(samplers=("random",), seeds=(1,))
-    found = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
-    tables.write(found, tmp_path / "tables")
+    found = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    store.write(found, tmp_path / "tables")
     assert main(["gain", str(tmp_path / "tables")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Random")]
     assert len(lines) == 2 * 5

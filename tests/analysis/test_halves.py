@@ -3,10 +3,11 @@
 import pandas as pd
 import pytest
 
-from analysis import halves, tables
 from analysis.__main__ import main
-from analysis.primary import comparison
-from magellan.errors import InputError
+from analysis.statistics.primary import comparison
+from analysis.studies import halves
+from analysis.tables import store
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SEEDS = (3, 1, 4, 5, 9)
@@ -16,12 +17,12 @@ SEEDS = (3, 1, 4, 5, 9)
 def study(tmp_path_factory):
     declared = synthetic.experiment(seeds=SEEDS)
     folder = tmp_path_factory.mktemp("study")
-    return tables.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
+    return store.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
 
 
 def test_a_half_is_the_experiment_of_its_seeds(study, tmp_path):
     declared = synthetic.experiment(seeds=SEEDS[2:])
-    alone = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=8_000), declared)
+    alone = store.combine(synthetic.write_runs(tmp_path, declared, episodes=8_000), declared)
     assert halves.halves_of(study) == ([3, 1], [4, 5, 9])
     half = halves.of_seeds(study, (4, 5, 9))
     pd.testing.assert_frame_equal(comparison(half), comparison(alone))
@@ -71,13 +72,13 @@ def test_three_seeds_have_no_halves(study):
 
 def test_one_sampler_alone_has_no_comparison(tmp_path):
     declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
-    alone = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    alone = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
     with pytest.raises(InputError, match="nothing to compare; allowed: tables of two samplers"):
         halves.to_markdown(alone)
 
 
 def test_the_command_prints_both_halves(study, tmp_path, capsys):
-    tables.write(study, tmp_path)
+    store.write(study, tmp_path)
     assert main(["halves", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "seeds 3, 1 and seeds 4, 5, 9" in out

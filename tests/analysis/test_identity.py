@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from analysis import coverage, identity, provenance, tables
 from analysis.__main__ import main
-from analysis.manifests import read_combined_manifest
+from analysis.tables import coverage, identity, provenance, store
+from analysis.tables.manifests import read_combined_manifest
 from magellan.config import hash_of
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 DECLARED = synthetic.experiment(
@@ -30,12 +30,12 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(folders):
-    return tables.combine(folders, DECLARED)
+    return store.combine(folders, DECLARED)
 
 
 @pytest.fixture
 def folder(good, tmp_path):
-    tables.write(good, tmp_path / "tables")
+    store.write(good, tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -70,8 +70,8 @@ def test_variants_keep_their_order_in_files(tmp_path):
     """The first one, with the look of the sampler, is not the first of the alphabet."""
     declared = synthetic.experiment(("magellan",), variants=synthetic.VARIANTS, seeds=(0,))
     runs = synthetic.write_runs(tmp_path, declared, episodes=1_000)
-    tables.write(tables.combine(runs, declared), tmp_path / "tables")
-    again = tables.load(tmp_path / "tables")
+    store.write(store.combine(runs, declared), tmp_path / "tables")
+    again = store.load(tmp_path / "tables")
     assert [algorithm.variant for algorithm in again.algorithms] == ["whole", "small"]
     assert again.reference == ("magellan", "whole")
 
@@ -215,10 +215,10 @@ def with_backbones(folder):
 @pytest.mark.parametrize("case", REFUSED)
 def test_tables_with_another_run_are_refused_in_one_line(with_backbones, case, capsys, tmp_path):
     change, pattern = REFUSED[case]
-    tables.load(with_backbones)
+    store.load(with_backbones)
     edit(with_backbones / "manifest.json", change)
     with pytest.raises(InputError) as error:
-        tables.load(with_backbones)
+        store.load(with_backbones)
     line = str(error.value)
     assert re.search(pattern, line), line
     assert "\n" not in line
@@ -244,7 +244,7 @@ def copied(folder, place, change):
 def test_a_folder_of_another_run_is_refused_by_name_with_the_key(folders, tmp_path):
     place = copied(folders[0], tmp_path / "run", lambda run: with_counted(run, "agent.gamma", 0.5))
     with pytest.raises(InputError) as error:
-        tables.combine([place, *folders[1:]], DECLARED)
+        store.combine([place, *folders[1:]], DECLARED)
     assert str(error.value) == (
         f"{place}: agent.gamma is 0.5 in the run and 0.9 in the experiment, for sampler 'random', "
         "variant 'whole', goal space '1000-400-200-100-50', seed 0"
@@ -254,13 +254,13 @@ def test_a_folder_of_another_run_is_refused_by_name_with_the_key(folders, tmp_pa
 def test_a_folder_of_no_run_of_the_grid_is_refused_by_name(folders):
     declared = {**DECLARED, "seeds": [0]}
     with pytest.raises(InputError, match=r"seed1/.*: undeclared run for sampler 'random'.*seed 1"):
-        tables.combine(folders, declared)
+        store.combine(folders, declared)
 
 
 def test_a_folder_whose_values_do_not_make_its_identity_is_refused(folders, tmp_path):
     place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update(generation=0))
     with pytest.raises(InputError, match=r"run: identity is '.*', and '.*' by the values"):
-        tables.combine([place, *folders[1:]], DECLARED)
+        store.combine([place, *folders[1:]], DECLARED)
 
 
 def test_a_folder_with_an_experiments_value_changed_is_refused(folders, tmp_path):
@@ -270,7 +270,7 @@ def test_a_folder_with_an_experiments_value_changed_is_refused(folders, tmp_path
         folders[0], tmp_path / "run", lambda run: run["config"]["agent"].update(gamma=0.91)
     )
     with pytest.raises(InputError, match=r"agent.gamma is 0.91 in the config and 0.9"):
-        tables.combine([place, *folders[1:]], declared)
+        store.combine([place, *folders[1:]], declared)
 
 
 def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, capsys):
@@ -284,7 +284,7 @@ def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, cap
 def test_two_folders_of_one_run_are_refused(folders, tmp_path):
     place = copied(folders[0], tmp_path / "again", lambda run: None)
     with pytest.raises(InputError, match=r"again: two runs for .*'random'.*the other is "):
-        tables.combine([*folders, place], DECLARED)
+        store.combine([*folders, place], DECLARED)
 
 
 def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders, tmp_path):
@@ -293,7 +293,7 @@ def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders,
         folders[0], tmp_path / "run", lambda run: run["config"]["competence"].update(hidden=999)
     )
     declared = {**DECLARED, "overrides": {**DECLARED["overrides"], "competence": {"hidden": 16}}}
-    found = tables.combine([place, *folders[1:]], declared)
+    found = store.combine([place, *folders[1:]], declared)
     assert found.manifest["runs"][0]["config"]["competence"]["hidden"] == 999
 
 
@@ -383,14 +383,14 @@ def test_runs_that_started_from_another_are_told_from_those_that_did_not():
 def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):
     change = {"attempt_log": [FLOAT, BFLOAT], "dtype": "bfloat16"}
     place = copied(folders[-1], tmp_path / "run", lambda run: run.update(change))
-    tables.write(tables.combine([*folders[:-1], place], DECLARED), tmp_path / "tables")
-    found = tables.load(tmp_path / "tables").manifest
+    store.write(store.combine([*folders[:-1], place], DECLARED), tmp_path / "tables")
+    found = store.load(tmp_path / "tables").manifest
     assert "number format: float32 (5 runs), float32 then bfloat16 (1 run)" in found["notes"]
     run = found["runs"][-1]
     (row,) = coverage.changed_table(found).rows
     assert row[-3:] == (run["goal_space"], str(run["seed"]), ON_THE_WAY["format"][1])
     assert "Runs that changed on the way" in coverage.to_html(found)
-    assert not coverage.changed_table(tables.combine(folders, DECLARED).manifest).rows
+    assert not coverage.changed_table(store.combine(folders, DECLARED).manifest).rows
 
 
 def using(digit, name="sampler random", path="mine.py"):
@@ -414,7 +414,7 @@ def test_runs_of_two_versions_of_a_module_are_not_put_together(case, folders, tm
         for at, (folder, change) in enumerate(zip(folders, MIXES[case], strict=False))
     ]
     with pytest.raises(InputError, match=r"^modules: '.*' with .* had SHA-256 a{12} for ") as error:
-        tables.combine([*mixed, *folders[len(mixed) :]], DECLARED)
+        store.combine([*mixed, *folders[len(mixed) :]], DECLARED)
     assert "allowed: one version in all runs" in str(error.value)
 
 
@@ -429,7 +429,7 @@ def test_a_module_that_a_run_does_not_use_may_differ(folders, tmp_path):
             )
         )
     ]
-    notes = tables.combine([*both, *folders[2:]], DECLARED).manifest["notes"]
+    notes = store.combine([*both, *folders[2:]], DECLARED).manifest["notes"]
     assert notes[-1].startswith(f"module figure.py: {'a' * 12} (1 run), {'b' * 12} (1 run)")
 
 

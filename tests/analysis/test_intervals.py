@@ -5,9 +5,9 @@ import pytest
 from arch.bootstrap import IIDBootstrap
 from scipy import stats
 
-from analysis import intervals, statistics
-from analysis.intervals import Bootstrap
-from magellan.errors import InputError
+from analysis.statistics import intervals, measures
+from analysis.statistics.intervals import Bootstrap
+from magellan.core.errors import InputError
 
 RNG = np.random.default_rng(3)
 VALUES = np.clip(RNG.normal(0.5, 0.15, (9, 3)), 0, 1)
@@ -23,7 +23,7 @@ def mean_of(scores):
 
 
 def test_percentile_intervals_equal_those_of_arch():
-    function = statistics.iqm
+    function = measures.iqm
     found = intervals.percentile_estimate([VALUES], function, Bootstrap(500, 0.9, seed=5))
     theirs = IIDBootstrap(VALUES, seed=np.random.default_rng(5)).conf_int(
         function, 500, method="percentile", size=0.9
@@ -104,7 +104,7 @@ def test_equal_runs_have_intervals_without_width():
     for found in (
         intervals.mean_estimate(same, Bootstrap()),
         intervals.difference_estimate(same, same[:3], Bootstrap()),
-        intervals.percentile_estimate([same], statistics.iqm, Bootstrap()),
+        intervals.percentile_estimate([same], measures.iqm, Bootstrap()),
     ):
         np.testing.assert_allclose(bounds(found), np.stack([found.value] * 2), atol=1e-12)
         assert set(found.method) == {intervals.EQUAL}
@@ -127,7 +127,7 @@ def test_a_single_run_has_no_interval():
     for found in (
         intervals.mean_estimate(VALUES[:1], Bootstrap()),
         intervals.difference_estimate(VALUES, VALUES[:1], Bootstrap()),
-        intervals.percentile_estimate([VALUES[:1]], statistics.iqm, Bootstrap()),
+        intervals.percentile_estimate([VALUES[:1]], measures.iqm, Bootstrap()),
     ):
         assert np.isfinite(found.value).all()
         assert np.isnan(bounds(found)).all()
@@ -157,4 +157,4 @@ def test_holes_and_wrong_shapes_are_refused(scores):
     with pytest.raises(InputError, match="scores"):
         intervals.mean_estimate(scores, Bootstrap())
     with pytest.raises(InputError, match="scores"):
-        intervals.percentile_estimate([scores], statistics.iqm, Bootstrap())
+        intervals.percentile_estimate([scores], measures.iqm, Bootstrap())

@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import known, tables
 from analysis.__main__ import main
-from analysis.results import Results
-from magellan.errors import InputError
+from analysis.studies import ground_truth
+from analysis.tables import store
+from analysis.tables.results import Results
+from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 from magellan.worlds.simulated import KINDS
 from tests.workflow.conftest import ROOT
@@ -19,7 +20,7 @@ TOGETHER, WINDOW = 8, 40
 
 @pytest.fixture(scope="module")
 def study():
-    return tables.load(REFERENCE / "simulated")
+    return store.load(REFERENCE / "simulated")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def practice():
 
 def test_skills_are_those_of_the_learner(practice):
     frame, skills = practice
-    found = known.skills_of(frame, 800)
+    found = ground_truth.skills_of(frame, 800)
     assert found.shape == (801, len(KINDS))
     assert skills[800][0] > 0.5
     for episode, true in skills.items():
@@ -51,7 +52,7 @@ def test_skills_are_those_of_the_learner(practice):
 
 
 def test_success_becomes_the_competence_and_nothing_else_changes(study):
-    exact = known.with_known_competence(study)
+    exact = ground_truth.with_known_competence(study)
     frame = exact.tables["evaluation"]
     keys = ["sampler", "seed", "episode", "category"]
     splits = frame.pivot_table(index=keys, columns="split", values="success")
@@ -67,11 +68,11 @@ def test_success_becomes_the_competence_and_nothing_else_changes(study):
 
 def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
-        known.with_known_competence(tables.load(REFERENCE / "default"))
+        ground_truth.with_known_competence(store.load(REFERENCE / "default"))
     runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
     phased = Results(study.tables, {**study.manifest, "runs": runs})
     with pytest.raises(InputError, match="allowed: runs of one phase"):
-        known.with_known_competence(phased)
+        ground_truth.with_known_competence(phased)
 
 
 def test_the_option_wants_estimators(capsys):

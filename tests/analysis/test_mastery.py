@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from analysis import figures, mastery, significance, summary, survival, tables
-from analysis.grid import Algorithm
-from analysis.results import rows_where
+from analysis import figures
+from analysis.report import summary
+from analysis.statistics import mastery, significance, survival
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import rows_where
 from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
 
@@ -17,7 +20,7 @@ def long(tmp_path_factory):
     """Runs long enough for some mastery and some censoring."""
     declared = synthetic.experiment(("random", "online", "magellan"), seeds=(1, 2, 3, 4))
     root = tmp_path_factory.mktemp("long")
-    return tables.combine(synthetic.write_runs(root, declared, episodes=14_000), declared)
+    return store.combine(synthetic.write_runs(root, declared, episodes=14_000), declared)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from analysis import summaries, summary, tables
-from analysis.grid import Algorithm
-from analysis.order import order_in
-from analysis.primary import run_means
-from analysis.results import Results
+from analysis.report import summary
+from analysis.statistics import summaries
+from analysis.statistics.order import order_in
+from analysis.statistics.primary import run_means
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results
 from tests.analysis import synthetic
 
 PAIR = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -18,7 +20,7 @@ SPACE = synthetic.GOAL_SPACE
 
 def combined(folder, **changes):
     declared = synthetic.experiment(**changes)
-    return tables.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
+    return store.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def test_more_seeds_are_right_more_often(study, tmp_path):
 def test_a_shorter_experiment_is_compared_with_as_much_of_the_study(study, tmp_path):
     short = synthetic.experiment(seeds=(0,))
     folders = synthetic.write_runs(tmp_path, short, episodes=4_000)
-    small = tables.combine(folders, short)
+    small = store.combine(folders, short)
     order = order_in(study, small, PAIR, SPACE, "train")
     evaluation = study.tables["evaluation"]
     early = Results(

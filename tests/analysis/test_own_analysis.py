@@ -7,14 +7,16 @@ import sys
 import pandas as pd
 import pytest
 
-from analysis import figures, summaries, tables
+from analysis import figures
 from analysis.__main__ import main
-from analysis.captions import as_plain_text
-from analysis.registry import FIGURES, STATISTICS, called
-from analysis.sources import ROOT, sources_of_file
-from magellan.errors import InputError
-from magellan.modules import load_modules
-from magellan.registry import is_built_in
+from analysis.figures.sources import ROOT, sources_of_file
+from analysis.report.captions import as_plain_text
+from analysis.statistics import summaries
+from analysis.statistics.registry import FIGURES, STATISTICS, called
+from analysis.tables import store
+from magellan.config.modules import load_modules
+from magellan.core.errors import InputError
+from magellan.core.registry import is_built_in
 from tests.analysis import synthetic
 from tests.snippets import write_files
 
@@ -40,7 +42,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def folder(results, tmp_path):
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -87,7 +89,7 @@ def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
     trap = tmp_path / "trap.py"
     trap.write_text("")
     foreign = synthetic.experiment(modules=[str(trap)])
-    tables.write(tables.combine(runs, foreign), tmp_path / "tables")
+    store.write(store.combine(runs, foreign), tmp_path / "tables")
     trap.write_text("from pathlib import Path\nPath(__file__).with_suffix('.sprung').touch()\n")
     assert str(trap) in (tmp_path / "tables/manifest.json").read_text()
     output = tmp_path / "statistics"
@@ -98,7 +100,9 @@ def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
 
 # --- refused when the file is loaded: before anything is trained --------------------------------
 
-STATISTIC = "from analysis.summaries import register_statistic\n@register_statistic({0})\n{1}\n"
+STATISTIC = (
+    "from analysis.statistics.summaries import register_statistic\n@register_statistic({0})\n{1}\n"
+)
 FIGURE = "from analysis.figures import register_figure\n@register_figure({0})\n{1}\n"
 COMPUTE, DRAW = "def compute(results): ...", "def draw(results, statistics, goal_space): ..."
 
@@ -163,8 +167,8 @@ def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
     """Also where it is the first to import it, as in a training job."""
     (tmp_path / "broken.py").write_text(FIGURE.format("'mine', 'Mine', 'Mine'", DRAW) + "1 / 0\n")
     code = (
-        "from magellan.errors import InputError\n"
-        "from magellan.modules import load_modules\n"
+        "from magellan.core.errors import InputError\n"
+        "from magellan.config.modules import load_modules\n"
         "try:\n    load_modules(['broken.py'])\n"
         "except InputError as error:\n    print(error)\n"
         "import sys\nassert 'matplotlib' not in sys.modules\n"
@@ -292,9 +296,9 @@ def test_errors_of_the_package_itself_are_no_user_s(results):
 def test_a_file_depends_on_itself_and_on_what_it_imports_from_the_package(files):
     statistic, figure = files
     assert statistic in sources_of_file(statistic)
-    assert "analysis/summaries.py" in sources_of_file(statistic)
+    assert "analysis/statistics/summaries.py" in sources_of_file(statistic)
     assert "analysis/figures/style.py" in sources_of_file(figure)
-    assert "analysis/summaries.py" not in sources_of_file(figure)
+    assert "analysis/statistics/summaries.py" not in sources_of_file(figure)
 
 
 def test_a_figure_has_its_docstring_as_caption_unless_it_says_another(files, tmp_path):

@@ -6,14 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import figures, summaries, summary, tables
-from analysis.by_phase import curves, is_shared
+from analysis import figures
 from analysis.figures import FIGURES, style
 from analysis.figures import phases as phases_figure
-from analysis.phases import each_phase, last_phase
-from analysis.results import Results, rows_where
-from analysis.unpacking import unpack
-from magellan.errors import InputError
+from analysis.report import summary
+from analysis.statistics import summaries
+from analysis.statistics.by_phase import curves, is_shared
+from analysis.tables import store
+from analysis.tables.phases import each_phase, last_phase
+from analysis.tables.results import Results, rows_where
+from analysis.tables.unpacking import unpack
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.test_figures import assert_whole
 
@@ -37,7 +40,7 @@ def phased(folder, run):
     length = run.config.budget.episodes
     synthetic.write_run(folder, run, episodes=length)
     ends = [phase.until for phase in run.config.phases[:-1]]
-    for name in tables.TABLES:
+    for name in store.TABLES:
         path = folder / f"{name}.csv"
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
         at = frame["episode"].astype(int)
@@ -60,17 +63,17 @@ def in_order(frame):
 def combined(tmp_path, experiment):
     runs = synthetic.plan(experiment)
     folders = [phased(tmp_path / run.path, run) for run in runs]
-    return tables.combine(folders, experiment)
+    return store.combine(folders, experiment)
 
 
 @pytest.fixture
 def written(tmp_path):
-    tables.write(combined(tmp_path / "runs", declared()), tmp_path / "tables")
+    store.write(combined(tmp_path / "runs", declared()), tmp_path / "tables")
     return tmp_path / "tables"
 
 
 def test_tables_keep_all_phases_and_what_is_compared_has_the_last(written):
-    whole, compared = tables.load_whole(written), tables.load(written)
+    whole, compared = store.load_whole(written), store.load(written)
     assert sorted(whole.tables["practice"]["phase"].unique()) == [1, 2, 3]
     for name, frame in compared.tables.items():
         assert "phase" not in frame.columns, name
@@ -94,7 +97,7 @@ def test_a_phase_with_the_goals_of_the_one_before_begins_with_its_last_evaluatio
     phases = {"phases": [{"until": 4_000}, {}], "budget": {"episodes": 12_000}}
     experiment = synthetic.experiment(("random", "online"), overrides=phases)
     runs = synthetic.plan(experiment)
-    results = tables.combine([phased(tmp_path / run.path, run) for run in runs], experiment)
+    results = store.combine([phased(tmp_path / run.path, run) for run in runs], experiment)
     whole = results.tables["evaluation"]
     compared = last_phase(results).tables["evaluation"]
     assert sorted(compared["episode"].unique()) == list(range(0, 8_001, 1_000))
@@ -103,7 +106,7 @@ def test_a_phase_with_the_goals_of_the_one_before_begins_with_its_last_evaluatio
 
 
 def test_statistics_are_of_the_last_phase(written, tmp_path):
-    results = tables.load(written)
+    results = store.load(written)
     found = summaries.compute(results)
     assert found["success"]["episode"].max() == 8_000
     scores = found["scores"]
@@ -117,7 +120,7 @@ def test_statistics_are_of_the_last_phase(written, tmp_path):
 def test_unpacked_runs_combine_to_the_same_tables(written, tmp_path):
     unpack(written, tmp_path / "unpacked")
     folders = [tmp_path / "unpacked" / run.path for run in synthetic.plan(declared())]
-    tables.write(tables.combine(folders, declared()), tmp_path / "again")
+    store.write(store.combine(folders, declared()), tmp_path / "again")
     for path in written.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
@@ -131,7 +134,7 @@ def test_runs_without_phases_beside_others_are_their_only_one(tmp_path):
             folders.append(synthetic.write_run(tmp_path / run.path, run, episodes=8_000))
         else:
             folders.append(phased(tmp_path / run.path, run))
-    results = tables.combine(folders, experiment)
+    results = store.combine(folders, experiment)
     plain = results.table("evaluation", variant="plain")
     assert set(plain["phase"]) == {1}
     assert sorted(last_phase(results).table("evaluation", variant="plain")["episode"].unique()) == [
@@ -157,11 +160,11 @@ def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, writ
     frame = pd.read_csv(path, dtype={"goal_space": str}, keep_default_na=False)
     change(frame).to_csv(path, index=False)
     with pytest.raises(InputError, match=message):
-        tables.load(written)
+        store.load(written)
 
 
 def test_axes_say_where_training_is_counted_from(written, tmp_path):
-    results = tables.load(written)
+    results = store.load(written)
     assert results.length_label == "training episodes of the last phase"
     statistics = summaries.compute(results)
     for name in ("success_by_category", "practice", "calibration", "mastery"):
@@ -170,7 +173,7 @@ def test_axes_say_where_training_is_counted_from(written, tmp_path):
         assert labels == {"training episodes of the last phase"}, name
     plain = synthetic.experiment(("random", "magellan"))
     folders = synthetic.write_runs(tmp_path / "plain", plain, episodes=2_000)
-    assert tables.combine(folders, plain).length_label == "training episodes"
+    assert store.combine(folders, plain).length_label == "training episodes"
 
 
 # --- phase by phase ------------------------------------------------------------------------------
@@ -184,15 +187,15 @@ def shared(tmp_path, seeds=(0, 1), until=4_000):
     folders = []
     for run in synthetic.plan(experiment):
         folders.append(phased_once(tmp_path / run.path, run, until))
-    tables.write(tables.combine(folders, experiment), tmp_path / "tables")
-    return tables.load(tmp_path / "tables")
+    store.write(store.combine(folders, experiment), tmp_path / "tables")
+    return store.load(tmp_path / "tables")
 
 
 def phased_once(folder, run, until):
     """Two phases; evaluations of the first are those of the seed, whatever the sampler is."""
     synthetic.write_run(folder, run, episodes=run.config.budget.episodes)
     first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
-    for name in tables.TABLES:
+    for name in store.TABLES:
         frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
         at = frame["episode"].astype(int)
         frame.insert(0, "phase", 1 + (at > until))
@@ -224,7 +227,7 @@ def evolving(tmp_path):
 
 
 def test_each_phase_by_itself_has_its_rows_and_its_goals(written):
-    results = tables.load(written)
+    results = store.load(written)
     found = {(phase.results.runs[0].variant, phase.number): phase for phase in each_phase(results)}
     assert list(found) == [("early", 1), ("early", 2), ("late", 1), ("late", 2), ("late", 3)]
     begins = {key: (phase.begins, phase.replaces) for key, phase in found.items()}
@@ -243,7 +246,7 @@ def test_each_phase_by_itself_has_its_rows_and_its_goals(written):
 
 
 def test_the_statistic_has_what_each_phase_begins_with_ends_with_and_averages(written):
-    results = tables.load(written)
+    results = store.load(written)
     frame = summaries.compute(results, ["phases"])["phases"]
     where = {"split": "unseen", "sampler": "online", "variant": "late", "phase": 2}
     rows = results.whole.table("evaluation", **where)
@@ -269,7 +272,7 @@ def test_the_statistic_has_what_each_phase_begins_with_ends_with_and_averages(wr
 
 def test_runs_of_one_phase_have_neither_the_statistic_nor_the_figure(tmp_path):
     plain = synthetic.experiment(("random", "magellan"))
-    results = tables.combine(synthetic.write_runs(tmp_path, plain, episodes=2_000), plain)
+    results = store.combine(synthetic.write_runs(tmp_path, plain, episodes=2_000), plain)
     assert summaries.compute(results, ["phases"])["phases"].empty
     with pytest.raises(InputError, match="phases needs runs of several phases"):
         figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
@@ -283,7 +286,7 @@ def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase
     statistics = summaries.compute(evolving)
     primary = statistics["comparison"].query("primary")
     assert set(primary["split"]) == {"unseen"}
-    mixed = summaries.compute(tables.load(written), ["comparison"])["comparison"]
+    mixed = summaries.compute(store.load(written), ["comparison"])["comparison"]
     assert set(mixed.query("primary")["split"]) == {"train"}  # variants practise different ones
     text = summary.to_markdown(evolving, statistics)
     assert "Unseen goals (primary)" in text
@@ -341,7 +344,7 @@ def test_each_of_many_runs_is_a_fainter_line(tmp_path):
 
 
 def test_phases_of_their_own_are_lines_of_their_own(written):
-    results = tables.load(written)
+    results = store.load(written)
     figure = drawn(results)
     assert "phase that all share" not in [t.get_text() for t in figure.legends[0].get_texts()]
     for look in style.algorithm_styles(results.algorithms).values():

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from analysis import power, tables
 from analysis.__main__ import main
-from analysis.grid import Algorithm
-from magellan.errors import InputError
+from analysis.statistics import power
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from magellan.core.errors import InputError
 
 A, B = Algorithm("a", "default"), Algorithm("b", "default")
 RNG = np.random.default_rng(1)
@@ -53,7 +54,7 @@ def test_chance_of_the_right_order_by_enumeration():
 
 
 def test_the_command_prints_tables(results, tmp_path, capsys):
-    tables.write(results, tmp_path)
+    store.write(results, tmp_path)
     assert main(["power", str(tmp_path), "--difference", "0.2", "--seeds", "3", "7"]) == 0
     out = capsys.readouterr().out
     assert "difference of 0.2 with a chance of 80%" in out

@@ -5,9 +5,12 @@ import copy
 import numpy as np
 import pytest
 
-from analysis import figures, intervals, primary, significance, summaries, summary, tables
-from analysis.grid import Algorithm
-from analysis.results import Results, rows_where
+from analysis import figures
+from analysis.report import summary
+from analysis.statistics import intervals, primary, significance, summaries
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import Results, rows_where
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -18,7 +21,7 @@ def five(tmp_path_factory):
     """Three samplers and five seeds."""
     declared = synthetic.experiment(("random", "online", "magellan"), seeds=(1, 2, 3, 4, 5))
     root = tmp_path_factory.mktemp("five")
-    return tables.combine(synthetic.write_runs(root, declared, episodes=6_000), declared)
+    return store.combine(synthetic.write_runs(root, declared, episodes=6_000), declared)
 
 
 def means(results, sampler, split="train"):
@@ -70,7 +73,7 @@ def test_a_question_may_be_one_family_with_both_splits(five):
 
 def test_other_seeds_are_not_paired(runs, tmp_path):
     declared = synthetic.experiment()
-    partial = tables.combine(runs[1:], declared, incomplete=tmp_path)  # random has one seed
+    partial = store.combine(runs[1:], declared, incomplete=tmp_path)  # random has one seed
     frame = primary.comparison(partial).set_index(["baseline", "split", "score"])
     row = frame.loc[("random", "train", "area")]
     assert np.isnan([row["p_paired"], row["low"], row["high"]]).all()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from analysis import runs
 from analysis.__main__ import main
-from analysis.manifests import RunManifest
-from magellan.errors import InputError
-from magellan.settings import validated
+from analysis.tables import runs
+from analysis.tables.manifests import RunManifest
+from magellan.core.errors import InputError
+from magellan.core.settings import validated
 from tests.analysis import synthetic
 
 OLD = {
@@ -114,9 +114,9 @@ def test_a_malformed_value_is_named(key, value):
 
 
 def test_the_command_writes_a_page(results, tmp_path):
-    from analysis import tables
+    from analysis.tables import store
 
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     assert main(["runs", str(tmp_path / "tables"), str(tmp_path / "runs.html")]) == 0
     page = (tmp_path / "runs.html").read_text()
     assert page.count("<tr>") == 2 + len(synthetic.SAMPLERS) + 8

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import significance
-from analysis.significance import holm, permutation_test, sign_flip_test
+from analysis.statistics import significance
+from analysis.statistics.significance import holm, permutation_test, sign_flip_test
 
 RNG = np.random.default_rng(5)
 

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from analysis import simulation
-from analysis.intervals import Bootstrap
-from analysis.simulation import METHODS, SIZES, WORLDS, coverage
-from analysis.sources import ROOT
+from analysis.figures.sources import ROOT
+from analysis.statistics import simulation
+from analysis.statistics.intervals import Bootstrap
+from analysis.statistics.simulation import METHODS, SIZES, WORLDS, coverage
 
 BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
 HALF, FIFTH, SPREAD = WORLDS

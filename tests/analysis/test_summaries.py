@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
 
-from analysis import summaries, summary, tables
-from analysis.grid import Algorithm
-from analysis.intervals import METHODS, PERCENTILE, STUDENT_T, STUDENTISED
-from analysis.results import rows_where
-from magellan.errors import InputError
+from analysis.report import summary
+from analysis.statistics import summaries
+from analysis.statistics.intervals import METHODS, PERCENTILE, STUDENT_T, STUDENTISED
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import rows_where
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 PAIRWISE = ("improvement", "comparison", "comparison_steps")
@@ -40,7 +42,7 @@ def test_rows_are_seeds_and_columns_are_categories(results):
 
 def test_seeds_keep_the_order_of_the_configuration(runs):
     declared = synthetic.experiment(seeds=(1, 0))
-    turned = tables.combine(runs, declared)
+    turned = store.combine(runs, declared)
     curves = summaries.success_curves(turned, RANDOM, synthetic.GOAL_SPACE, "train")
     expected = cell(
         turned, sampler="random", seed=1, split="train", category="grow_plant", episode=8_000
@@ -111,14 +113,14 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
 
 def test_any_sampler_can_be_the_one_that_others_are_compared_with(runs):
     declared = synthetic.experiment(samplers=("random", "online"), reference="random")
-    frame = summaries.improvement(tables.combine(runs[:4], declared))
+    frame = summaries.improvement(store.combine(runs[:4], declared))
     assert set(frame["sampler"]) == {"random"}
     assert set(frame["baseline"]) == {"online"}
 
 
 def test_a_sampler_alone_has_no_improvement_to_speak_of(runs):
     declared = synthetic.experiment(samplers=("random",))
-    alone = tables.combine(runs[:2], declared)
+    alone = store.combine(runs[:2], declared)
     frame = summaries.improvement(alone)
     assert frame.empty
     assert "probability" in frame.columns
@@ -156,7 +158,7 @@ def test_calibration_is_of_each_run(results, statistics):
 
 def test_a_prediction_without_an_observation_is_refused(results):
     late = results.tables["competence"].replace({"episode": {8_000: 8_500}})
-    odd = tables.Results({**results.tables, "competence": late}, results.manifest)
+    odd = store.Results({**results.tables, "competence": late}, results.manifest)
     with pytest.raises(InputError, match="8500"):
         summaries.predictions(odd)
 
@@ -225,8 +227,8 @@ def test_names_of_variants_survive_files(tmp_path):
     layers = {name: {"competence": {"buffer": 10 + at}} for at, name in enumerate(names)}
     declared = synthetic.experiment(("magellan",), seeds=(0,), variants=layers)
     folders = synthetic.write_runs(tmp_path, declared, episodes=1_000)
-    tables.write(tables.combine(folders, declared), tmp_path / "tables")
-    again = tables.load(tmp_path / "tables")
+    store.write(store.combine(folders, declared), tmp_path / "tables")
+    again = store.load(tmp_path / "tables")
     assert [algorithm.variant for algorithm in again.algorithms] == names
     computed = summaries.compute(again)
     summaries.write(computed, tmp_path / "statistics")
@@ -251,7 +253,7 @@ def test_statistics_of_other_runs_are_refused(tmp_path, change, said):
     other = synthetic.experiment(**{"samplers": ("random", "magellan"), "seeds": (0,), **change})
     for name, each in (("mine", declared), ("other", other)):
         folders = synthetic.write_runs(tmp_path / name, each, episodes=1_000)
-        results = tables.combine(folders, each)
+        results = store.combine(folders, each)
         summaries.write(summaries.compute(results), tmp_path / name / "statistics")
         if name == "mine":
             mine = results
@@ -262,7 +264,7 @@ def test_statistics_of_other_runs_are_refused(tmp_path, change, said):
 
 def test_a_table_that_is_no_statistic_is_refused(tmp_path):
     declared = synthetic.experiment(("random",), seeds=(0,))
-    mine = tables.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
+    mine = store.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
     (tmp_path / "cost.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="lacks columns of goal_space, sampler, variant"):
         summaries.load(tmp_path, ("cost",), mine)
@@ -274,7 +276,7 @@ def watched(tmp_path_factory):
         ("random", "ek_eval"), seeds=(0,), overrides={"observers": ["learned"]}
     )
     folders = synthetic.write_runs(tmp_path_factory.mktemp("watched"), declared, episodes=2_000)
-    return tables.combine(folders, declared)
+    return store.combine(folders, declared)
 
 
 def test_calibration_is_of_each_estimator_on_the_same_goals(watched):

@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import survival
-from analysis.survival import Steps, kaplan_meier, log_rank, mastery_times, restricted_mean
-from magellan.errors import InputError
+from analysis.statistics import survival
+from analysis.statistics.survival import (
+    Steps,
+    kaplan_meier,
+    log_rank,
+    mastery_times,
+    restricted_mean,
+)
+from magellan.core.errors import InputError
 
 EPISODES = np.array([0, 100, 200, 300])
 

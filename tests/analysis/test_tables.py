@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import tables
 from analysis.__main__ import main
-from magellan.errors import InputError
+from analysis.tables import store
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -18,7 +18,7 @@ NAMES = ["sampler", "variant", "goal_space", "seed"]
 @pytest.fixture
 def folder(results, tmp_path):
     """A tables folder that a test may spoil."""
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -37,7 +37,7 @@ def edit_json(path, change):
 def refusal(folder):
     """The one line with which a tables folder is refused."""
     with pytest.raises(InputError) as error:
-        tables.load(folder)
+        store.load(folder)
     text = str(error.value)
     assert "\n" not in text
     return text
@@ -51,8 +51,8 @@ def rows(frame, **where):
 
 
 def test_combine_keeps_every_row_and_number_in_the_order_of_the_grid(runs, results):
-    shuffled = tables.combine(runs[::-1], synthetic.experiment())
-    for name, spec in tables.TABLES.items():
+    shuffled = store.combine(runs[::-1], synthetic.experiment())
+    for name, spec in store.TABLES.items():
         frame = results.tables[name]
         pd.testing.assert_frame_equal(frame, shuffled.tables[name])
         assert tuple(frame.columns) == (*NAMES, *spec.columns)
@@ -67,8 +67,8 @@ def test_combine_keeps_every_row_and_number_in_the_order_of_the_grid(runs, resul
 
 
 def test_written_tables_come_back_equal_and_do_not_name_their_place(results, folder):
-    again = tables.load(folder)
-    for name in tables.TABLES:
+    again = store.load(folder)
+    for name in store.TABLES:
         pd.testing.assert_frame_equal(results.tables[name], again.tables[name])
     assert again.manifest == results.manifest
     assert "results" not in again.experiment
@@ -235,7 +235,7 @@ SPOILED = {
 @pytest.mark.parametrize("case", SPOILED)
 def test_incomparable_tables_are_refused_in_one_line(folder, case):
     spoil, words = SPOILED[case]
-    tables.load(folder)
+    store.load(folder)
     spoil(folder)
     text = refusal(folder)
     assert all(word in text for word in words), text
@@ -259,7 +259,7 @@ def test_unfinished_or_foreign_runs_are_not_combined(runs, tmp_path, key, value,
     else:
         edit_json(run / "manifest.json", lambda manifest: manifest.update(change))
     with pytest.raises(InputError) as error:
-        tables.combine([run, *runs[1:]], synthetic.experiment())
+        store.combine([run, *runs[1:]], synthetic.experiment())
     assert all(word in str(error.value) for word in words)
 
 
@@ -269,12 +269,12 @@ def test_gaps_are_allowed_in_the_training_table_only(results):
 
 def test_adopting_copies_tables_and_never_replaces_good_ones_by_broken_ones(folder, tmp_path):
     target = tmp_path / "reference"
-    tables.adopt(folder.parent, target)
+    store.adopt(folder.parent, target)
     before = {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
     drop("evaluation", **RUN)(folder)
     with pytest.raises(InputError):
-        tables.adopt(folder.parent, target)
+        store.adopt(folder.parent, target)
     assert before == {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
 
 

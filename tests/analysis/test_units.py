@@ -7,12 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import comparison, figures, primary, statistics, summaries, summary, tables
-from analysis.captions import numbers
-from analysis.practised import by_length, run_counts, window_shares
-from analysis.results import Results
+from analysis import figures
+from analysis.report import summary
+from analysis.report.captions import numbers
+from analysis.statistics import comparison, measures, primary, summaries
+from analysis.statistics.practice_shares import by_length, run_counts, window_shares
+from analysis.tables import store
+from analysis.tables.results import Results
 from magellan.config import load_experiment
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -35,7 +38,7 @@ def made(tmp_path_factory):
         if unit not in found:
             root = tmp_path_factory.mktemp(unit)
             folders = synthetic.write_runs(root, declared(unit), episodes=8_000)
-            results = tables.combine(folders, declared(unit))
+            results = store.combine(folders, declared(unit))
             found[unit] = results, summaries.compute(results), folders
         return found[unit]
 
@@ -115,9 +118,9 @@ def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
 
 def test_written_and_read_again(made, tmp_path):
     results, found, _ = made("steps")
-    tables.write(results, tmp_path / "tables")
+    store.write(results, tmp_path / "tables")
     summaries.write(found, tmp_path / "statistics")
-    again = tables.load(tmp_path / "tables")
+    again = store.load(tmp_path / "tables")
     assert again.unit == "steps"
     text = summary.to_markdown(again, summaries.load(tmp_path / "statistics"))
     assert text == summary.to_markdown(results, found)
@@ -128,7 +131,7 @@ def test_evaluations_between_which_no_episode_ended_are_two(made):
     results, _, _ = made("steps")
     frame = results.tables["evaluation"]
     same = frame.assign(episode=frame["episode"].replace({333: 0}))
-    tables.diagnose(Results({**results.tables, "evaluation": same}, results.manifest))
+    store.diagnose(Results({**results.tables, "evaluation": same}, results.manifest))
 
 
 def changed_run(results: Results, change) -> Results:
@@ -143,7 +146,7 @@ def test_mixed_units_are_one_clear_error(made):
     def other_unit(run):
         run["config"]["budget"] |= {"steps": 0, "updates": 8_000}
 
-    from analysis.diagnosis import _check_unit
+    from analysis.tables.diagnosis import _check_unit
 
     with pytest.raises(InputError, match=r"by updates for .*'online'.*by steps for .*'random'"):
         _check_unit(changed_run(results, other_unit))
@@ -164,7 +167,7 @@ def test_practice_must_have_all_episodes(made):
         run["episodes"] += 1
 
     with pytest.raises(InputError, match=r"practice.csv: 80000 episodes for .*allowed: 80001"):
-        tables.diagnose(changed_run(results, more))
+        store.diagnose(changed_run(results, more))
 
 
 def test_episodes_do_not_count_where_they_do_not_end_the_run(made):
@@ -173,7 +176,7 @@ def test_episodes_do_not_count_where_they_do_not_end_the_run(made):
     def other(run):
         run["config"]["budget"]["episodes"] = 9
 
-    tables.diagnose(changed_run(results, other))
+    store.diagnose(changed_run(results, other))
 
 
 # --- the second reading, at equal steps -----------------------------------------------------------
@@ -181,16 +184,16 @@ def test_episodes_do_not_count_where_they_do_not_end_the_run(made):
 
 def test_a_mean_up_to_a_number_of_steps_by_hand():
     curve, steps = np.array([0.0, 0.4, 1.0]), np.array([0.0, 100.0, 200.0])
-    assert statistics.mean_until(curve, steps, 200.0) == pytest.approx((20 + 70) / 200)
-    assert statistics.mean_until(curve, steps, 100.0) == pytest.approx(0.2)
+    assert measures.mean_until(curve, steps, 200.0) == pytest.approx((20 + 70) / 200)
+    assert measures.mean_until(curve, steps, 100.0) == pytest.approx(0.2)
     # At 150 the curve is at 0.7: (20 + (0.4 + 0.7) / 2 * 50) / 150.
-    assert statistics.mean_until(curve, steps, 150.0) == pytest.approx(47.5 / 150)
-    assert statistics.mean_until(curve, steps, 0.0) == 0.0
+    assert measures.mean_until(curve, steps, 150.0) == pytest.approx(47.5 / 150)
+    assert measures.mean_until(curve, steps, 0.0) == 0.0
     # Two evaluations at the same step have no width.
     twice = np.array([0.0, 100.0, 100.0, 200.0])
-    assert statistics.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
+    assert measures.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
     with pytest.raises(InputError, match="steps fall"):
-        statistics.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
+        measures.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +206,7 @@ def hand_made(tmp_path_factory):
     experiment = synthetic.experiment(("random", "magellan"), seeds=(0, 1, 2))
     root = tmp_path_factory.mktemp("hand")
     folders = synthetic.write_runs(root, experiment, episodes=2_000)
-    results = tables.combine(folders, experiment)
+    results = store.combine(folders, experiment)
     frame = results.tables["evaluation"].copy()
     share = frame["episode"] / 2_000
     total = np.where(frame["sampler"] == "random", 4_000 + 400 * frame["seed"], 2_000)

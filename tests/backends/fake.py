@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.agent.codec import Codec, Packed, PackedState
 from magellan.backends import CURRENT, DELAYED, Backend, Which
+from magellan.core.codec import Codec, Packed, PackedState
 
 
 class Words:

@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.shapes import model_folder
-from magellan.agent import loading
-from magellan.agent.backbone import ADAPTERS, GPU_BUCKET, Backbone
-from magellan.agent.codec import stack
 from magellan.agent.replay import Batch, Episodes
-from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
+from magellan.core.codec import stack
+from magellan.model import loading
+from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
+from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.compilers import needs_compiler
 from tests.agent.states import CANDIDATES, PROMPTS

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.shapes import model_folder
 from magellan.config import resolve_run
-from magellan.training.run import train
+from magellan.jobs.run import train
 from tests.backends.models import (
     check_half,
     check_one_update,
@@ -97,7 +97,7 @@ def test_states_move_between_devices(model, order):
 
 @pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")], ids=["down", "up"])
 def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
-    from magellan.training.checkpoint import Checkpoints
+    from magellan.jobs.checkpoint import Checkpoints
     from magellan.training.loop import Trainer
 
     def config(device: str):
@@ -146,7 +146,7 @@ def _packed(backend):
 
 
 def test_a_gpu_that_is_one_too_many_is_one_line():
-    from magellan.agent.devices import find_device
+    from magellan.model.devices import find_device
 
     there = torch.cuda.device_count()
     with pytest.raises(ValueError, match=rf"'cuda:{there}' is not allowed: PyTorch finds {there} "):

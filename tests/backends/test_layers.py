@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from benchmarks.shapes import model_folder
-from magellan.agent import layers, loading
-from magellan.agent.backbone import Backbone
-from magellan.agent.packing import PackedBatch
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import make_backend
 from magellan.backends.machine import settle
 from magellan.backends.memory import StoragePeak
-from magellan.errors import InputError
+from magellan.core.errors import InputError
+from magellan.model import layers, loading
+from magellan.model.backbone import Backbone
+from magellan.model.packing import PackedBatch
+from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
     check_half,
     check_one_update,

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks.shapes import model_folder
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import CURRENT, DELAYED, check_backend, make_backend
-from magellan.errors import InputError
+from magellan.core.errors import InputError
+from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
     episodes,
     every_way,

@@ -6,13 +6,13 @@ import re
 import pytest
 import torch
 
-from magellan.agent.devices import CPU
-from magellan.agent.settings import BackboneConfig, BackendConfig
 from magellan.backends import check_backend, make_backend, memory
 from magellan.backends.memory import SHARE, Room, StoragePeak, longest_state, measured_room
 from magellan.cli import main
-from magellan.errors import OutOfMemoryError
-from magellan.training.run import train
+from magellan.core.errors import OutOfMemoryError
+from magellan.jobs.run import train
+from magellan.model.devices import CPU
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import WORLDS
 from tests.backends.models import make, needs_cuda, transitions
 

@@ -14,10 +14,10 @@ from magellan.backends.updates import UPDATES
 from magellan.cli import main
 from magellan.competence import ESTIMATORS
 from magellan.config import counted, identity, resolve_run
-from magellan.errors import InputError
-from magellan.modules import load_modules
-from magellan.training.checkpoint import Checkpoints
-from magellan.training.run import train
+from magellan.config.modules import load_modules
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from tests.snippets import ROOT, write_files
 
 SPACE = "8-4-4-4-4"
@@ -150,10 +150,10 @@ ASKING = '''"""Asks for the update `line`, and predicts its loss: that is in the
 import numpy as np
 from pydantic import Field
 
-from magellan.agent.codec import stack
+from magellan.core.codec import stack
 from magellan.agent.replay import Episodes
 from magellan.competence import CompetenceEstimator, register_estimator
-from magellan.settings import Section
+from magellan.core.settings import Section
 
 
 class AskingSettings(Section):

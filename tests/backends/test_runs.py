@@ -10,7 +10,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import resolve_run
-from magellan.training.run import train
+from magellan.jobs.run import train
 
 ROOT = Path(__file__).resolve().parents[2]
 SPACE = "40-8-4-2-2"

@@ -10,15 +10,15 @@ import pytest
 
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.config import resolve_run
+from magellan.core.randomness import stream
 from magellan.training.loop import Trainer
-from magellan.training.randomness import stream
 from magellan.worlds.little_zoo import GoalSpace
 from tests.backends.fake import FakeBackend
 from tests.workflow.conftest import ROOT
 
 SPACE = "40-8-4-2-2"
 MODEL_LIBRARIES = {"torch", "transformers", "peft"}
-MAY = {"magellan/training/checkpoint.py", "magellan/training/sinks.py"}
+MAY = {"magellan/jobs/checkpoint.py", "magellan/jobs/sinks.py"}
 """Files of tensors; curves for TensorBoard, by PyTorch's writer, where they are asked for."""
 
 

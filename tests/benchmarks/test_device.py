@@ -11,8 +11,8 @@ from benchmarks import device, device_run, needs, peaks
 from benchmarks.device import DeviceBenchmark, Missing, Part, device_configuration, hours_of
 from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline
-from magellan.agent.devices import CPU
 from magellan.cli import main
+from magellan.model.devices import CPU
 from tests.backends.models import on_a_gpu
 
 SMALL = {

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.model_flops import ModelFlops, Stack, flops_of
 from benchmarks.products import record
 from benchmarks.shapes import model_folder
-from magellan.agent.codec import stack
-from magellan.agent.scoring import score_candidates
+from magellan.core.codec import stack
+from magellan.model.scoring import score_candidates
 from tests.backends.models import make, some_states
 
 # Three tokens of a prompt, candidates of two and one; a prompt of two, one candidate of one.

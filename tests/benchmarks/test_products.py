@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import models, products
 from benchmarks.products import measure, record
-from magellan.agent.passes.layers import HAS_ONEDNN
+from magellan.fastpath.layers import HAS_ONEDNN
 
 FORWARD = 2 * 30 * 40 * 50 / 1e9
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from magellan.config import grid, load_experiment, read_yaml
-from magellan.training.run import train
+from magellan.jobs.run import train
 from tests.snippets import ROOT, write_files
 
 

@@ -8,7 +8,7 @@ import types
 import pytest
 import yaml
 
-from analysis import columns
+from analysis.tables import columns
 from tests.test_readme import PAGES
 from tests.workflow.conftest import ROOT
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.config import RunConfig, resolve_run
-from magellan.training.record import COLUMNS, OPTIONAL
-from magellan.training.run import train
-from magellan.training.stopping import END_TIME, JOB
+from magellan.core.columns import COLUMNS, OPTIONAL
+from magellan.jobs.run import train
+from magellan.jobs.stopping import END_TIME, JOB
 from tests.faults.cases import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from magellan.agent.sac import SAC
-from magellan.training import checkpoint, log, record
+from magellan.jobs import checkpoint, log
+from magellan.training import record
 from magellan.training.collect import Collector
 from magellan.training.loop import Trainer
 

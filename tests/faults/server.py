@@ -21,8 +21,8 @@ import torch  # noqa: E402
 
 from magellan.cli import main  # noqa: E402
 from magellan.config import resolve_run  # noqa: E402
+from magellan.jobs.stopping import END_TIME, JOB, SIGNALS  # noqa: E402
 from magellan.training.loop import Trainer  # noqa: E402
-from magellan.training.stopping import END_TIME, JOB, SIGNALS  # noqa: E402
 from tests.faults.injection import Count, install  # noqa: E402
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magellan.training.attempts import LARGEST, LOGGED, Attempts
-from magellan.training.run import train
+from magellan.jobs.attempts import LARGEST, LOGGED, Attempts
+from magellan.jobs.run import train
 from tests.faults.conftest import config, tables
 
 START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}

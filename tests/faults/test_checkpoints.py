@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load, save
 
 from magellan.config import check_backbone, resolve_run
-from magellan.errors import InputError, StorageError
-from magellan.training import checkpoint
-from magellan.training.checkpoint import VERSION, Checkpoints
-from magellan.training.run import train
+from magellan.core.errors import InputError, StorageError
+from magellan.jobs import checkpoint
+from magellan.jobs.checkpoint import VERSION, Checkpoints
+from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
 from tests.faults.conftest import config, contents, tables
 from tests.faults.injection import Count, install

@@ -7,17 +7,17 @@ import socket
 import pytest
 
 from magellan.cli import main
-from magellan.errors import InputError, StorageError
-from magellan.parsing import read_json_object
+from magellan.core.columns import COLUMNS
+from magellan.core.errors import InputError, StorageError
+from magellan.core.parsing import read_json_object
+from magellan.jobs.attempts import Attempts
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.folder import FILES, check_folder
+from magellan.jobs.lock import FolderLock
+from magellan.jobs.log import RunLog
+from magellan.jobs.run import train
+from magellan.jobs.sinks import TensorBoard
 from magellan.training import record
-from magellan.training.attempts import Attempts
-from magellan.training.checkpoint import Checkpoints
-from magellan.training.folder import FILES, check_folder
-from magellan.training.lock import FolderLock
-from magellan.training.log import RunLog
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
-from magellan.training.sinks import TensorBoard
 from tests.faults.cases import cases
 from tests.faults.conftest import SPACE, config, contents, tables
 

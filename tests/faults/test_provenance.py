@@ -12,14 +12,14 @@ import torch
 from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import beginning, check_backbone
-from magellan.errors import InputError, StoppedEarly
-from magellan.model_files import model_digest
-from magellan.training import versions
-from magellan.training.attempts import ancestry
-from magellan.training.checkpoint import decode
-from magellan.training.run import train
-from magellan.training.stopping import Stopper
-from magellan.training.versions import code_version
+from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs import versions
+from magellan.jobs.attempts import ancestry
+from magellan.jobs.checkpoint import decode
+from magellan.jobs.run import train
+from magellan.jobs.stopping import Stopper
+from magellan.jobs.versions import code_version
+from magellan.model.files import model_digest
 from tests.faults.conftest import config
 
 

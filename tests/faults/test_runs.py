@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from magellan.agent import loading, sac
+from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
 from magellan.competence.learned_estimator import LearnedCompetence
-from magellan.errors import (
+from magellan.core.errors import (
     InputError,
     JobError,
     NotFiniteError,
@@ -26,10 +26,10 @@ from magellan.errors import (
     StoppedEarly,
     StorageError,
 )
-from magellan.training import lock, loop
-from magellan.training.attempts import Attempts
-from magellan.training.run import Job, train
-from magellan.training.stopping import (
+from magellan.jobs import lock
+from magellan.jobs.attempts import Attempts
+from magellan.jobs.run import Job, train
+from magellan.jobs.stopping import (
     END_TIME,
     JOB,
     SIGNALS,
@@ -37,6 +37,8 @@ from magellan.training.stopping import (
     seconds_granted,
     seconds_left,
 )
+from magellan.model import loading
+from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
 from tests.faults.conftest import BUDGET, ROOT, SPACE, config, contents, tables
@@ -357,7 +359,7 @@ class Gone:
 
 @pytest.mark.parametrize("progress", cases("no reader"))
 def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypatch):
-    from magellan.training.progress import Progress
+    from magellan.jobs.progress import Progress
 
     monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
     monkeypatch.setattr(sys, "stderr", Gone())
@@ -431,7 +433,7 @@ def test_a_line_cut_short_swallows_no_other(tmp_path):
 
 
 def test_saving_takes_no_more_than_its_share(tmp_path, monkeypatch):
-    from magellan.training.run import Job
+    from magellan.jobs.run import Job
 
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

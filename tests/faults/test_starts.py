@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from magellan.config import beginning, resolve_run
-from magellan.errors import InputError
-from magellan.training.checkpoint import decode, encode
-from magellan.training.run import train
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import decode, encode
+from magellan.jobs.run import train
 from tests.faults.cases import FORGED_STARTS, cases
 from tests.faults.conftest import config, contents, tables
 

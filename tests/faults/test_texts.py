@@ -7,10 +7,10 @@ import unicodedata
 import pytest
 
 from magellan.cli import main
-from magellan.errors import InputError, JobError, OutOfMemoryError, printable
-from magellan.training import log
-from magellan.training.run import train
-from magellan.training.stopping import Stopper
+from magellan.core.errors import InputError, JobError, OutOfMemoryError, printable
+from magellan.jobs import log
+from magellan.jobs.run import train
+from magellan.jobs.stopping import Stopper
 from tests.faults.conftest import SPACE, config
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"

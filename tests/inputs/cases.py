@@ -1155,7 +1155,7 @@ def checkpoint(**metadata: str) -> Change:
 
 def checkpoint_of_another_run(folder: Path) -> None:
     """A whole checkpoint that another configuration has written."""
-    from magellan.training.checkpoint import Checkpoints
+    from magellan.jobs.checkpoint import Checkpoints
 
     Checkpoints(folder, resolve_run("smoke", [{"seed": 99}])).save({})
 

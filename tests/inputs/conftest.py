@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from analysis import summaries, tables
+from analysis.statistics import summaries
+from analysis.tables import store
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +21,8 @@ def places(tmp_path_factory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("good")
     declared = synthetic.experiment(("random", "magellan"), bootstrap_repetitions=100)
     runs = synthetic.write_runs(root, declared, episodes=2_000)
-    results = tables.combine(runs, declared)
-    tables.write(results, root / "tables")
+    results = store.combine(runs, declared)
+    store.write(results, root / "tables")
     summaries.write(summaries.compute(results), root / "statistics")
     shutil.copytree(root / "statistics", root / "broken")
     (root / "broken" / "success.csv").write_bytes(b"")

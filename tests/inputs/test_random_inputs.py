@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import tables
-from analysis.manifests import MANIFEST
+from analysis.tables import store
+from analysis.tables.manifests import MANIFEST
 from magellan.config import (
     ExperimentConfig,
     identity,
@@ -20,7 +20,7 @@ from magellan.config import (
     run_model,
     sections,
 )
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.goals import CATEGORIES, category_totals, parse_goal_space
 
 
@@ -184,7 +184,7 @@ def test_any_assignment_is_a_layer_or_refused(text):
         outcome(resolve_run, "smoke", [layer])
 
 
-CSV_NAMES = tuple(f"{name}.csv" for name in tables.TABLES)
+CSV_NAMES = tuple(f"{name}.csv" for name in store.TABLES)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def folder(places, spoiled):
 def test_random_bytes_are_neither_tables_nor_manifests(folder, name, junk):
     good = (folder / name).read_bytes()
     (folder / name).write_bytes(junk)
-    _, line = outcome(tables.load, folder)
+    _, line = outcome(store.load, folder)
     (folder / name).write_bytes(good)
     assert line is not None
     assert str(folder / name) in line
@@ -209,7 +209,7 @@ def test_a_file_that_lost_its_end_is_refused(folder, name, data):
     good = (folder / name).read_bytes()
     kept = data.draw(st.integers(0, len(good.rstrip()) - 1))
     (folder / name).write_bytes(good[:kept])
-    _, line = outcome(tables.load, folder)
+    _, line = outcome(store.load, folder)
     (folder / name).write_bytes(good)
     assert line is not None
     assert name in line
@@ -222,7 +222,7 @@ def test_one_changed_byte_is_refused_or_gives_sound_tables(folder, name, data):
     place = data.draw(st.integers(0, len(good) - 1))
     byte = data.draw(st.sampled_from(b'0,9.x-\n"\xff\x00 e'))
     (folder / name).write_bytes(good[:place] + bytes([byte]) + good[place + 1 :])
-    results, line = outcome(tables.load, folder)
+    results, line = outcome(store.load, folder)
     (folder / name).write_bytes(good)
     if line is None:
         assert np.isfinite(results.tables["evaluation"]["success"]).all()

@@ -7,7 +7,7 @@ import pytest
 import analysis.__main__
 import magellan.cli
 from magellan.config import RunConfig, resolve_run
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases

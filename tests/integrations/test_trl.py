@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from transformers import TrainerControl, TrainerState
 
+from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
-from magellan.errors import InputError
 
 HAS_TRL = importlib.util.find_spec("trl") is not None
 GOALS = [f"{a} + {b} =" for a in range(4) for b in range(5)]
@@ -188,7 +188,7 @@ def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
 
     from magellan.integrations.hugging_face import HiddenStates
     from magellan.integrations.trl import CurriculumGRPOTrainer
-    from magellan.model_files import BACKBONES
+    from magellan.model.files import BACKBONES
 
     tokenizer = AutoTokenizer.from_pretrained(BACKBONES / "zoo-mini")
     model = AutoModelForCausalLM.from_pretrained(BACKBONES / "zoo-mini")

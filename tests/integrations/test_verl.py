@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import Sampler
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 
 
 class AbstractCurriculumSampler(Sampler[int]):

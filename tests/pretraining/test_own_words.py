@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from magellan.agent import texts
-from magellan.agent.loading import load_model
-from magellan.errors import InputError
-from magellan.model_files import model_digest
+from magellan.core.errors import InputError
+from magellan.model import tokenizers
+from magellan.model.files import model_digest
+from magellan.model.loading import load_model
 from magellan.pretraining import own_words
 from magellan.worlds import WORLDS
 
@@ -18,7 +18,7 @@ def test_every_text_of_a_world_is_read_whole_and_told_apart(name, tmp_path):
     world = WORLDS[name]
     record = own_words.write(world, tmp_path / "model")
     model, tokenizer = load_model(str(tmp_path / "model"), world)
-    assert texts.problem(tokenizer, world) is None
+    assert tokenizers.problem(tokenizer, world) is None
     for group in world.texts():
         for text in group.values():
             assert tokenizer.decode(tokenizer(text)["input_ids"]) == text

@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.agent.codec import Codec
 from magellan.config import check_backbone
-from magellan.errors import InputError
+from magellan.core.codec import Codec
+from magellan.core.errors import InputError
 from magellan.pretraining.build import Recipe, make_model, object_rows, pretrain
 from magellan.pretraining.play import random_play
 from magellan.pretraining.tokenizer import build_tokenizer

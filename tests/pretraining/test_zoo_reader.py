@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Codec
-from magellan.agent.passes.llama import LlamaPass
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run
-from magellan.errors import InputError
+from magellan.core.codec import Codec
+from magellan.core.errors import InputError
+from magellan.fastpath.llama import LlamaPass
+from magellan.model.backbone import Backbone
 from magellan.pretraining import probe as probing
 from magellan.pretraining.build import (
     RECIPES,

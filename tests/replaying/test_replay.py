@@ -11,13 +11,13 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import resolve_run
-from magellan.replaying.measures import brier, lag
-from magellan.replaying.recorded import FinishedRun, Heard
-from magellan.training.checkpoint import Checkpoints
+from magellan.core.columns import COLUMNS
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
+from magellan.tools.recorded import FinishedRun, Heard
+from magellan.tools.replay_measures import brier, lag
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
 from magellan.worlds.little_zoo import GoalSpace
 
 SPACE = "40-20-10-5-5"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from magellan.competence import CompetenceEstimator
-from magellan.errors import InputError, NotFiniteError
+from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import SAMPLERS, SamplerParts, make_sampler
 from magellan.samplers.magellan import MagellanSettings
 from magellan.worlds.little_zoo import WholeSpace

@@ -8,7 +8,7 @@ import pytest
 from magellan.competence import Outcomes
 from magellan.competence.expert_buckets import ExpertBuckets
 from magellan.competence.per_goal import PerGoalWindows
-from magellan.errors import InputError, NotFiniteError
+from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import (
     SAMPLERS,
     ExponentialEpsilon,

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from magellan.config import PlannedRun, grid, load_experiment, read_yaml
-from magellan.training.attempts import Attempts
+from magellan.jobs.attempts import Attempts
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from magellan.agent.backbone import ADAPTERS
 from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
 from magellan.config import RunConfig, resolve_run
+from magellan.model.backbone import ADAPTERS
 
 SPACE = "40-20-10-5-5"
 

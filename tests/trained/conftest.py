@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from magellan.training import run
-from magellan.training.checkpoint import Checkpoints
+from magellan.jobs import run
+from magellan.jobs.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
 from tests.trained.agents import config_of
 

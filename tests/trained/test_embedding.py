@@ -12,13 +12,13 @@ from safetensors.numpy import load_file
 from magellan.cli import main
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import resolve_run
-from magellan.errors import InputError
-from magellan.trained.embedding import _csv, embed
-from magellan.trained.reading import TrainedAgent
-from magellan.training import run
-from magellan.training.keeping import points
+from magellan.core.columns import CRITIC
+from magellan.core.errors import InputError
+from magellan.jobs import run
+from magellan.jobs.keeping import points
+from magellan.tools.embed import _csv, embed
+from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
-from magellan.training.record import CRITIC
 from magellan.worlds import WORLDS
 from tests.trained.conftest import config
 
@@ -77,7 +77,7 @@ def test_before_training_they_are_those_of_a_new_run(read):
     agents, goals, predictions, vectors = read
     trainer = Trainer(agents[-1].config)
     prompts = trainer.backend.codec.pack([row["prompt"] for row in goals], [()] * len(goals))
-    from magellan.agent.codec import stack
+    from magellan.core.codec import stack
 
     wanted = trainer.backend.competence(stack(prompts))[0]
     found = [float(row["competence"]) for row in predictions if row["moment"] == "0"]

@@ -12,15 +12,15 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from magellan.agent.backbone import ADAPTERS
-from magellan.agent.codec import stack
-from magellan.agent.scoring import prompt_features, score_candidates
 from magellan.backends import CURRENT, DELAYED
 from magellan.config import check_backbone
-from magellan.errors import StorageError
-from magellan.training import export
-from magellan.training.export import _parts, agent_files, write_agent
-from magellan.training.versions import Origin
+from magellan.core.codec import stack
+from magellan.core.errors import StorageError
+from magellan.jobs import export
+from magellan.jobs.export import _parts, agent_files, write_agent
+from magellan.jobs.versions import Origin
+from magellan.model.backbone import ADAPTERS
+from magellan.model.scoring import prompt_features, score_candidates
 from tests.agent.states import CANDIDATES, PROMPTS, features_of
 from tests.agent.tiny import write
 from tests.trained.agents import config_of, make, state_of

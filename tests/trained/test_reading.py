@@ -10,12 +10,12 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import identity, resolve_run
-from magellan.modules import load_modules
-from magellan.trained.reading import TrainedAgent
-from magellan.training import checkpoint, export, run
-from magellan.training.checkpoint import Checkpoints, decode, encode
-from magellan.training.export import agent_files, write_agent
-from magellan.training.folder import check_folder
+from magellan.config.modules import load_modules
+from magellan.jobs import checkpoint, export, run
+from magellan.jobs.checkpoint import Checkpoints, decode, encode
+from magellan.jobs.export import agent_files, write_agent
+from magellan.jobs.folder import check_folder
+from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
 from tests.faults.conftest import contents
 from tests.snippets import write_files

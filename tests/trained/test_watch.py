@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from magellan.agent.codec import stack
 from magellan.backends import CURRENT, DELAYED, machine, memory
 from magellan.backends.local import LocalBackend
 from magellan.cli import main
-from magellan.trained import reading
-from magellan.trained.reading import TrainedAgent
-from magellan.trained.watch import chosen_goal, watch
+from magellan.core.codec import stack
+from magellan.tools import trained
+from magellan.tools.trained import TrainedAgent
+from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
 from magellan.worlds import WORLDS
 from tests.inputs.conftest import ROOT
@@ -185,7 +185,7 @@ def test_the_process_is_settled_before_the_models_first_product(agent, monkeypat
         raise Stop
 
     monkeypatch.setattr(machine, "settle", lambda *how: calls.append(how))
-    monkeypatch.setattr(reading, "make_backend", made)
+    monkeypatch.setattr(trained, "make_backend", made)
     for given, deterministic in (({}, True), ({"deterministic": False}, False)):
         calls.clear()
         with pytest.raises(Stop):
@@ -217,8 +217,8 @@ def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
 
 def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
     from magellan.config import resolve_run
+    from magellan.jobs.checkpoint import Checkpoints
     from magellan.pretraining import own_words
-    from magellan.training.checkpoint import Checkpoints
     from magellan.training.loop import Trainer
     from magellan.worlds import WORLDS
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from analysis.markdown import head, row
+from analysis.tables.markdown import head, row
 from magellan.config import resolve_run
-from magellan.settings import Section
+from magellan.core.settings import Section
 from magellan.training.loop import Trainer
 from tests.workflow.conftest import ROOT
 

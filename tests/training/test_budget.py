@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from magellan.config import UNIT_COLUMNS, resolve_run
-from magellan.training import progress
-from magellan.training.checkpoint import Checkpoints
+from magellan.jobs import progress
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from magellan.training.loop import Trainer
-from magellan.training.run import train
 from tests.training.test_run import ALWAYS, SPACE, command, start_and_kill, tables
 
 BUDGETS = {

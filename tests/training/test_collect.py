@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from magellan.agent.codec import PackedState
 from magellan.config import resolve_run
+from magellan.core.codec import PackedState
+from magellan.core.randomness import STREAMS, choose, streams
 from magellan.samplers.base import GoalSampler
 from magellan.training.collect import uniform
 from magellan.training.loop import Trainer
-from magellan.training.randomness import STREAMS, choose, streams
 
 
 def state(candidates: int) -> PackedState:

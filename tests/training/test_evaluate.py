@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from magellan.agent.codec import Codec, PackedState
-from magellan.agent.loading import load_model
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
+from magellan.core.codec import Codec, PackedState
+from magellan.model.loading import load_model
 from magellan.training import evaluate as evaluation
 from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace

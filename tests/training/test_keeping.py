@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from magellan.config import identity, resolve_run
-from magellan.errors import InputError
-from magellan.launched.run import go_on
-from magellan.training.checkpoint import Checkpoints, decode
-from magellan.training.keeping import points
-from magellan.training.run import train
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import Checkpoints, decode
+from magellan.jobs.keeping import points
+from magellan.jobs.run import train
+from magellan.launcher.run import go_on
 
 LAYER = {"sampler": "random", "goal_space": "40-8-4-2-2", "budget": {"keep_every": 50}}
 TABLES = ("evaluation", "practice", "training")

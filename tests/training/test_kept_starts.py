@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from magellan.config import identity, part, resolve_run
-from magellan.errors import InputError
-from magellan.training.checkpoint import Checkpoints
-from magellan.training.keeping import points
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
+from magellan.core.columns import COLUMNS
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.keeping import points
+from magellan.jobs.run import train
 
 SPACE = "40-20-10-5-5"
 UNSEEN = {"goals": {"split": "unseen"}}

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.agent.backbone import ADAPTERS, Backbone
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedSettings
 from magellan.competence.learned_estimator import LearnedCompetence
 from magellan.config import BackboneConfig, run_model
-from magellan.training.checkpoint import Checkpoints
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.worlds.little_zoo import GoalSpace
 
 

@@ -12,12 +12,12 @@ import pytest
 from magellan.competence import CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.config import beginning, identity, phases_of, resolve_run
-from magellan.errors import InputError
-from magellan.training.checkpoint import Checkpoints
+from magellan.core.columns import COLUMNS, OPTIONAL
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
-from magellan.training.record import COLUMNS, OPTIONAL
-from magellan.training.run import train
 from magellan.worlds import WORLDS
 from tests.training.test_run import SPACE, command, start_and_kill
 

@@ -5,9 +5,9 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from magellan.agent.codec import Codec, stack
-from magellan.agent.loading import load_model
 from magellan.competence.prompt_tokens import PromptTokens
+from magellan.core.codec import Codec, stack
+from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.codes import SPLITS, decode

@@ -11,17 +11,17 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from analysis import recording
 from analysis.__main__ import main
-from magellan.agent.codec import stack
+from analysis.studies import recording
 from magellan.config import identity, resolve_run
-from magellan.errors import InputError
+from magellan.core.codec import stack
+from magellan.core.columns import COLUMNS
+from magellan.core.errors import InputError
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from magellan.samplers.signals import learnability
-from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from magellan.training.predictions import CHECKSUMS, PREDICTIONS, RECORDED
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
+from magellan.training.recording import CHECKSUMS, PREDICTIONS, RECORDED
 from tests.snippets import write_files
 
 LAYER = {

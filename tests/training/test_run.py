@@ -10,12 +10,12 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
-from magellan.errors import InputError
-from magellan.training import run
-from magellan.training.checkpoint import Checkpoints
+from magellan.core.columns import COLUMNS, OPTIONAL
+from magellan.core.errors import InputError
+from magellan.jobs import run
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from magellan.training.loop import Trainer
-from magellan.training.record import COLUMNS, OPTIONAL
-from magellan.training.run import train
 
 SPACE = "40-20-10-5-5"
 
@@ -91,7 +91,7 @@ def start_and_kill(folder: Path, after: int, *more: str) -> None:
 KILLED = """
 import os, signal, sys
 from magellan import cli
-from magellan.training.checkpoint import Checkpoints
+from magellan.jobs.checkpoint import Checkpoints
 
 save, left = Checkpoints.save, [int(sys.argv[1])]
 

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import pytest
 
-from magellan.errors import InputError, StoppedEarly
-from magellan.training import run, sinks
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
+from magellan.core.columns import COLUMNS
+from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs import run, sinks
+from magellan.jobs.run import train
 from tests.training.test_run import config, tables
 
 

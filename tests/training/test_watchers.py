@@ -10,13 +10,13 @@ import pytest
 from magellan.competence import ESTIMATORS, EstimatorParts, Outcomes, make_estimator
 from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
 from magellan.config import resolve_run
-from magellan.errors import JobError
+from magellan.core.columns import COLUMNS
+from magellan.core.errors import JobError
+from magellan.core.randomness import stream
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
-from magellan.training.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from magellan.training.randomness import stream
-from magellan.training.record import COLUMNS
-from magellan.training.run import train
 from magellan.worlds.little_zoo import CATEGORIES, GoalSpace
 
 SPACE = "40-20-10-5-5"

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from analysis.summaries import STATISTICS
+from analysis.statistics.summaries import STATISTICS
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
 from tests.workflow.conftest import ROOT, Project

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from analysis.finding import terminal
+from analysis.report.finding import terminal
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project
 
@@ -75,8 +75,8 @@ def test_finished_runs_become_tables_statistics_and_figures(analysed):
 EDITS = {
     "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
     "analysis/figures/style.py": {"summary": 1, **DRAWN},
-    "analysis/statistics.py": {"statistics": 1, "numbers": 1, "summary": 1, **DRAWN},
-    "analysis/tables.py": {
+    "analysis/statistics/measures.py": {"statistics": 1, "numbers": 1, "summary": 1, **DRAWN},
+    "analysis/tables/store.py": {
         "combine": 1,
         "statistics": 1,
         "numbers": 1,
@@ -85,7 +85,7 @@ EDITS = {
         "runs": 1,
         **DRAWN,
     },
-    "analysis/runs.py": {"runs": 1},
+    "analysis/tables/runs.py": {"runs": 1},
     "magellan/training/loop.py": {},
     "magellan/worlds/little_zoo/world.py": {},
 }

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from analysis.figures import applicable
-from analysis.grid import Algorithm
+from analysis.tables.grid import Algorithm
 from tests.analysis import synthetic
 from tests.workflow.conftest import Project
 from tests.workflow.test_runs import STAND_IN
@@ -26,7 +26,7 @@ def failed(tmp_path_factory):
     """A project in which one of four runs has failed, and what the call printed."""
     project = Project(tmp_path_factory.mktemp("project"))
     (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/training/run.py").write_text(STAND_IN)
+    (project / "magellan/jobs/run.py").write_text(STAND_IN)
     config = (project / "config/config.yaml").read_text()
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
     config += "analysis:\n  bootstrap_repetitions: 100\n"

@@ -16,9 +16,9 @@ from magellan.config import (
     read_yaml,
     shared_beginnings,
 )
-from magellan.errors import InputError
-from magellan.parsing import parse_yaml
-from magellan.training.run import train
+from magellan.core.errors import InputError
+from magellan.core.parsing import parse_yaml
+from magellan.jobs.run import train
 from magellan.worlds import WORLDS
 from tests.snippets import write_files
 from tests.workflow.conftest import ROOT

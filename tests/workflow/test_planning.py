@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from analysis.figures import FIGURES
-from analysis.summaries import STATISTICS
-from analysis.tables import TABLES
+from analysis.statistics.summaries import STATISTICS
+from analysis.tables.store import TABLES
 from magellan.config import load_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES

@@ -20,7 +20,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from magellan.errors import NotFiniteError
+from magellan.core.errors import NotFiniteError
 
 
 def train(config, output, resume, progress, stop_after, log, start):
@@ -38,7 +38,7 @@ def train(config, output, resume, progress, stop_after, log, start):
 
 def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/training/run.py").write_text(STAND_IN)
+    (project / "magellan/jobs/run.py").write_text(STAND_IN)
     experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
     synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
@@ -65,7 +65,7 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
 
 def test_a_run_that_can_never_succeed_is_not_tried_again(project):
     (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/training/run.py").write_text(STAND_IN)
+    (project / "magellan/jobs/run.py").write_text(STAND_IN)
     experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
     synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import tables
 from analysis.__main__ import main
-from analysis.worlds import categories_of, category_colors
+from analysis.tables import store
+from analysis.tables.worlds import categories_of, category_colors
 from magellan import cli
 from magellan.competence import Outcomes
 from magellan.config import grid, identity, load_experiment, resolve_run
-from magellan.errors import InputError
-from magellan.modules import load_modules
+from magellan.config.modules import load_modules
+from magellan.core.errors import InputError
+from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
-from magellan.training.run import UNCHECKED, train
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
 from magellan.worlds.describe import describe
 from tests.analysis.synthetic import PLAIN_FIGURES
@@ -79,7 +79,7 @@ def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
     out = tmp_path / "tables"
     assert main(["combine", *folders, "--experiment", asked, "--output", str(out)]) == 0
     WORLDS.remove("doors")
-    results = tables.load(out)
+    results = store.load(out)
     assert results.categories.names == ("closed", "locked")
     assert main(["statistics", str(out), str(tmp_path / "statistics")]) == 0
     where = ["--tables", str(out), "--statistics", str(tmp_path / "statistics")]

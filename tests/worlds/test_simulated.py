@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from transformers import ByT5Tokenizer
 
-from magellan.agent import texts as texts_read
-from magellan.agent.loading import load_model
 from magellan.config import identity, parse_assignment, resolve_run
-from magellan.errors import InputError
+from magellan.core.errors import InputError
+from magellan.jobs.run import train
+from magellan.model import tokenizers as texts_read
+from magellan.model.loading import load_model
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
-from magellan.training.run import train
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.simulated import KINDS, chance, practised
 from magellan.worlds.simulated.grammar import COLORS, texts

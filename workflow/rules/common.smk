@@ -19,17 +19,17 @@ if WHOLE:
     found = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
     os.environ.update(PYTHONPATH=os.pathsep.join(found))
 
-from analysis.captions import facts as caption_facts
-from analysis.captions import as_plain_text, numbers
-from analysis.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
+from analysis.report.captions import facts as caption_facts
+from analysis.report.captions import as_plain_text, numbers
+from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.figures import FIGURES, applicable
-from analysis.finding import terminal
-from analysis.grid import run_of, seeds_by_algorithm
-from analysis.manifests import read_combined_manifest
-from analysis.registry import statistics_of
-from analysis.restoring import advice
-from analysis.sources import sources, sources_of_file
-from analysis.summaries import STATISTICS
+from analysis.report.finding import terminal
+from analysis.tables.grid import run_of, seeds_by_algorithm
+from analysis.tables.manifests import read_combined_manifest
+from analysis.statistics.registry import statistics_of
+from analysis.tables.git_hint import advice
+from analysis.figures.sources import sources, sources_of_file
+from analysis.statistics.summaries import STATISTICS
 from magellan.config import (
     BEGINNING,
     check_models,
@@ -44,16 +44,16 @@ from magellan.config import (
     shared_beginnings,
 )
 from magellan.config.host_memory import host_memory_mb
-from magellan.errors import InputError, printable
-from magellan.model_files import (
+from magellan.core.errors import InputError, printable
+from magellan.model.files import (
     MADE_IN,
     WEIGHTS,
     is_of_the_hub,
     made_folder,
     number_of_parameters,
 )
-from magellan.parsing import read_json_object
-from magellan.registry import is_built_in
+from magellan.core.parsing import read_json_object
+from magellan.core.registry import is_built_in
 from magellan.worlds import DEFAULT_WORLD
 
 # A plan of thousands of runs is millions of objects that live as long as it does: looking for garbage
@@ -292,8 +292,8 @@ def statistics_behind(figure):
 def code_behind(figure):
     """Files of code that a figure depends on."""
     if is_built_in(figure):
-        return sorted({*sources("analysis.tables"), *sources(f"analysis.figures.{figure.name}")})
-    return sorted({*sources("analysis.tables"), *files_of_own(figure)})
+        return sorted({*sources("analysis.tables.store"), *sources(f"analysis.figures.{figure.name}")})
+    return sorted({*sources("analysis.tables.store"), *files_of_own(figure)})
 
 
 def files_of_own(spec):
@@ -398,10 +398,10 @@ def stop_without_reference(error):
 
 def reference_figures(wildcards):
     """Files of the target `figures`; the tables behind them are checked first."""
-    from analysis import tables
+    from analysis.tables import store
 
     try:
-        manifest = tables.load(Path(REFERENCE) / "tables").manifest
+        manifest = store.load(Path(REFERENCE) / "tables").manifest
     except InputError as error:
         stop_without_reference(error)
     runs = list(map(run_of, manifest["runs"]))

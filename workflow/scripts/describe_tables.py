@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from analysis.columns import OF_RUNS, columns_of_runs, meaning  # noqa: E402
-from analysis.markdown import head, row  # noqa: E402
-from analysis.summaries import STATISTICS  # noqa: E402
+from analysis.statistics.summaries import STATISTICS  # noqa: E402
+from analysis.tables.columns import OF_RUNS, columns_of_runs, meaning  # noqa: E402
+from analysis.tables.markdown import head, row  # noqa: E402
 
 PAGE = ROOT / "docs" / "tables.md"
 EXAMPLES = ROOT / "results" / "reference" / "statistics"
@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "results" / "reference" / "statistics"
 
 BEGINNING = """# Tables and their columns
 
-<!-- Made by `python workflow/scripts/describe_tables.py` from analysis/columns.py. -->
+<!-- Made by `python workflow/scripts/describe_tables.py` from analysis/tables/columns.py. -->
 
 All tables are CSV files: `results/NAME/tables` has those of the runs, `results/NAME/statistics`
 what is computed of them ([how](statistics.md)). Three lines of pandas, for mean success over

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "layers.svg"
 PARTS = ("magellan", "analysis")
-SMALL = {"magellan." + name for name in ("arguments", "errors", "first", "parsing", "settings")}
+SMALL = {"magellan.core"}
 """Used by nearly all; drawn as the ground that everything stands on."""
 
 Graph = dict[str, set[str]]
@@ -47,11 +47,9 @@ def _executed(tree: ast.AST, late: bool) -> Iterator[ast.AST]:
 def box_of(module: str) -> str | None:
     """The box that a module is drawn in; None for the outside and for the package itself."""
     parts = module.split(".")
-    if parts[0] not in PARTS or (parts[0] == "magellan" and len(parts) == 1):
+    if parts[0] not in PARTS:
         return None
-    if parts[0] == "analysis":
-        return "analysis.figures" if parts[1:2] == ["figures"] else "analysis"
-    return ".".join(parts[:2])
+    return ".".join(parts[:2]) if len(parts) > 1 else None
 
 
 def graph(late: bool = True) -> Graph:

@@ -11,13 +11,13 @@ from lamorel.server.dispatcher import Dispatcher
 from omegaconf import OmegaConf
 from torch import distributed
 
-from magellan.agent.loading import load_tokenizer
-from magellan.agent.older import readable
 from magellan.backends.lamorel.remote import READING, LamorelBackend
 from magellan.backends.lamorel.section import OLDER, Servers, with_model
 from magellan.backends.lamorel.server import Adopting, Changing, Reading
 from magellan.backends.lamorel.serving import Served, Serving
-from magellan.model_files import check_backbone
+from magellan.model.files import check_backbone
+from magellan.model.loading import load_tokenizer
+from magellan.model.transformers4 import readable
 
 _DISPATCH = "_Dispatcher__dispatch_batches"
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from magellan.agent.codec import Codec, Packed, PackedState
 from magellan.backends.base import CURRENT, Backend, Which
-from magellan.errors import InputError, JobError, ServersDiffer, is_out_of_memory
+from magellan.core.codec import Codec, Packed, PackedState
+from magellan.core.errors import InputError, JobError, ServersDiffer, is_out_of_memory
 
 READING = "magellan"
 """Name of the module function."""

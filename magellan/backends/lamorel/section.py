@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from magellan.errors import InputError, shown
+from magellan.core.errors import InputError, shown
 
 LAMOREL = "lamorel_args"
 SETUP = "distributed_setup_args"

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from magellan.agent.backbone import Backbone
-from magellan.agent.codec import Packed, PackedState
-from magellan.agent.loading import checked_model
-from magellan.agent.settings import BackboneConfig, BackendConfig
-from magellan.agent.trial import check_scores
 from magellan.backends.base import Which
 from magellan.backends.lamorel.remote import Failure
 from magellan.backends.local import LocalBackend
 from magellan.backends.machine import settle
+from magellan.core.codec import Packed, PackedState
+from magellan.model.backbone import Backbone
+from magellan.model.loading import checked_model
+from magellan.model.scoring_check import check_scores
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 

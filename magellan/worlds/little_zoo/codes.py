@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.base import Categories, Category
 from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,

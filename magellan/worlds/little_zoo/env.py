@@ -9,7 +9,7 @@ from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.goals import SPLITS, Goal, decode
 from magellan.worlds.little_zoo.graph import Situation, scene_graph, shape_of

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.base import NOTHING, GoalSet, ListedGoals
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.codes import (

@@ -6,7 +6,7 @@ from typing import TextIO
 
 import numpy as np
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.env import LittleZoo
 from magellan.worlds.little_zoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpace
 from magellan.worlds.little_zoo.world import horizon, parse_goal

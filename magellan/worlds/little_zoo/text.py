@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from operator import itemgetter
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.vocabulary import OBJECTS, display_name
 from magellan.worlds.little_zoo.world import (
     FREE,

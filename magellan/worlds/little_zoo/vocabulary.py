@@ -5,7 +5,7 @@ the 25 objects of the training split come first (24 types and water), so an id b
 also the digit that stands for the object in a goal's code; the 12 held-out types follow.
 """
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 
 KINDS = ("furniture", "plant", "herbivore", "carnivore", "supply")
 FURNITURE, PLANT, HERBIVORE, CARNIVORE, SUPPLY = range(len(KINDS))

@@ -7,7 +7,7 @@ to know which objects are free, held or gone.
 
 from typing import Any, NamedTuple
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,
     HERBIVORE,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from magellan.agent.loading import load_model
-from magellan.agent.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.backends.lamorel.remote import READING, LamorelBackend
 from magellan.backends.lamorel.serving import Served, Serving
 from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
+from magellan.model.loading import load_model
+from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 from tests.backends.models import make
 

@@ -16,9 +16,9 @@ import yaml
 from magellan.backends.lamorel import section
 from magellan.backends.lamorel.section import with_model
 from magellan.config import check_backbone, identity, resolve_run
-from magellan.errors import InputError, OutOfMemoryError, StoppedEarly
-from magellan.launched.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
-from magellan.launched.run import run
+from magellan.core.errors import InputError, OutOfMemoryError, StoppedEarly
+from magellan.launcher.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
+from magellan.launcher.run import run
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
@@ -386,7 +386,7 @@ def test_a_folder_whose_code_would_run_is_refused(case, tmp_path, monkeypatch, c
 
 def test_options_have_the_names_of_here(tmp_path, monkeypatch, capsys):
     """The launcher's command has no --resume and no --output."""
-    from magellan.launched import run as launched
+    from magellan.launcher import run as launched
 
     lines = {
         "--output: a already holds a run; pass --resume": "rl_script_args.output_dir: a already "
@@ -405,7 +405,7 @@ def test_options_have_the_names_of_here(tmp_path, monkeypatch, capsys):
 
 
 def test_a_server_whose_line_is_cut_leaves_it_to_the_trainer_to_say_so(monkeypatch, capsys):
-    from magellan.launched import run as launched
+    from magellan.launcher import run as launched
 
     def strike(values):
         raise RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
@@ -455,7 +455,7 @@ def test_numbers_that_a_gpu_has_not(monkeypatch, capsys):
 def test_the_hubs_library_is_told_before_it_is_imported():
     """It looks at HF_HUB_OFFLINE once."""
     code = (
-        "from magellan.first import prepare\nprepare()\nimport magellan.launched.run\n"
+        "from magellan.core.environment import prepare\nprepare()\nimport magellan.launcher.run\n"
         "from huggingface_hub import constants\nprint(constants.HF_HUB_OFFLINE)"
     )
     there = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
@@ -472,7 +472,7 @@ def test_the_page_has_every_name():
 
 
 def test_memory_that_runs_out_is_one_line_of_the_trainer(monkeypatch, capsys):
-    from magellan.launched import run as launched
+    from magellan.launcher import run as launched
 
     def strike(values):
         raise MemoryError

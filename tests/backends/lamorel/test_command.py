@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from magellan.config import resolve_run
-from magellan.training.run import train
+from magellan.jobs.run import train
 from tests.backends.lamorel.launching import (
     CONFIGS,
     NEWER,

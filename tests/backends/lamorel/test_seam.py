@@ -7,11 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from magellan.agent.settings import BackendConfig
 from magellan.backends import CURRENT, DELAYED, check_backend, memory
 from magellan.backends.lamorel.remote import LamorelBackend, ServerError
 from magellan.backends.lamorel.serving import Serving
-from magellan.errors import InputError, JobError, OutOfMemoryError, ServersDiffer, is_out_of_memory
+from magellan.core.errors import (
+    InputError,
+    JobError,
+    OutOfMemoryError,
+    ServersDiffer,
+    is_out_of_memory,
+)
+from magellan.model.settings import BackendConfig
 from tests.backends.lamorel.models import (
     AGENT,
     InProcess,
@@ -248,7 +254,7 @@ def test_without_its_launcher_it_is_one_line():
 def test_nothing_of_it_is_imported_with_the_package():
     code = (
         "import sys\nimport magellan.cli, magellan.backends, magellan.main\n"
-        "import magellan.launched.arguments, magellan.launched.run, magellan.backends.lamorel\n"
+        "import magellan.launcher.arguments, magellan.launcher.run, magellan.backends.lamorel\n"
         "print(sorted({'lamorel', 'hydra', 'omegaconf', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

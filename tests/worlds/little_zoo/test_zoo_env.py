@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from benchmarks.environment import random_play
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import Goal, GoalSpace, LittleZoo, LittleZooVector
 from magellan.worlds.little_zoo.env import draw_start
 from magellan.worlds.little_zoo.vocabulary import OBJECTS

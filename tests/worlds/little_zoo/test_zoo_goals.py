@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 from magellan.worlds.describe import describe
 from magellan.worlds.little_zoo import (

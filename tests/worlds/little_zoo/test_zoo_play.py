@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from magellan.errors import InputError
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.play import play
 
 

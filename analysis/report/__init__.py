@@ -1,0 +1,1 @@
+"""Sentences, pages and captions made from statistics and figures."""

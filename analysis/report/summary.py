@@ -1,0 +1,306 @@
+"""The main numbers as tables to read: success per algorithm and category, with its range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from analysis.statistics.by_phase import MEAN
+from analysis.statistics.matrices import SCORES
+from analysis.statistics.order import order_in
+from analysis.statistics.primary import PRIMARY_SCORE, equal_steps
+from analysis.tables import html
+from analysis.tables.coverage import sentence
+from analysis.tables.grid import Algorithm, number_text, run_names, run_of
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
+from analysis.tables.markdown import Table, printed
+from analysis.tables.results import SPLITS, Results, rows_where
+from analysis.tables.units import UNIT_WORDS
+
+PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
+ESTIMATING = "Episodes for estimating"
+STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "cost")
+"""Tables of statistics that these numbers come from."""
+STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
+
+
+def success_table(
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    split: str,
+    score: str = "final",
+) -> pd.DataFrame:
+    """One row per algorithm, one column per category: `mean (lowest-highest)` over seeds.
+
+    Where algorithms have different numbers of seeds a column `n` says how many.
+    """
+    scores = rows_where(statistics["scores"], goal_space=goal_space, split=split)
+    present = set(scores["category"])
+    categories = [category for category in results.categories.names if category in present]
+    uneven = len(set(results.seed_counts(goal_space))) > 1
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        mine = rows_where(scores, **algorithm._asdict()).groupby("category")[score]
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
+        if uneven:
+            row["n"] = str(len(results.seeds_of(algorithm, goal_space)))
+        for category in categories:
+            values = mine.get_group(category)
+            row[results.categories.named(category).words] = _cell(values)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def phase_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str, split: str
+) -> pd.DataFrame:
+    """One row per algorithm, three columns per phase: `mean (interval)` over seeds.
+
+    Of the mean over the feasible categories of a run: at the first evaluation of the phase, over
+    the phase, and at its last one.
+    """
+    frame = rows_where(statistics["phases"], goal_space=goal_space, split=split, category=MEAN)
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
+        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
+            between = f" ({found['low']:.2f}-{found['high']:.2f})" if found["runs"] > 1 else ""
+            place = f"Phase {found['phase']}, {PHASE_WORDS[found['score']]}"
+            row[place] = f"{found['value']:.2f}{between}"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("")
+
+
+def phase_heading(results: Results, goal_space: str, split: str) -> str:
+    """What the table of the phases shows, in one line."""
+    seeds = number_text(results.seed_counts(goal_space))
+    confidence = results.experiment["analysis"]["confidence"]
+    return (
+        f"Success by phase, mean over feasible categories, {SPLIT_LABELS[split].lower()}, goal "
+        f"space {goal_space}: mean over n = {seeds} seeds ({confidence:.0%} interval)"
+    )
+
+
+def _cell(values: pd.Series) -> str:
+    if len(values) == 1:
+        return f"{values.iloc[0]:.2f}"
+    return f"{values.mean():.2f} ({values.min():.2f}-{values.max():.2f})"
+
+
+def _over_seeds(results: Results, goal_space: str) -> str:
+    seeds = results.seed_counts(goal_space)
+    if max(seeds) == 1:
+        return "a single seed"
+    return f"mean over n = {number_text(seeds)} seeds (lowest-highest seed)"
+
+
+def heading(results: Results, goal_space: str, split: str, score: str) -> str:
+    """What a table shows, in one line."""
+    score_label = SCORE_LABELS[score] + results.counted_from
+    what = f"{score_label}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
+    return f"{what}: {_over_seeds(results, goal_space)}"
+
+
+def note(results: Results) -> str:
+    """Which runs an incomplete grid lacks; empty for a complete one."""
+    missing = [run_of(entry) for entry in results.manifest["missing"]]
+    return f"{sentence(results.manifest)}; missing: {run_names(missing)}." if missing else ""
+
+
+def cost_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> pd.DataFrame:
+    """What a run took: one row per algorithm, `mean (lowest-highest)` over seeds.
+
+    Episodes, environment steps and updates beside each other: equal numbers of one of them are not
+    equal numbers of the others. A seed whose manifest does not say is left out.
+    Episodes that were played only to estimate competence are shown where there were any.
+    """
+    cost = rows_where(statistics["cost"], goal_space=goal_space)
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        mine = rows_where(cost, **algorithm._asdict())
+        rows.append(
+            {
+                "Sampler": algorithm_label(algorithm, results.algorithms),
+                "Episodes": _range(mine["episodes"], 0),
+                ESTIMATING: _range(mine["estimation_episodes"], 0),
+                "Environment steps": _range(mine["steps"], 0),
+                "Updates": _range(mine["updates"], 0),
+                "Minutes": _range(mine["wall_seconds"] / 60, 1),
+                "Peak memory, MB": _range(mine["peak_memory_mb"], 0),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table if (cost["estimation_episodes"] > 0).any() else table.drop(columns=ESTIMATING)
+
+
+def _range(values: pd.Series, digits: int) -> str:
+    known = values.dropna()
+    if known.empty:
+        return "n/a"
+    mean, low, high = (f"{value:,.{digits}f}" for value in (known.mean(), known.min(), known.max()))
+    return mean if low == high else f"{mean} ({low}-{high})"
+
+
+def comparison_table(
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
+    name: str = "comparison",
+) -> pd.DataFrame:
+    """The pre-registered comparison: one row per split and baseline; empty where there is none.
+
+    With a larger `study` of the same algorithms: its difference, and how often an experiment of
+    this size would have its sign.
+
+    name: of the statistic; `comparison_steps` is the second reading, at equal steps.
+    """
+    where = {"goal_space": goal_space, "score": PRIMARY_SCORE}
+    frame = rows_where(statistics[name], **where)
+    rows = []
+    for split in SPLITS:
+        for _, row in rows_where(frame, split=split).iterrows():
+            baseline = Algorithm(row["baseline"], row["baseline_variant"])
+            rows.append(
+                {
+                    "Goals": _goals(row),
+                    "Compared with": algorithm_label(baseline, results.algorithms),
+                    "n": f"{row['runs']} and {row['baseline_runs']}",
+                    "Difference": f"{row['difference']:+.3f}",
+                    f"{row['confidence']:.0%} interval": _interval(row),
+                    "p": _p_value(row["p_holm"]),
+                    "p, uncorrected": _p_value(row["p"]),
+                    "p, paired": _p_value(row["p_paired"]),
+                    **_order(study, results, baseline, goal_space, split),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _order(
+    study: Results | None, results: Results, baseline: Algorithm, goal_space: str, split: str
+) -> dict[str, str]:
+    """What a larger study says of a pair, as cells of a table; none where there is no study."""
+    if study is None:
+        return {}
+    order = order_in(study, results, (results.reference, baseline), goal_space, split)
+    if order is None:
+        return {STUDY: "n/a", SAME_SIGN: "n/a"}
+    runs = " and ".join(map(str, order.runs))
+    return {STUDY: f"{order.difference:+.3f} (n = {runs})", SAME_SIGN: f"{order.chance:.0%}"}
+
+
+def _goals(row: pd.Series) -> str:
+    label = SPLIT_LABELS[row["split"]]
+    return f"{label} (primary)" if row["primary"] else label
+
+
+def _interval(row: pd.Series) -> str:
+    return "n/a" if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
+
+
+def _p_value(p: float) -> str:
+    if pd.isna(p):
+        return "n/a"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def mastery_table(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str, split: str
+) -> pd.DataFrame:
+    """One row per algorithm, one column per category: `runs that master (mean episodes)`."""
+    frame = rows_where(statistics["mastery"], goal_space=goal_space, split=split)
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
+        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
+            cell = f"{found['mastered']} of {found['runs']} ({found['restricted_mean']:,.0f})"
+            row[results.categories.named(found["category"]).words] = cell
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def mastery_heading(results: Results, goal_space: str, split: str) -> str:
+    """What the table of mastery shows, in one line."""
+    return (
+        f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
+        f"(mean {UNIT_WORDS[results.unit]} until then; a run that never does counts as the whole "
+        "training)"
+    )
+
+
+def comparison_heading(results: Results, goal_space: str) -> str:
+    """What the table of the comparison shows, in one line."""
+    reference = algorithm_label(results.reference, results.algorithms)
+    score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
+    return (
+        f"{reference} minus each other (permutation of whole runs, Holm): {score}, mean over "
+        f"feasible categories, goal space {goal_space}"
+    )
+
+
+def _frames(
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """All tables of a goal space, each with its heading."""
+    compared = comparison_table(results, statistics, goal_space, study)
+    if len(compared):
+        yield comparison_heading(results, goal_space), compared
+    at_steps = comparison_table(results, statistics, goal_space, name="comparison_steps")
+    if len(at_steps):
+        steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps"
+        steps += f"{results.counted_from} of each run"
+        yield f"Secondary, over {steps}: {comparison_heading(results, goal_space)}", at_steps
+    for split in SPLITS if results.whole is not None else ():
+        table = phase_table(results, statistics, goal_space, split)
+        yield phase_heading(results, goal_space, split), table
+    for score in SCORES:
+        for split in SPLITS:
+            table = success_table(results, statistics, goal_space, split, score)
+            yield heading(results, goal_space, split, score), table
+    for split in SPLITS:
+        mastered = mastery_table(results, statistics, goal_space, split)
+        yield mastery_heading(results, goal_space, split), mastered
+    cost = cost_table(results, statistics, goal_space)
+    yield f"Cost of a run, goal space {goal_space}: {_over_seeds(results, goal_space)}", cost
+
+
+def to_markdown(
+    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
+) -> str:
+    """All tables in Markdown."""
+    return printed(tables(results, statistics, study), note=note(results))
+
+
+def tables(
+    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
+) -> list[Table]:
+    """All tables of all goal spaces."""
+    return [
+        as_table(title, frame)
+        for goal_space in results.goal_spaces
+        for title, frame in _frames(results, statistics, goal_space, study)
+    ]
+
+
+def as_table(title: str, frame: pd.DataFrame) -> Table:
+    """A frame of texts under its heading."""
+    return Table(title, tuple(frame.columns), tuple(map(tuple, frame.to_numpy())))
+
+
+def to_html(
+    results: Results,
+    statistics: Mapping[str, pd.DataFrame],
+    goal_space: str,
+    study: Results | None = None,
+) -> str:
+    """The tables of one goal space as a page of its own, for the report."""
+    shown = [as_table(*each) for each in _frames(results, statistics, goal_space, study)]
+    return html.page("Success in numbers", shown, note=note(results))

@@ -1,0 +1,216 @@
+"""One page for who wants to know what an experiment has found: `results/NAME/summary.html`.
+
+Its pictures and its style are inside, and it needs no script, so it can be sent to somebody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from analysis.report import captions
+from analysis.report.finding import Finding, chance, finding, name_of, sizes
+from analysis.report.summary import as_table, heading, note, success_table
+from analysis.statistics.matrices import settings
+from analysis.statistics.primary import PRIMARY_SCORE
+from analysis.statistics.registry import FigureSpec
+from analysis.tables import html
+from analysis.tables.coverage import notes_text, sentence
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label, sampler_label
+from analysis.tables.markdown import Table
+from analysis.tables.phases import practised_split
+from analysis.tables.results import Results, rows_where
+from magellan.core.errors import printable
+from magellan.core.files import write_atomically
+from magellan.core.registry import is_built_in
+
+CAPTIONS = Path(__file__).resolve().parents[2] / "workflow" / "report"
+"""Texts below the figures, shared with the report of Snakemake."""
+STATISTICS = ("comparison", "scores")
+"""Tables of statistics that the page is made of."""
+
+Statistics = Mapping[str, pd.DataFrame]
+Figures = Sequence[tuple[str, FigureSpec]]
+"""Figures to show, each with its goal space, in order."""
+
+
+def write(
+    results: Results,
+    statistics: Statistics,
+    figures: Figures,
+    folder: Path,
+    page: Path,
+    claims: Sequence[str] = (),
+) -> None:
+    """Write the page, and beside it the finding as JSON for the terminal and the report.
+
+    Args:
+        results: combined tables.
+        statistics: those named in `STATISTICS`.
+        figures: those to show.
+        folder: with their files, GOAL_SPACE/NAME.png; what is not there is left out.
+        page: HTML file to write; the JSON has its name.
+        claims: sentences that stand above all others.
+    """
+    found = finding(results, statistics)
+    pictures = list(markup(results, figures, folder))
+    html.write(to_html(results, statistics, found, pictures, claims), page)
+    told = {"claims": list(claims), **found._asdict()}
+    write_atomically(page.with_suffix(".json"), f"{json.dumps(told, indent=1)}\n".encode())
+
+
+def to_html(
+    results: Results,
+    statistics: Statistics,
+    found: Finding,
+    pictures: Sequence[str] = (),
+    claims: Sequence[str] = (),
+) -> str:
+    """The page: what was found, numbers, figures, what they cannot show, where they come from.
+
+    pictures: markup of the figures.
+    """
+    title = f"{results.experiment['experiment']}: what was found"
+    parts = [
+        html.element("h1", title),
+        html.items(claims, "found"),
+        html.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
+        *([html.element("p", note(results))] if note(results) else []),
+        html.element("p", f"{found.measured}. {names(results)}".strip()),
+        *(html.table(each) for each in tables(results, statistics)),
+        *pictures,
+    ]
+    if found.limits:
+        parts += [html.element("h2", "What so few runs cannot show"), html.items(found.limits)]
+    parts += [html.element("h2", "Where this comes from"), html.table(provenance(results))]
+    return html.document(title, ["<main>", *filter(None, parts), "</main>"])
+
+
+def names(results: Results) -> str:
+    """What samplers are called in tables and figures, where it is not their name."""
+    named = dict.fromkeys(each.sampler for each in results.algorithms)
+    told = [
+        f"{name} is {label}" for name in named if (label := sampler_label(name)).lower() != name
+    ]
+    return f"In tables and figures {', '.join(told)}." if told else ""
+
+
+def tables(results: Results, statistics: Statistics) -> Iterator[Table]:
+    """The comparison on the goals of both splits, and success at the end of training."""
+    split = practised_split(results)
+    for goal_space in results.goal_spaces:
+        compared = comparison(results, statistics, goal_space)
+        if compared.rows:
+            yield compared
+        frame = success_table(results, statistics, goal_space, split)
+        yield as_table(heading(results, goal_space, split, "final"), frame)
+
+
+def comparison(results: Results, statistics: Statistics, goal_space: str) -> Table:
+    """The primary comparison in few columns, for a narrow window too."""
+    frame = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
+    rows = tuple(
+        (
+            algorithm_label(Algorithm(row.baseline, row.baseline_variant), results.algorithms),
+            SPLIT_LABELS[row.split].lower(),
+            _difference(row),
+            chance(row.p_holm),
+            sizes(row),
+        )
+        for row in frame.itertuples()
+    )
+    kind, ours = settings(results), algorithm_label(results.reference, results.algorithms)
+    score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
+    header = (f"{ours} minus", "Goals", f"Difference ({kind.confidence:.0%} interval)", "p", "n")
+    title = f"Differences in {score}, goal space {goal_space} (permutation test, Holm)"
+    return Table(title, header, rows)
+
+
+def _difference(row: Any) -> str:
+    between = "" if pd.isna(row.low) else f" ({row.low:+.3f} to {row.high:+.3f})"
+    return f"{row.difference:+.3f}{between}"
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
+    """Figures whose files are there, each with its caption."""
+    for goal_space, spec in figures:
+        path = folder / goal_space / f"{spec.name}.png"
+        if path.is_file():
+            caption = caption_html(spec, results, goal_space)
+            yield html.figure(path.read_bytes(), spec.label, caption)
+
+
+def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
+    """The caption that the figure has in the report, as markup; its label if there is no text."""
+    from docutils.core import publish_parts
+    from jinja2 import Template
+
+    path = CAPTIONS / f"{spec.name if is_built_in(spec) else 'own_figure'}.rst"
+    if not path.is_file():
+        return html.element("p", spec.label)
+    missing = len(results.manifest["missing"])
+    facts = {"": captions.numbers(results.runs, missing, results.experiment)}
+    text = Template(path.read_text(encoding="utf-8")).render(
+        snakemake=SimpleNamespace(
+            config={"tables": facts},
+            wildcards=SimpleNamespace(folder="", goal_space=goal_space),
+            params=SimpleNamespace(
+                facts=captions.facts(results.experiment),
+                label=spec.label,
+                caption=captions.as_plain_text(spec.caption),
+            ),
+        )
+    )
+    quiet = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5}
+    return str(publish_parts(text, writer="html5", settings_overrides=quiet)["body"])
+
+
+# --- provenance -----------------------------------------------------------------------------------
+
+
+def provenance(results: Results) -> Table:
+    """What the runs were, with which code and where they were made."""
+    experiment, runs = results.experiment, results.manifest["runs"]
+    seconds = sum(run.get("wall_seconds") or 0.0 for run in runs)
+    rows = {
+        "Experiment": f"{experiment['experiment']}, preset {experiment['preset']}",
+        "Samplers": ", ".join(name_of(each, results) for each in results.algorithms),
+        "Goal spaces": ", ".join(results.goal_spaces),
+        "Seeds": ", ".join(map(str, experiment["seeds"])),
+        "Runs": f"{sentence(results.manifest)}; {seconds / 3600:.1f} hours of training in all",
+        "Made": _span(runs),
+        "Code": _values(run.get("code_version") for run in runs),
+        "Libraries": _values(_libraries(run) for run in runs),
+        "Machines": _values(run.get("cpu") or run.get("host") for run in runs),
+        "Intervals": f"{settings(results).bootstrap_repetitions:,} resamples of whole runs, seed "
+        f"{settings(results).bootstrap_seed}",
+        "Not alike": notes_text(results.manifest),
+    }
+    return Table("", ("", ""), tuple((key, text) for key, text in rows.items() if text))
+
+
+def _libraries(run: Mapping[str, Any]) -> str:
+    versions = run.get("versions") or {}
+    return ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)
+
+
+def _values(found: Iterator[Any]) -> str:
+    """All values that differ, in the order in which they come."""
+    return printable("; ".join(dict.fromkeys(str(each) for each in found if each)))
+
+
+def _span(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Days of the first start and the last end."""
+    days = sorted(
+        str(run[key])[:10] for run in runs for key in ("started", "finished") if run.get(key)
+    )
+    return printable(" to ".join(dict.fromkeys([*days[:1], *days[-1:]])))

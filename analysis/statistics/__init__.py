@@ -1,0 +1,1 @@
+"""Statistics of combined tables: measures of a run, intervals, tests."""

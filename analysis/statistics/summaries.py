@@ -1,0 +1,458 @@
+"""The statistics of an experiment as tidy tables, one per question.
+
+Each interval row says how many seeds (`runs`) and categories (`tasks`) stand behind it and how the
+interval was made, so that a table can be read alone. A user's own file adds tables with
+`register_statistic`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.statistics import intervals, measures
+from analysis.statistics.by_phase import phases
+from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
+from analysis.statistics.mastery import mastery
+from analysis.statistics.matrices import (
+    SCORES,
+    Row,
+    algorithms_of,
+    bootstrap_of,
+    evaluated_categories,
+    evaluation_points,
+    provenance,
+    score_matrices,
+    success_curves,
+)
+from analysis.statistics.primary import comparison, comparison_steps
+from analysis.statistics.registry import (
+    STATISTICS,
+    StatisticSpec,
+    called,
+    refuse,
+    register_statistic,
+)
+from analysis.tables.grid import RUN_COLUMNS
+from analysis.tables.results import Results
+from magellan.core.errors import InputError, shown
+from magellan.core.files import write_atomically
+from magellan.core.registry import is_built_in
+
+THRESHOLDS = np.linspace(0.0, 1.0, 101)
+
+
+@register_statistic("success")
+def success(results: Results) -> pd.DataFrame:
+    """Success per category at each evaluation point: mean over seeds, its interval, its range."""
+    bootstrap = bootstrap_of(results)
+    rows: list[Row] = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        curves = success_curves(results, algorithm, goal_space, split)
+        flat = curves.reshape(len(curves), -1)
+        mean = intervals.mean_estimate(flat, bootstrap)
+        cells = itertools.product(
+            evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
+        )
+        for at, (category, point) in enumerate(cells):
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "category": category,
+                    **algorithm._asdict(),
+                    results.at: int(point),
+                    "mean": mean.value[at],
+                    "low": mean.low[at],
+                    "high": mean.high[at],
+                    "lowest_seed": flat[:, at].min(),
+                    "highest_seed": flat[:, at].max(),
+                    **provenance(bootstrap, (len(flat), 1), mean.method[at]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+@register_statistic("scores")
+def scores(results: Results) -> pd.DataFrame:
+    """Final success and area under the learning curve of every run and category."""
+    rows: list[Row] = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        matrices = score_matrices(results, algorithm, goal_space, split)
+        categories = evaluated_categories(results, goal_space, split)
+        for (column, category), (row, seed) in itertools.product(
+            enumerate(categories), enumerate(results.seeds_of(algorithm, goal_space))
+        ):
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "category": category,
+                    **algorithm._asdict(),
+                    "seed": seed,
+                    **{score: matrices[score][row, column] for score in SCORES},
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+@register_statistic("aggregates")
+def aggregates(results: Results) -> pd.DataFrame:
+    """IQM and mean over seeds x categories, for each score."""
+    bootstrap = bootstrap_of(results)
+    rows: list[Row] = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
+            for statistic, found in aggregate_estimates(matrix, bootstrap).items():
+                rows.append(
+                    {
+                        "goal_space": goal_space,
+                        "split": split,
+                        "score": score,
+                        **algorithm._asdict(),
+                        "statistic": statistic,
+                        "value": found.value[0],
+                        "low": found.low[0],
+                        "high": found.high[0],
+                        **provenance(bootstrap, matrix.shape, found.method[0]),
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
+    """IQM and mean of (runs, tasks), each (1,): rliable's values, intervals over whole runs."""
+    found = {
+        "iqm": intervals.percentile_estimate([matrix], measures.iqm, bootstrap),
+        "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
+    }
+    values = zip(measures.AGGREGATES, measures.aggregates(matrix), strict=True)
+    return {name: dataclasses.replace(found[name], value=value[None]) for name, value in values}
+
+
+IMPROVEMENT_COLUMNS = (
+    "goal_space",
+    "split",
+    "score",
+    "sampler",
+    "variant",
+    "baseline",
+    "baseline_variant",
+    "probability",
+    "low",
+    "high",
+    "runs",
+    "tasks",
+    "method",
+    "repetitions",
+    "confidence",
+)
+
+
+@register_statistic("improvement")
+def improvement(results: Results) -> pd.DataFrame:
+    """Probability that a run of the reference beats one of each other algorithm.
+
+    Empty where the reference has no run. `runs` is the smaller of the two numbers of seeds; with a
+    single seed there is no interval.
+    """
+    bootstrap, reference = bootstrap_of(results), results.reference
+    rows: list[Row] = []
+    for goal_space, split, baseline in algorithms_of(results):
+        if reference not in results.algorithms_in(goal_space) or baseline == reference:
+            continue
+        ours, theirs = (
+            score_matrices(results, algorithm, goal_space, split)
+            for algorithm in (reference, baseline)
+        )
+        for score in SCORES:
+            pair = [ours[score], theirs[score]]
+            found = intervals.percentile_estimate(
+                pair, measures.probability_of_improvement, bootstrap
+            )
+            shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
+            rows.append(
+                {
+                    "goal_space": goal_space,
+                    "split": split,
+                    "score": score,
+                    **reference._asdict(),
+                    "baseline": baseline.sampler,
+                    "baseline_variant": baseline.variant,
+                    "probability": found.value[0],
+                    "low": found.low[0],
+                    "high": found.high[0],
+                    **provenance(bootstrap, shape, found.method[0]),
+                }
+            )
+    return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
+
+
+@register_statistic("profiles")
+def profiles(results: Results) -> pd.DataFrame:
+    """Fraction of seeds x categories above each threshold of success, for each score."""
+    bootstrap = bootstrap_of(results)
+    frames = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
+            found = intervals.percentile_estimate(
+                [matrix], lambda x: measures.performance_profile(x, THRESHOLDS), bootstrap
+            )
+            where = {"goal_space": goal_space, "split": split, "score": score}
+            where |= algorithm._asdict()
+            columns = {
+                "threshold": THRESHOLDS,
+                "fraction": found.value,
+                "low": found.low,
+                "high": found.high,
+            }
+            made = provenance(bootstrap, matrix.shape, found.method[0])
+            frames.append(_frame(where, columns, made))
+    return pd.concat(frames, ignore_index=True)
+
+
+@register_statistic("sample_efficiency")
+def sample_efficiency(results: Results) -> pd.DataFrame:
+    """IQM over seeds x categories at each evaluation point."""
+    bootstrap = bootstrap_of(results)
+    frames = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        curves = success_curves(results, algorithm, goal_space, split)
+        found = intervals.percentile_estimate([curves], measures.iqm_curve, bootstrap)
+        where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
+        columns = {
+            results.at: evaluation_points(results, goal_space),
+            "iqm": found.value,
+            "low": found.low,
+            "high": found.high,
+        }
+        made = provenance(bootstrap, curves.shape, found.method[0])
+        frames.append(_frame(where, columns, made))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _frame(where: Row, columns: Mapping[str, Matrix], provenance: Row) -> pd.DataFrame:
+    frame = pd.DataFrame(columns)
+    for position, (name, value) in enumerate(where.items()):
+        frame.insert(position, name, value)
+    return frame.assign(**provenance)
+
+
+def predictions(results: Results) -> pd.DataFrame:
+    """Predicted competence beside observed success, of the same goals.
+
+    A row for each run, estimator, point, split and category. Success on impossible goals is 0 by
+    construction; they are not played.
+    """
+    keys = [*RUN_COLUMNS, results.at, "split", "category"]
+    observed = results.tables["evaluation"][[*keys, "n", "success"]]
+    merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
+    impossible = ~merged["category"].isin(results.categories.feasible)
+    merged.loc[impossible, "success"] = 0.0
+    merged.loc[impossible, "n"] = 1  # no sampling error; any count gives a standard error of 0
+    lost = merged[merged["success"].isna()]
+    if len(lost):
+        row = lost.iloc[0]
+        raise InputError(
+            f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at "
+            f"{results.at} {row[results.at]}, where {row['category']} ({row['split']}) is not "
+            "evaluated"
+        )
+    return merged
+
+
+CALIBRATION_KEYS = [
+    "goal_space",
+    "split",
+    "category",
+    "sampler",
+    "variant",
+    "estimator",
+    "seed",
+]
+
+
+@register_statistic("calibration")
+def calibration(results: Results) -> pd.DataFrame:
+    """Error of the predicted competence of every run and category, mean over training."""
+    rows: list[Row] = []
+    compared = ["competence", "success", "n", results.at]
+    said = predictions(results).sort_values(results.at, kind="stable")
+    for where, group in said.groupby(CALIBRATION_KEYS, sort=True):
+        error = measures.calibration_error(*group[compared].to_numpy(dtype=np.float64).T)
+        rows.append({**dict(zip(CALIBRATION_KEYS, where, strict=True)), **vars(error)})
+        rows[-1]["points"] = len(group)
+    names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")
+    return pd.DataFrame(rows, columns=[*CALIBRATION_KEYS, *names])
+
+
+@register_statistic("practice")
+def practice(results: Results) -> pd.DataFrame:
+    """What each run practised in all: episodes, share and success in practice per category."""
+    keys = ["goal_space", "sampler", "variant", "seed"]
+    totals = results.tables["practice"].groupby([*keys, "category"], sort=True)
+    frame = totals[["n", "successes"]].sum().reset_index()
+    frame["share"] = frame["n"] / frame.groupby(keys)["n"].transform("sum")
+    frame["success"] = frame["successes"] / frame["n"].where(frame["n"] > 0)
+    return frame.rename(columns={"n": "episodes"})
+
+
+COST_COLUMNS = (
+    "updates",
+    "steps",
+    "episodes",
+    "estimation_episodes",
+    "wall_seconds",
+    "peak_memory_mb",
+    "threads",
+    "restarts",
+    "device",
+)
+
+
+@register_statistic("cost")
+def cost(results: Results) -> pd.DataFrame:
+    """What each run took, from its manifest; empty where a manifest does not say."""
+    columns = [*RUN_COLUMNS, *COST_COLUMNS]
+    rows = [
+        {column: run.get(column) for column in columns}
+        | {"estimation_episodes": estimation_episodes(run)}
+        for run in results.manifest["runs"]
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def estimation_episodes(run: Mapping[str, Any]) -> float:
+    """Episodes that the estimator of a run's sampler had played only to estimate."""
+    return run["estimation_episodes"].get(run["driver"], 0)
+
+
+def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
+    """Statistics of an experiment, by name; without `names` all that are registered.
+
+    Raises:
+        InputError: unknown name, or a user's function failed or gave no tidy table.
+    """
+    specs = [STATISTICS.find(name) for name in (STATISTICS if names is None else names)]
+    return {spec.name: _computed(spec, results) for spec in specs}
+
+
+def _computed(spec: StatisticSpec, results: Results) -> pd.DataFrame:
+    frame = called(spec, spec.compute, results, kind=pd.DataFrame)
+    columns = list(frame.columns)
+    if (
+        not columns
+        or len(set(columns)) < len(columns)
+        or not all(isinstance(c, str) for c in columns)
+    ):
+        raise refuse(spec, f"gave the columns {shown(columns)}; allowed: texts, each once")
+    if any(name is not None for name in frame.index.names):
+        raise refuse(
+            spec,
+            f"gave an index with names, {shown(list(frame.index.names))}, which a CSV file "
+            "loses; allowed: columns, as of reset_index()",
+        )
+    return frame
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Write each statistic as CSV, rounded to six digits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        write_atomically(folder / f"{name}.csv", text.encode())
+
+
+OF_EVERY_RUN = ("cost", "scores")
+"""Statistics with rows of each algorithm in each goal space."""
+
+# Columns of names: a variant may be called 1 or NA.
+NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
+NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
+
+
+def load(
+    folder: Path, names: Iterable[str] | None = None, results: Results | None = None
+) -> dict[str, pd.DataFrame]:
+    """Read statistics that `write` wrote.
+
+    Args:
+        folder: where they are.
+        names: which; None: all that are registered.
+        results: tables that they must be of; None: that is not looked at.
+
+    Raises:
+        InputError: a file is missing or no table, or of other samplers or goal spaces.
+    """
+    found = {}
+    for name in STATISTICS if names is None else names:
+        path = folder / f"{name}.csv"
+        found[name] = _read(path)
+        if results is not None and is_built_in(STATISTICS[name]):
+            _check_is_of(path, found[name], results)
+    return found
+
+
+def _check_is_of(path: Path, frame: pd.DataFrame, results: Results) -> None:
+    """Refuse a statistic of another experiment."""
+    keys = ("goal_space", "sampler", "variant")
+    if not set(keys) <= set(frame.columns):
+        raise InputError(
+            f"{path}: lacks columns of {', '.join(keys)}; run `python -m analysis statistics` again"
+        )
+    there = {
+        (goal_space, *algorithm)
+        for goal_space in results.goal_spaces
+        for algorithm in results.algorithms_in(goal_space)
+    }
+    found = set(frame[list(keys)].itertuples(index=False, name=None))
+    wrong = found - there or (there - found if path.stem in OF_EVERY_RUN else set())
+    if wrong:
+        goal_space, *algorithm = min(wrong)
+        raise InputError(
+            f"{path}: of other runs than the tables: {' '.join(algorithm)} on {goal_space} is in "
+            "one of the two only; run `python -m analysis statistics` on these tables"
+        )
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
+    try:
+        return pd.read_csv(path, converters=NAMES_AS_TEXT)
+    except (ValueError, OSError):  # those of pandas are ValueErrors
+        raise InputError(
+            f"{path}: not a CSV table; run `python -m analysis statistics` again"
+        ) from None
+
+
+__all__ = [
+    "STATISTICS",
+    "THRESHOLDS",
+    "aggregate_estimates",
+    "aggregates",
+    "calibration",
+    "comparison",
+    "comparison_steps",
+    "compute",
+    "cost",
+    "estimation_episodes",
+    "improvement",
+    "load",
+    "mastery",
+    "phases",
+    "practice",
+    "predictions",
+    "profiles",
+    "register_statistic",
+    "sample_efficiency",
+    "scores",
+    "success",
+    "write",
+]

@@ -1,0 +1,1 @@
+"""What serves single studies only."""

@@ -1,0 +1,260 @@
+"""Why a comparison came out as it did: what was practised, what was believed, and how late.
+
+Nothing here is a test. A number is a mean over runs, beside it the lowest and the highest run.
+Success and predictions are those of the goals that runs practise at their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from analysis.statistics import measures, summaries
+from analysis.statistics.matrices import evaluated_categories, success_curves
+from analysis.statistics.practice_shares import exploited_shares
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import SPLIT_LABELS, algorithm_label
+from analysis.tables.markdown import Table, printed
+from analysis.tables.phases import last_phase, practised_split
+from analysis.tables.results import Results, rows_where
+
+LEARNT, LOST = 0.5, 0.2
+"""Learnt: success above the first. A collapse: below the second at the next evaluation."""
+RISE = 0.3
+"""A lag is measured where observed success rises by at least this much."""
+LAGS = 60
+SETTLED = 1 / 8
+"""Share of training after which learning progress and lockstep are read: before, predictions leave
+their first value, all of them together."""
+LATE = 2 / 3
+"""Where the end of training begins, for shares of practice at the end."""
+
+
+def practice_shares(
+    results: Results, algorithm: Algorithm, goal_space: str, start: float = 0.0
+) -> pd.DataFrame:
+    """Share of training episodes of each category: (seeds, categories).
+
+    Args:
+        results: combined tables.
+        algorithm: whose runs.
+        goal_space: their goal space.
+        start: share of each run's episodes that is left out at its beginning, 0 to below 1.
+    """
+    frame = results.table("practice", goal_space=goal_space, **algorithm._asdict())
+    ends = frame.groupby("seed")["episode"].transform("max")
+    frame = frame[frame["episode"] > start * ends]
+    counts = frame.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
+    counts = counts.reindex(columns=list(results.categories.names)).fillna(0.0)
+    return counts.div(counts.sum(axis=1), axis=0)
+
+
+def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> float:
+    """By how much a prediction is behind: the shift of the observed curve that fits it best.
+
+    Args:
+        points: length of training at each evaluation, increasing: (points,).
+        observed: success there: (points,).
+        predicted: predicted competence there: (points,).
+
+    Returns:
+        The shift, 0 to half of the training, in the unit of `points`, whose mean squared error is
+        least; NaN where observed success rises by less than `RISE`.
+    """
+    if np.ptp(observed) < RISE:
+        return float("nan")
+    shifts = np.linspace(0.0, (points[-1] - points[0]) / 2, LAGS + 1)
+    errors = [np.square(np.interp(points - d, points, observed) - predicted).mean() for d in shifts]
+    return float(shifts[int(np.argmin(errors))])
+
+
+def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
+    """Falls from above `LEARNT` to below `LOST` at the next evaluation; how often it was above."""
+    curves = success_curves(results, algorithm, goal_space, practised_split(results))
+    above = curves[..., :-1] > LEARNT
+    return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
+
+
+def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """Whether success on practised goals ends above `LEARNT`: (seeds, categories), boolean."""
+    split = practised_split(results)
+    ends = success_curves(results, algorithm, goal_space, split)[..., -1]
+    return pd.DataFrame(
+        ends > LEARNT,
+        index=results.seeds_of(algorithm, goal_space),
+        columns=list(evaluated_categories(results, goal_space, split)),
+    )
+
+
+def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """What the driving estimator said of practised goals: a row for each seed and category.
+
+    Columns: `competence` (mean over training), `error` (the same of |competence - success|) and
+    `lag` (in `results.unit`); over evaluations after the first `SETTLED` of training
+    `learning_progress` (mean) and `lockstep` (correlation with the predicted competence of
+    impossible goals; NaN for these, and where one is constant).
+    """
+    where = {"goal_space": goal_space, "split": practised_split(results), **algorithm._asdict()}
+    frame = rows_where(summaries.predictions(results), **where)
+    driver = results.driver_of(algorithm)
+    frame = frame[frame["estimator"] == driver].sort_values(results.at)
+    rows = []
+    for seed, run in frame.groupby("seed", sort=False):
+        settled = run[run[results.at] > _settled(run[results.at])]
+        curves = settled.pivot_table(index=results.at, columns="category", values="competence")
+        progress = settled.groupby("category")["learning_progress"].mean()
+        idle = [name for name in curves if name not in results.categories.feasible]
+        for category, group in run.groupby("category", sort=False):
+            observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
+            points = group[results.at].to_numpy()
+            weights = measures.training_weights(points)
+            rows.append(
+                {
+                    "seed": seed,
+                    "category": category,
+                    "competence": predicted @ weights,
+                    "learning_progress": progress.get(category, float("nan")),
+                    "error": np.abs(predicted - observed) @ weights,
+                    "lag": lag(points, observed, predicted),
+                    "lockstep": float("nan")
+                    if category in idle
+                    else correlation(
+                        curves[category].to_numpy(), curves[idle].mean(axis=1).to_numpy()
+                    ),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _settled(points: pd.Series) -> float:
+    """Where the first `SETTLED` of training ends, in the unit of these evaluation points."""
+    return float(points.min() + SETTLED * (points.max() - points.min()))
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Pearson's correlation of two curves (points,); NaN where one of them is constant."""
+    if np.ptp(first) == 0.0 or not np.ptp(second) > 0.0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def to_markdown(results: Results) -> str:
+    """The tables in Markdown."""
+    return printed(tables(results))
+
+
+def tables(results: Results) -> Iterator[Table]:
+    """Tables of practice, beliefs, what was learnt and collapses for each goal space."""
+    results = last_phase(results)
+    for goal_space in results.goal_spaces:
+        yield from _tables(results, goal_space)
+
+
+def _tables(results: Results, goal_space: str) -> Iterator[Table]:
+    names = [results.categories.named(name).words for name in results.categories.names]
+    split = practised_split(results)
+    where = f"{SPLIT_LABELS[split].lower()}, goal space {goal_space}"
+    yield Table(
+        f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
+        ["Sampler", *names],
+        _practice(results, goal_space, practice_shares),
+    )
+    yield Table(
+        f"The same in the last third of each run's episodes, goal space {goal_space}",
+        ["Sampler", *names],
+        _practice(results, goal_space, partial(practice_shares, start=LATE)),
+    )
+    exploited = _practice(results, goal_space, exploited_shares)
+    if exploited:
+        yield Table(
+            f"Over the whole training, without exploration (estimated), goal space {goal_space}",
+            ["Sampler", *names],
+            exploited,
+        )
+    for column, words, form in _COLUMNS:
+        rows = [
+            [algorithm_label(each, results.algorithms), *_by_category(results, frame, column, form)]
+            for each, frame in _beliefs(results, goal_space)
+        ]
+        if rows:
+            unit = (
+                f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
+            )
+            yield Table(f"{words}{unit}, {where}", ["Sampler", *names], rows)
+    evaluated = evaluated_categories(results, goal_space, split)
+    yield Table(
+        f"Runs with success above {LEARNT} at the end, {where}",
+        ["Sampler", *(results.categories.named(name).words for name in evaluated)],
+        [
+            [algorithm_label(each, results.algorithms), *_learnt(results, each, goal_space)]
+            for each in results.algorithms_in(goal_space)
+        ],
+    )
+    yield Table(
+        f"Collapses, {where}: success above {LEARNT} that is below {LOST} at the next evaluation",
+        ["Sampler", "collapses", "evaluations above, with a next one"],
+        [
+            [
+                algorithm_label(each, results.algorithms),
+                *map(str, collapses(results, each, goal_space)),
+            ]
+            for each in results.algorithms_in(goal_space)
+        ],
+    )
+
+
+_COLUMNS = (
+    ("competence", "Predicted competence, mean over training", ".2f"),
+    ("error", "Error of the prediction, mean over training of |predicted - observed|", ".2f"),
+    ("lag", "Lag of the prediction behind observed success", ",.0f"),
+    ("learning_progress", "Learning progress after the first eighth of training", ".3f"),
+    (
+        "lockstep",
+        "Correlation with the predicted competence of impossible goals, after the first eighth",
+        ".2f",
+    ),
+)
+
+
+def _practice(
+    results: Results,
+    goal_space: str,
+    make: Callable[[Results, Algorithm, str], pd.DataFrame | None],
+) -> list[list[str]]:
+    rows = []
+    for algorithm in results.algorithms_in(goal_space):
+        shares = make(results, algorithm, goal_space)
+        if shares is not None:
+            label = algorithm_label(algorithm, results.algorithms)
+            rows.append([label, *(_spread(shares[name], ".3f") for name in shares.columns)])
+    return rows
+
+
+def _learnt(results: Results, algorithm: Algorithm, goal_space: str) -> list[str]:
+    runs = learnt(results, algorithm, goal_space)
+    return [f"{runs[name].sum()} of {len(runs)}" for name in runs.columns]
+
+
+def _beliefs(results: Results, goal_space: str) -> Iterator[tuple[Algorithm, pd.DataFrame]]:
+    for algorithm in results.predicting(goal_space):
+        frame = beliefs(results, algorithm, goal_space) if results.driver_of(algorithm) else None
+        if frame is not None and len(frame):
+            yield algorithm, frame
+
+
+def _by_category(results: Results, frame: pd.DataFrame, column: str, form: str) -> list[str]:
+    return [
+        _spread(rows_where(frame, category=name)[column], form) for name in results.categories.names
+    ]
+
+
+def _spread(values: pd.Series, form: str) -> str:
+    """Mean, lowest and highest of those that are numbers; how many these are, if not all."""
+    there = values.dropna()
+    if there.empty:
+        return "-"
+    few = f", {len(there)} of {len(values)}" if len(there) < len(values) else ""
+    return f"{there.mean():{form}} ({there.min():{form}} to {there.max():{form}}{few})"

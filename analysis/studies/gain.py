@@ -1,0 +1,87 @@
+"""Do agents learn at all: success at the last evaluation minus success at the first.
+
+For an experiment that is no comparison of samplers. A run is its own pair: the same goals, before
+and after training. Runs of several phases are read in their last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.statistics.intervals import DIFFERENCE, EQUAL, Matrix, mean_estimate
+from analysis.statistics.matrices import (
+    algorithms_of,
+    bootstrap_of,
+    evaluated_categories,
+    success_curves,
+)
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import algorithm_label
+from analysis.tables.markdown import Table, printed
+from analysis.tables.phases import last_phase
+from analysis.tables.results import Results
+
+MEAN = "mean"
+NUMBERS = ("start", "end", "gain", "low", "high", "interval")
+
+
+def compute(results: Results) -> pd.DataFrame:
+    """A row for each goal space, split, algorithm and category, and one for the categories' mean.
+
+    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1, `low`
+    and `high` the studentised bootstrap interval of whole runs (NaN for a single run), `interval`
+    how it was made. There are no rows where there is nothing to evaluate.
+    """
+    results = last_phase(results)
+    bootstrap = bootstrap_of(results)
+    rows = []
+    for goal_space, split, algorithm in algorithms_of(results):
+        names = [*evaluated_categories(results, goal_space, split), MEAN]
+        if names == [MEAN]:
+            continue
+        curves = success_curves(results, algorithm, goal_space, split)
+        start, end = _with_mean(curves[..., 0]), _with_mean(curves[..., -1])
+        gain = mean_estimate(end - start, bootstrap, DIFFERENCE)
+        where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
+        interval = gain.low, gain.high, gain.method
+        numbers = zip(start.mean(axis=0), end.mean(axis=0), gain.value, *interval, strict=True)
+        rows += [
+            {**where, "category": name, **dict(zip(NUMBERS, each, strict=True)), "runs": len(end)}
+            for name, each in zip(names, numbers, strict=True)
+        ]
+    return pd.DataFrame(rows)
+
+
+def _with_mean(values: Matrix) -> Matrix:
+    return np.column_stack([values, values.mean(axis=1)])
+
+
+def to_markdown(results: Results) -> str:
+    """The tables in Markdown."""
+    return printed(tables(results))
+
+
+def tables(results: Results) -> Iterator[Table]:
+    """A table for each goal space and split."""
+    confidence = bootstrap_of(results).confidence
+    frame = compute(results)
+    header = ["sampler", "category", "start", "end", "gain", f"{confidence:.0%} interval", "n"]
+    for (goal_space, split), rows in frame.groupby(["goal_space", "split"], sort=False):
+        yield Table(
+            f"Success at the last evaluation minus at the first, goal space {goal_space}, "
+            f"split {split}",
+            header,
+            [_row(results, row) for row in rows.to_dict("records")],
+        )
+
+
+def _row(results: Results, row: dict[str, Any]) -> list[str]:
+    label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
+    between = "n/a" if row["runs"] == 1 else f"{row['low']:+.3f} to {row['high']:+.3f}"
+    between = EQUAL if row["interval"] == EQUAL else between
+    numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
+    return [label, row["category"], *numbers, between, str(row["runs"])]

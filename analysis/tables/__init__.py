@@ -1,0 +1,1 @@
+"""Tables of runs: what was planned, what is there, and one tidy frame of it."""

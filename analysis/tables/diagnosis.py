@@ -1,0 +1,340 @@
+"""Whether the runs in combined tables can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.tables import identity, provenance
+from analysis.tables.grid import (
+    RUN_COLUMNS,
+    Run,
+    declared_runs,
+    run_name,
+    run_names,
+    run_of,
+    unknown_reference,
+    variant_names,
+)
+from analysis.tables.manifests import MANIFEST
+from analysis.tables.phases import last_phase
+from analysis.tables.results import SPLITS, TABLES, Results, rows_where
+from analysis.tables.units import in_unit, unit_of
+from magellan.config import UNIT_COLUMNS, flat_keys
+from magellan.core.columns import PHASE
+from magellan.core.errors import InputError
+
+Rows = tuple[str, ...]
+POINTS: Rows = ("episode", "split", "category", "n")
+"""Of an evaluation; where another unit ends the runs, its column stands for `episode`."""
+
+
+def diagnose(results: Results) -> None:
+    """Check that the runs are those of the experiment and can be compared.
+
+    Raises:
+        InputError: one line naming the run, when a planned run is missing without being listed as
+            missing or another is there, when a run is not the one that the experiment asks for,
+            when evaluation points, categories, estimators or numbers of evaluated goals differ,
+            when a run goes backwards, or when two runs differ in more than the experiment says.
+    """
+    _check_plan(results.manifest)
+    _check_listed(results)
+    _check_runs(results)
+    _check_unit(results)
+    _check_phases(results)
+    for name, spec in TABLES.items():
+        keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
+        _check_rows_unique(results.tables[name], name, _with_phase(results, name, keys))
+        _check_order(results.tables[name], name)
+    _check_training(results)
+    _check_practice(results)
+    results = last_phase(results)
+    for goal_space in results.goal_spaces:
+        runs = [run for run in results.runs if run.goal_space == goal_space]
+        _check_same_rows(results, "evaluation", runs, in_unit(POINTS, results.unit))
+        if results.unit == "episodes":
+            _check_same_rows(results, "practice", runs, ("episode", "category"))
+        _check_evaluated_categories(results, goal_space)
+        for algorithm in results.algorithms_in(goal_space):
+            mine = [run for run in runs if run.algorithm == algorithm]
+            _check_estimators(results, mine)
+
+
+# --- plan and runs ----------------------------------------------------------------------------
+
+
+def _check_plan(manifest: Mapping[str, Any]) -> None:
+    """The plan is the grid of the experiment: every sampler, goal space and seed, each once."""
+    experiment, plan = manifest["experiment"], declared_runs(manifest)
+    lists = (
+        experiment["samplers"],
+        variant_names(experiment),
+        experiment["goal_spaces"],
+        experiment["seeds"],
+    )
+    for run in plan:
+        if any(value not in known for value, known in zip(run, lists, strict=True)):
+            raise InputError(f"{MANIFEST}: plan: undeclared run for {run_name(run)}")
+        if plan.count(run) > 1:
+            raise InputError(f"{MANIFEST}: plan: two runs for {run_name(run)}")
+    planned = {(run.sampler, run.goal_space, run.seed) for run in plan}
+    first = variant_names(experiment)[0]
+    for sampler in experiment["samplers"]:
+        for goal_space in experiment["goal_spaces"]:
+            for seed in experiment["seeds"]:
+                if (sampler, goal_space, seed) not in planned:
+                    name = run_name(Run(sampler, first, goal_space, seed))
+                    raise InputError(f"{MANIFEST}: plan: no run for {name}")
+
+
+def _check_listed(results: Results) -> None:
+    """Every planned run is in the manifest and the tables, or listed as missing."""
+    grid, listed = declared_runs(results.manifest), results.runs
+    missing = [run_of(entry) for entry in results.manifest["missing"]]
+    for run in missing:
+        if run not in grid or run in listed or missing.count(run) > 1:
+            raise InputError(f"{MANIFEST}: {run_name(run)} cannot be listed as missing")
+    declared = [run for run in grid if run not in missing]
+    absent = [run for run in declared if run not in listed]
+    if absent:
+        raise InputError(
+            f"{MANIFEST}: no run for {len(absent)} of {len(grid)} that the experiment declares: "
+            f"{run_names(absent)}"
+        )
+    for run in listed:
+        if listed.count(run) > 1:
+            raise InputError(f"{MANIFEST}: two runs for {run_name(run)}")
+    places = {MANIFEST: set(listed)} | {
+        f"{name}.csv": _runs_in(frame) for name, frame in results.tables.items()
+    }
+    for place, found in places.items():
+        for run in sorted(found - set(declared)):
+            raise InputError(f"{place}: undeclared run for {run_name(run)}")
+    for name in ("evaluation", "practice"):
+        for run in declared:
+            if run not in places[f"{name}.csv"]:
+                raise _no_rows(name, run)
+
+
+def _no_rows(name: str, run: Run) -> InputError:
+    return InputError(f"{name}.csv: no rows for {run_name(run)}, which the manifest lists")
+
+
+def _runs_in(frame: pd.DataFrame) -> set[Run]:
+    pairs = frame[list(RUN_COLUMNS)].drop_duplicates().itertuples(index=False, name=None)
+    return {Run(*pair) for pair in pairs}
+
+
+def _check_runs(results: Results) -> None:
+    """Each run is what the plan and the experiment say, and all have one reference."""
+    plan = {run_of(entry): entry["identity"] for entry in results.manifest["plan"]}
+    for manifest in results.manifest["runs"]:
+        run = run_of(manifest)
+        identity.check_whole(manifest, MANIFEST)
+        if manifest["identity"] != plan[run]:
+            raise InputError(
+                f"{MANIFEST}: identity is {manifest['identity']!r} in the run and {plan[run]!r} in "
+                f"the plan, for {run_name(run)}"
+            )
+        identity.check_asked(manifest, run, results.experiment, MANIFEST)
+    _check_same_configuration(results)
+    provenance.check_backbones(results.manifest["runs"])
+    if results.reference not in results.algorithms:
+        named = results.experiment["analysis"]["reference"]
+        raise unknown_reference(named, results.algorithms)
+
+
+def _check_same_configuration(results: Results) -> None:
+    """Runs differ in sampler, goal space, seed, and in what variants give; in nothing else.
+
+    Only keys that matter for a run are compared; a newer schema has keys that others lack.
+    """
+    varying = set().union(
+        *(flat_keys(layer) for layer in results.experiment.get("variants", {}).values())
+    )
+    known: dict[tuple[str, str], Any] = {}
+    for manifest in results.manifest["runs"]:
+        run = run_of(manifest)
+        for key, value in sorted(flat_keys(manifest["config"]).items()):
+            if not identity.matters(key, manifest) or key in identity.NAMED:
+                continue
+            expected = known.setdefault((key, run.variant if key in varying else ""), value)
+            if not identity.same(value, expected):
+                raise InputError(
+                    f"{MANIFEST}: {key} is {value!r} for {run_name(run)}, {expected!r} elsewhere"
+                )
+
+
+def _check_unit(results: Results) -> None:
+    """The same unit ends all runs: they share one x axis."""
+    first = run_of(results.manifest["runs"][0])
+    for manifest in results.manifest["runs"]:
+        run, unit = run_of(manifest), unit_of(manifest["config"])
+        if unit != results.unit:
+            raise InputError(
+                f"{MANIFEST}: budget ends runs by {unit} for {run_name(run)}, by {results.unit} "
+                f"for {run_name(first)}; allowed: one unit for all runs of an experiment"
+            )
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+
+def _with_phase(results: Results, name: str, columns: Rows) -> Rows:
+    """The same columns and the phase, where the table has it."""
+    return (*columns, PHASE) if PHASE in results.tables[name].columns else columns
+
+
+def _check_phases(results: Results) -> None:
+    """All tables have phases or none, and each run has all of its own."""
+    for name, frame in results.tables.items():
+        if (PHASE in frame.columns) != results.has_phases:
+            raise InputError(f"{name}.csv: column {PHASE} is not in all tables; allowed: all, none")
+    frame = results.tables["evaluation"]
+    for manifest in results.manifest["runs"]:
+        run, wanted = run_of(manifest), len(manifest["config"].get("phases") or ()) or 1
+        found = int(rows_where(frame, **run._asdict())[PHASE].max()) if results.has_phases else 1
+        if found != wanted:
+            raise InputError(
+                f"evaluation.csv: {found} phases for {run_name(run)}; allowed: {wanted}, those of "
+                "the run"
+            )
+
+
+def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
+    columns = [*RUN_COLUMNS, *keys]
+    twice = frame[frame.duplicated(columns)]
+    if len(twice):
+        row = twice.iloc[0]
+        at = ", ".join(f"{key} {row[key]}" for key in keys)
+        raise InputError(f"{name}.csv: two rows at {at} for {run_name(run_of(row))}")
+
+
+def _check_order(frame: pd.DataFrame, name: str) -> None:
+    """Updates, steps and episodes of a run (and phase, and estimator) do not fall on the way."""
+    apart = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
+    runs = frame.groupby(list(apart), sort=False)
+    for column in frame.columns.intersection(UNIT_COLUMNS.values()):
+        falls = runs[column].diff() < 0
+        if falls.any():
+            row = frame[falls].iloc[0]
+            raise InputError(
+                f"{name}.csv: {column} falls to {row[column]} for {run_name(run_of(row))}; "
+                "allowed: rows in the order of training"
+            )
+
+
+def _check_training(results: Results) -> None:
+    """Every run has a row for each `record_every` of its updates."""
+    frame = results.tables["training"]
+    sizes = frame.groupby(list(RUN_COLUMNS)).size()
+    for manifest in results.manifest["runs"]:
+        run, updates = run_of(manifest), manifest.get("updates")
+        every = flat_keys(manifest["config"]).get("budget.record_every")
+        if updates is None or not isinstance(every, int) or every < 1:
+            continue
+        rows, expected = int(sizes.get(tuple(run), 0)), int(updates // every)
+        if rows != expected:
+            raise InputError(
+                f"training.csv: {rows} rows for {run_name(run)}; allowed: {expected}, one for each "
+                f"{every} of its {updates:g} updates"
+            )
+
+
+def _check_practice(results: Results) -> None:
+    """Where not episodes end the runs, practice has all episodes of each of them.
+
+    Where they do, all runs have the same windows, which is checked by itself.
+    """
+    if results.unit == "episodes":
+        return
+    counts = results.tables["practice"].groupby(list(RUN_COLUMNS))["n"].sum()
+    for manifest in results.manifest["runs"]:
+        run, episodes = run_of(manifest), manifest.get("episodes")
+        if episodes is not None and counts[tuple(run)] != episodes:
+            raise InputError(
+                f"practice.csv: {counts[tuple(run)]} episodes for {run_name(run)}; allowed: "
+                f"{episodes:g}, those of the run"
+            )
+
+
+def _rows_of(results: Results, name: str, run: Run, columns: Rows) -> set[tuple]:
+    frame = results.table(name, **run._asdict())
+    return set(frame[list(columns)].itertuples(index=False, name=None))
+
+
+def _check_same_rows(results: Results, name: str, runs: list[Run], columns: Rows) -> None:
+    """All of these runs have the same values in `columns`."""
+    first, *others = runs
+    expected = _rows_of(results, name, first, columns)
+    for run in others:
+        rows = _rows_of(results, name, run, columns)
+        if rows != expected:
+            odd = min(rows ^ expected)
+            has, lacks = (run, first) if odd in rows else (first, run)
+            raise InputError(
+                f"{name}.csv: {_at(columns, odd)} is there for {run_name(has)} but not for "
+                f"{run_name(lacks)}"
+            )
+
+
+def _at(columns: Rows, row: Iterable[Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in zip(columns, row, strict=True))
+
+
+def _check_estimators(results: Results, runs: list[Run]) -> None:
+    """Runs of an algorithm have the same estimators; each predicts wherever goals were played."""
+    names = {
+        run_of(manifest): sorted(manifest["estimation_episodes"])
+        for manifest in results.manifest["runs"]
+    }
+    first = runs[0]
+    for run in runs:
+        if names[run] != names[first]:
+            raise InputError(
+                f"{MANIFEST}: estimators are {names[run]} for {run_name(run)}, {names[first]} for "
+                f"{run_name(first)}; allowed: the same for all runs of an algorithm"
+            )
+        found = sorted(results.table("competence", **run._asdict())["estimator"].unique())
+        if found != names[run]:
+            raise InputError(
+                f"competence.csv: estimators are {found} for {run_name(run)}; allowed: "
+                f"{names[run]}, as the manifest lists them"
+            )
+    points = in_unit(POINTS, results.unit)
+    _check_same_rows(results, "competence", runs, ("estimator", *points))
+    played = _rows_of(results, "evaluation", first, points)
+    frame = results.table("competence", **first._asdict())
+    frame = frame[frame["category"].isin(results.categories.feasible)]
+    for estimator in names[first]:
+        _check_predicted(rows_where(frame, estimator=estimator), played, first, points)
+
+
+def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
+    """Predictions of feasible goals are about those that were played, no fewer and no more."""
+    predicted = set(frame[list(points)].itertuples(index=False, name=None))
+    for odd in sorted(predicted ^ played):
+        says = "predicted but not played" if odd in predicted else "played but not predicted"
+        raise InputError(f"competence.csv: {_at(points, odd)} is {says} for {run_name(run)}")
+
+
+def _check_evaluated_categories(results: Results, goal_space: str) -> None:
+    """Every evaluation point of a split has the same categories: matrices have no holes."""
+    frame = results.table("evaluation", goal_space=goal_space)
+    for odd in sorted(set(frame["category"]) - set(results.categories.feasible)):
+        raise InputError(f"evaluation.csv: goal space {goal_space!r} has category {odd!r}")
+    for split in SPLITS:
+        rows = frame[frame["split"] == split]
+        if rows.empty:
+            raise InputError(f"evaluation.csv: goal space {goal_space!r} has no split {split!r}")
+        cells = rows.groupby(results.at)["category"].agg(frozenset)
+        odd = cells[cells != cells.iloc[0]]
+        if len(odd):
+            lacking = min(odd.iloc[0] ^ cells.iloc[0])
+            raise InputError(
+                f"evaluation.csv: category {lacking!r} is not evaluated at every point of "
+                f"goal space {goal_space!r}, split {split!r} (see {results.at} {odd.index[0]})"
+            )

@@ -1,0 +1,184 @@
+"""What a manifest must say before its tables are compared; other keys are kept as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
+
+from magellan.config import AnalysisConfig
+from magellan.config.schema import GOAL_SPACE, VARIANT_PATTERN
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import read_json_object
+from magellan.core.registry import NAME
+from magellan.core.settings import validated, without_duplicates
+from magellan.worlds.registry import COLOR, LABEL
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 2
+Number = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Amount = Number | None
+
+
+# Names become paths, labels and captions of a report: only what a configuration may hold.
+SamplerName = Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+VariantName = Annotated[StrictStr, Field(pattern=VARIANT_PATTERN)]
+GoalSpaceName = Annotated[StrictStr, Field(pattern=rf"^{GOAL_SPACE.pattern}$", max_length=60)]
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class GridManifest(_Declared):
+    """The part of an experiment's configuration that the analysis reads."""
+
+    samplers: Annotated[list[SamplerName], Field(min_length=1)]
+    goal_spaces: Annotated[list[GoalSpaceName], Field(min_length=1)]
+    seeds: Annotated[list[StrictInt], Field(min_length=1)]
+    overrides: dict[str, Any] = {}
+    variants: dict[str, dict[str, Any]] = {}
+    analysis: AnalysisConfig
+    preset: StrictStr
+
+    @field_validator("samplers", "goal_spaces", "seeds")
+    @classmethod
+    def _no_duplicates(cls, values: list) -> list:
+        return without_duplicates(values)
+
+
+class Backbone(_Declared):
+    """The language model of a run: its name and the digest of its weights."""
+
+    model: StrictStr
+    sha256: StrictStr
+
+
+class CategoryEntry(_Declared):
+    """A category of goals, as `magellan.worlds.Category`."""
+
+    name: Annotated[StrictStr, Field(pattern=rf"^{NAME.pattern}$")]
+    feasible: StrictBool
+    label: Annotated[StrictStr, Field(pattern=rf"^{LABEL.pattern}$")]
+    color: Annotated[StrictStr, Field(pattern=rf"^{COLOR.pattern}$")]
+
+
+class WorldEntry(_Declared):
+    """The world of a run: what the analysis must know where the file that adds it is not there."""
+
+    name: StrictStr
+    categories: Annotated[list[CategoryEntry], Field(min_length=1)]
+
+
+class Beginning(_Declared):
+    """What a run started from."""
+
+    made_with: list[dict[str, Any]] = []
+
+
+class RunManifest(_Declared):
+    """The part of a run's manifest that the analysis reads."""
+
+    schema_version: StrictInt
+    status: Literal["complete"]
+    sampler: SamplerName
+    goal_space: GoalSpaceName
+    seed: StrictInt
+    preset: StrictStr
+    config: dict[str, Any]
+    identity: StrictStr
+    counted: dict[str, Any]
+    driver: StrictStr | None
+    estimation_episodes: dict[str, Number]
+    modules: dict[str, StrictStr] = {}
+    registered: dict[StrictStr, dict[StrictStr, Any]] = {}
+    started_from: Beginning | None = None
+    world: WorldEntry | None = None
+    goal_counts: dict[StrictStr, StrictInt] | None = None
+    code_version: StrictStr | None = None
+    versions: dict[str, StrictStr] = {}
+    backbone: Backbone | None = None
+    attempt_log: list[dict[str, Any]] = []
+    updates: Amount = None
+    steps: Amount = None
+    episodes: Amount = None
+    wall_seconds: Amount = None
+    peak_memory_mb: Amount = None
+    saving_seconds: Amount = None
+    restarts: Amount = None
+    attempts: Amount = None
+    stop_reasons: list[StrictStr] | None = None
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _of_this_version(cls, version: Any) -> Any:
+        if isinstance(version, int) and version < SCHEMA_VERSION:
+            raise ValueError(
+                "the run was made by an older version of magellan-bench; allowed: "
+                f"{SCHEMA_VERSION}, so train it anew"
+            )
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"Input should be {SCHEMA_VERSION}")
+        return version
+
+
+class PlannedEntry(_Declared):
+    """A run of the grid."""
+
+    sampler: SamplerName
+    variant: VariantName
+    goal_space: GoalSpaceName
+    seed: StrictInt
+    identity: StrictStr
+
+
+class CombinedRun(RunManifest):
+    """A run in combined tables: its manifest, and the variant that it is in the experiment."""
+
+    variant: VariantName
+
+
+class MissingRun(_Declared):
+    """A planned run that the combined tables lack."""
+
+    sampler: SamplerName
+    variant: VariantName
+    goal_space: GoalSpaceName
+    seed: StrictInt
+    reason: StrictStr
+    log: StrictStr | None = None
+
+
+class CombinedManifest(_Declared):
+    """The manifest of combined tables."""
+
+    experiment: GridManifest
+    plan: Annotated[list[PlannedEntry], Field(min_length=1)]
+    runs: Annotated[list[CombinedRun], Field(min_length=1)]
+    missing: list[MissingRun]
+    notes: list[StrictStr] = []
+
+
+def read_run_manifest(folder: Path) -> dict[str, Any]:
+    """Manifest of a finished run.
+
+    Raises:
+        InputError: absent, malformed, of an older version, or the run is not complete.
+    """
+    manifest = read_json_object(folder / MANIFEST)
+    validated(RunManifest, manifest, f"{folder / MANIFEST}: ")
+    return manifest
+
+
+def read_combined_manifest(folder: Path) -> dict[str, Any]:
+    """Manifest of combined tables; InputError when absent or malformed."""
+    path = folder / MANIFEST
+    manifest = read_json_object(path)
+    if {"experiment", "runs"} <= manifest.keys() and "plan" not in manifest:
+        raise InputError(
+            f"{path}: {shown('plan')} is missing: the tables were made by an older version of "
+            "magellan-bench; allowed: tables of this one, so train and combine the runs anew"
+        )
+    validated(CombinedManifest, manifest, f"{path}: ")
+    return manifest

@@ -1,0 +1,124 @@
+"""States as integers, and the text that they come from. No torch here: samplers' estimators and
+the collection of episodes speak in these.
+
+A packed state is the prompt followed by one branch per candidate action, in one sequence of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from magellan.core.errors import InputError
+
+PADDING = -1
+PROMPT = 0
+MOST_CANDIDATES = int(np.iinfo(np.int8).max)
+"""Candidates of a state are numbered in int8."""
+
+Packed = tuple[np.ndarray, np.ndarray]
+"""States padded to one length: tokens int32 and segments int8, both (n, length)."""
+
+
+@dataclass(frozen=True)
+class PackedState:
+    """One state: `tokens` int32 (length,), `segments` int8 (length,): 0 prompt, k candidate k."""
+
+    tokens: np.ndarray
+    segments: np.ndarray
+
+
+class Codec:
+    """Text to tokens, remembered: the same text is tokenised once.
+
+    Args:
+        tokenizer: a `transformers` tokenizer, or what is called as one; no special tokens are
+            added, as in the released code.
+        remember: number of prompts kept before the memory is emptied.
+    """
+
+    def __init__(self, tokenizer: Callable[..., Any], remember: int = 100_000) -> None:
+        self._tokenizer = tokenizer
+        self._remember = remember
+        self._known: dict[str, np.ndarray] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text, int32 (length,)."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._known))
+        if len(self._known) + len(new) > self._remember:
+            self._known.clear()
+            new = list(dict.fromkeys(texts))
+        if new:
+            encoded = self._tokenizer(new, add_special_tokens=False)["input_ids"]
+            self._known.update(
+                (text, np.asarray(ids, np.int32)) for text, ids in zip(new, encoded, strict=True)
+            )
+        return [self._known[text] for text in texts]
+
+    def pack(
+        self, prompts: Sequence[str], candidates: Sequence[Sequence[str]]
+    ) -> list[PackedState]:
+        """Pack each prompt with its candidates (an empty list packs the prompt alone).
+
+        Raises:
+            InputError: a prompt has more candidates than can be numbered.
+        """
+        most = max(map(len, candidates), default=0)
+        if most > MOST_CANDIDATES:
+            raise InputError(
+                f"world: a state with {most} actions is not allowed: they are numbered in 8 bits; "
+                f"allowed: at most {MOST_CANDIDATES}"
+            )
+        heads = self.encode(prompts)
+        flat = self.encode([text for group in candidates for text in group])
+        packed, start = [], 0
+        for head, group in zip(heads, candidates, strict=True):
+            packed.append(_pack(head, flat[start : start + len(group)]))
+            start += len(group)
+        return packed
+
+    def check(self, tokens: np.ndarray, segments: np.ndarray) -> None:
+        """Look at states that were kept, (n, length), padded.
+
+        Raises:
+            InputError: no codec of this tokenizer can have packed them.
+        """
+        fitting = tokens.ndim == 2 and tokens.shape == segments.shape and tokens.shape[1] > 0
+        if not fitting or (tokens.dtype, segments.dtype) != (np.int32, np.int8):
+            raise InputError(
+                f"states: tokens of {tokens.dtype} {tokens.shape} and segments of {segments.dtype} "
+                f"{segments.shape} are not allowed; allowed: int32 and int8 (states, length)"
+            )
+        before, after = segments[:, :-1], segments[:, 1:]
+        step = after - before
+        follows = (after == PADDING) | (step == 0) | ((step == 1) & (before != PADDING))
+        if not follows.all() or not np.isin(segments[:, 0], (PROMPT, PADDING)).all():
+            raise InputError(
+                "states: the segments of one are not allowed; allowed: a prompt 0, candidates from "
+                f"1 on in order, and {PADDING} behind them"
+            )
+        size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
+        for odd in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
+            raise InputError(f"states: token {odd} is not allowed; allowed: 0 to {size - 1}")
+
+
+def _pack(head: np.ndarray, branches: Sequence[np.ndarray]) -> PackedState:
+    lengths = [len(head), *(len(branch) for branch in branches)]
+    return PackedState(
+        np.concatenate([head, *branches]),
+        np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
+    )
+
+
+def stack(states: Sequence[PackedState]) -> Packed:
+    """Pad states to one length."""
+    length = max(len(state.tokens) for state in states)
+    tokens = np.zeros((len(states), length), np.int32)
+    segments = np.full((len(states), length), PADDING, np.int8)
+    for row, state in enumerate(states):
+        tokens[row, : len(state.tokens)] = state.tokens
+        segments[row, : len(state.tokens)] = state.segments
+    return tokens, segments

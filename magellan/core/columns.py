@@ -1,0 +1,65 @@
+"""Columns of a run's tables: what the trainer writes and the analysis reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+CRITIC = ("value", "dormant", "spread")
+"""Columns of `evaluation` about the critic, as `magellan.agent.sac.SAC.look` gives them."""
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "evaluation": ("update", "step", "episode", "split", "category", "n", "success", *CRITIC),
+    "competence": (
+        "update",
+        "step",
+        "episode",
+        "estimator",
+        "split",
+        "category",
+        "n",
+        "competence",
+        "delayed_competence",
+        "learning_progress",
+    ),
+    "practice": ("episode", "category", "n", "successes"),
+    "goals": (
+        "update",
+        "step",
+        "episode",
+        "estimator",
+        "split",
+        "goal",
+        "category",
+        "success",
+        "competence",
+        "delayed_competence",
+    ),
+    "outcomes": ("update", "goal", "category", "standing_on", "success", "explored"),
+    "training": (
+        "update",
+        "step",
+        "episode",
+        "critic_loss",
+        "actor_loss",
+        "entropy",
+        "temperature",
+        "competence_loss",
+        "epsilon",
+    ),
+}
+
+
+OPTIONAL = ("goals", "outcomes")
+"""Tables that a run has only where its configuration asks for them."""
+
+NAMES = ("split", "category", "estimator")
+"""Columns of texts; all others hold numbers."""
+PHASE = "phase"
+"""First column of all tables of a run with phases; its numbers begin at 1."""
+
+
+def with_critic(row: Sequence[Any]) -> list[Any]:
+    """A row of `evaluation`; one of an older version told nothing of the critic."""
+    told = len(row) >= len(COLUMNS["evaluation"])
+    return [*row] if told else [*row, *[float("nan")] * len(CRITIC)]

@@ -1,0 +1,78 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from magellan.core.errors import StorageError
+
+# Ending of a file that is still being written.
+PARTIAL = ".part"
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:
+    """Write one table as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+def _cell(value: Any) -> Any:
+    """Floats with six significant digits, and an empty cell for what does not exist."""
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.6g}"
+    return value
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, also after a power cut.
+
+    Raises:
+        StorageError: full disk, read-only folder or the like; the old content is still there.
+    """
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        descriptor = os.open(partial, _WRITE, 0o666)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise cannot_write(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network filesystems cannot sync a folder; the rename itself is done.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """The error that a user sees for a file that could not be written."""
+    return StorageError(f"{path} cannot be written ({error.strerror or error})")

@@ -1,0 +1,264 @@
+"""Hidden states of T5 (and flan-T5): prompts encoded once, all candidates decoded together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from magellan.fastpath.layers import (
+    FEW_WORDS,
+    GELU_TANH,
+    add_linear,
+    attend,
+    attend_once,
+    gated_linear,
+    rms_norm,
+)
+from magellan.fastpath.trie import Rows, Tree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from magellan.model.packing import Piece
+
+_ATTENTION = ("SelfAttention", "EncDecAttention")
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """Projections of one attention layer; the gain of the norm they read is folded in."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block: self-attention, cross-attention (decoder only), feed-forward."""
+
+    own: _Attention
+    cross: _Attention | None
+    inner: tuple[Tensor, ...]
+    outer: Tensor
+
+
+@dataclass(frozen=True)
+class T5Weights:
+    """Blocks of both stacks."""
+
+    encoder: list[_Block]
+    decoder: list[_Block]
+
+
+class T5Pass:
+    """Encoder and decoder of a `T5ForConditionalGeneration`, each distinct token once.
+
+    A candidate is read as start token + candidate; candidates of a state share the start token and
+    their common beginning. Only the nodes that are read pass the decoder's last layer.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config
+        self.heads: int = config.num_heads
+        self.epsilon: float = config.layer_norm_epsilon
+        self.embeddings: Tensor = model.get_input_embeddings().weight
+        self._model = model
+        self._frozen = dict(model.named_parameters())
+        self._folded = {name: self._fold(name, weight) for name, weight in self._frozen.items()}
+        self._biases: dict[tuple[str, int], Tensor] = {}
+        self._gain: Tensor = model.decoder.final_layer_norm.weight
+
+    @staticmethod
+    def fits(model: PreTrainedModel) -> bool:
+        """Whether this class computes what the model does."""
+        config = model.config
+        if config.model_type != "t5":
+            return False
+        return (config.is_gated_act, config.dense_act_fn) in ((False, "relu"), (True, "gelu_new"))
+
+    def prepare(self, merged: Mapping[str, Tensor]) -> T5Weights:
+        """Weights of every layer; `merged` are those that an adapter changes, by full name."""
+
+        def weight(name: str) -> Tensor:
+            return self._fold(name, merged[name]) if name in merged else self._folded[name]
+
+        def block(stack: str, number: int) -> _Block:
+            start = f"{stack}.block.{number}.layer"
+            last = 2 if stack == "decoder" else 1
+            inner = ("wi_0", "wi_1") if self._model.config.is_gated_act else ("wi",)
+            attention = [
+                _Attention(
+                    *(weight(f"{start}.{i}.{_ATTENTION[i]}.{part}.weight") for part in "qkvo")
+                )
+                for i in range(last)
+            ]
+            dense = f"{start}.{last}.DenseReluDense"
+            return _Block(
+                attention[0],
+                attention[1] if last == 2 else None,
+                tuple(weight(f"{dense}.{part}.weight") for part in inner),
+                weight(f"{dense}.wo.weight"),
+            )
+
+        return T5Weights(
+            [block("encoder", i) for i in range(self._model.config.num_layers)],
+            [block("decoder", i) for i in range(self._model.config.num_decoder_layers)],
+        )
+
+    def _fold(self, name: str, weight: Tensor) -> Tensor:
+        """Multiply in the gain of the norm in front of a projection."""
+        layer, _, part = name.removesuffix(".weight").rpartition(".")
+        if layer.endswith(".EncDecAttention") and part in ("k", "v"):
+            return weight * self._frozen["encoder.final_layer_norm.weight"]
+        if part in ("q", "k", "v", "wi", "wi_0", "wi_1"):
+            return weight * self._frozen[f"{layer.rpartition('.')[0]}.layer_norm.weight"]
+        return weight
+
+    def read(self, weights: T5Weights, piece: Piece, wanted: Tensor) -> Tensor:
+        """Last hidden states of the decoder's nodes `wanted`, all different: (len(wanted), width).
+
+        The piece's prompts are for the encoder; its tree, start token and candidates, is for the
+        decoder.
+        """
+        tree, prompts = piece.tree, piece.prompts
+        assert prompts is not None
+        encoded = self._encode(weights.encoder, prompts)
+        x = embedding(tree.tokens, self.embeddings)
+        rows, bias = tree.rows, self._relative("decoder", tree) + tree.bias
+        for number, block in enumerate(weights.decoder):
+            if number < len(weights.decoder) - 1:
+                x = self._decode(block, x, x, (rows, rows, bias), encoded, prompts)
+                continue
+            chosen, places = tree.select(wanted)
+            state, column = places
+            last = bias.expand(len(tree.rows.nodes), -1, -1, -1)
+            last = last[state, :, column].transpose(1, 2)
+            x = self._decode(
+                block, x.index_select(0, wanted), x, (chosen, rows, last), encoded, prompts
+            )
+        return rms_norm(x, self.epsilon) * self._gain
+
+    def _encode(self, blocks: list[_Block], prompts: Tree) -> Tensor:
+        """Normed encoder states of the prompts' nodes, without the final gain."""
+        x = embedding(prompts.tokens, self.embeddings)
+        bias = self._relative("encoder", prompts)
+        hidden = _hidden(prompts.rows)
+        bias = bias if hidden is None else bias + hidden
+        for number, block in enumerate(blocks):
+            rows, seen = prompts.rows, x
+            if number == 0 and self._few_words:
+                # Before the first layer a token knows its word alone: one projection per word.
+                rows, seen = prompts.word_rows, self.embeddings
+            normed = rms_norm(seen, self.epsilon)
+            x = self._mix(x, block.own, normed, normed, (rows, rows, bias))
+            x = self._feed_forward(block, x)
+        return rms_norm(x, self.epsilon)
+
+    @property
+    def _few_words(self) -> bool:
+        return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
+
+    def _decode(
+        self,
+        block: _Block,
+        x: Tensor,
+        seen: Tensor,
+        where: tuple[Rows, Rows, Tensor],
+        encoded: Tensor,
+        prompts: Tree,
+    ) -> Tensor:
+        """One decoder block for the nodes `x`, which attend to the nodes `seen` and the prompts."""
+        normed = rms_norm(seen, self.epsilon)
+        asking = normed if x is seen else rms_norm(x, self.epsilon)
+        x = self._mix(x, block.own, asking, normed, where)
+        assert block.cross is not None
+        asking = rms_norm(x, self.epsilon)
+        hidden = _hidden(prompts.rows)
+        if where[0].alone:
+            asks = self._in_key_space(block.cross, asking.index_select(0, where[0].nodes[:, 0]))
+            mixed = attend_once(
+                asks,
+                encoded,
+                encoded,
+                block.cross.value,
+                None if hidden is None else hidden[:, 0],
+                prompts.rows,
+            ).index_select(0, where[0].owners)
+            x = add_linear(x, mixed, block.cross.out)
+        else:
+            nothing = torch.zeros(1) if hidden is None else hidden
+            x = self._mix(x, block.cross, asking, encoded, (where[0], prompts.rows, nothing))
+        return self._feed_forward(block, x)
+
+    def _in_key_space(self, weights: _Attention, asking: Tensor) -> Tensor:
+        """q . (K x) = (K^T q) . x: queries (states, heads, width) for nodes, not for their keys."""
+        query = linear(asking, weights.query).view(len(asking), self.heads, -1).transpose(0, 1)
+        key = weights.key.view(self.heads, -1, weights.key.shape[1])
+        return torch.bmm(query, key).transpose(0, 1)
+
+    def _mix(
+        self,
+        x: Tensor,
+        weights: _Attention,
+        asking: Tensor,
+        seen: Tensor,
+        where: tuple[Rows, Rows, Tensor],
+    ) -> Tensor:
+        """x + attention of the nodes `asking` to the nodes `seen`."""
+        queries, keys, bias = where
+        value = linear(seen, weights.value)
+        if keys.alone and not torch.is_grad_enabled():
+            return add_linear(x, value.index_select(0, keys.nodes[queries.states, 0]), weights.out)
+        mixed = attend(
+            linear(asking, weights.query),
+            linear(seen, weights.key),
+            value,
+            bias,
+            queries,
+            keys,
+            self.heads,
+            little_hidden=keys.filled is None and len(bias) == 1,
+        )
+        return add_linear(x, mixed, weights.out)
+
+    def _feed_forward(self, block: _Block, x: Tensor) -> Tensor:
+        normed = rms_norm(x, self.epsilon)
+        if len(block.inner) == 2:
+            inner = gated_linear(GELU_TANH, normed, *block.inner)
+        else:
+            inner = torch.relu(linear(normed, block.inner[0]))
+        return add_linear(x, inner, block.outer)
+
+    def _relative(self, stack: str, tree: Tree) -> Tensor:
+        """Relative position bias of a tree's rows: float (states or 1, heads, length, length)."""
+        positions = tree.positions[tree.rows.nodes]
+        length = int(positions.max()) + 1
+        bias = self._bias(stack, length)
+        if stack == "encoder" or length == 1:
+            return bias[None]
+        pairs = positions[:, :, None] * length + positions[:, None, :]
+        return embedding(pairs, bias.view(self.heads, -1).t()).permute(0, 3, 1, 2)
+
+    def _bias(self, stack: str, length: int) -> Tensor:
+        """Relative position bias of the first `length` positions: (heads, length, length)."""
+        if (stack, length) not in self._biases:
+            attention = getattr(self._model, stack).block[0].layer[0].SelfAttention
+            with torch.no_grad():
+                bias = attention.compute_bias(length, length)[0]
+            self._biases[stack, length] = bias.contiguous()
+        return self._biases[stack, length]
+
+
+def _hidden(rows: Rows) -> Tensor | None:
+    """Bias that hides padded places as keys, (states, 1, 1, length); None where none is padded."""
+    if rows.filled is None:
+        return None
+    bias = torch.zeros(rows.filled.shape).masked_fill_(~rows.filled, float("-inf"))
+    return bias[:, None, None]

@@ -1,0 +1,1 @@
+"""A run in its folder: lock, attempts, checkpoints, stopping, export."""

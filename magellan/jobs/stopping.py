@@ -1,0 +1,139 @@
+"""When a job must stop: a signal, or the end of the time it was granted."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+from magellan.core.errors import InputError, shown
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+# Slurm's: seconds since the epoch at which the job's time is over; not in every job's environment,
+# while the number of the job is.
+END_TIME, JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
+SQUEUE_SECONDS = 20.0
+LONGEST_TIME = 12  # digits
+
+
+class Stopper:
+    """Remembers the first signal and watches the time limit.
+
+    As a context it catches `SIGNALS`; one that was ignored when the process began (nohup, a
+    background job) stays ignored. A second SIGINT raises KeyboardInterrupt at once.
+
+    Args:
+        limit: seconds from now until the job will be killed; infinite without a limit.
+        margin: seconds to keep free before that.
+        clock: monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        limit: float = math.inf,
+        margin: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock, self._margin = clock, margin
+        self._deadline = clock() + limit
+        self._longest: dict[str, float] = {}
+        self._signal: signal.Signals | None = None
+        self._interrupts = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def took(self, what: str, seconds: float) -> None:
+        """Note how long a round or a save took: the longest of each is kept free."""
+        self._longest[what] = max(seconds, self._longest.get(what, 0.0))
+
+    @property
+    def reason(self) -> str | None:
+        """Why the job must stop now; None while it may go on."""
+        if self._signal is not None:
+            return f"on {self._signal.name}"
+        left = self._deadline - self._clock()
+        needed = self._margin + sum(self._longest.values())
+        if left < needed:
+            return f"before the time limit ({left:.0f} s are left, {needed:.0f} s are kept free)"
+        return None
+
+    def __enter__(self) -> Stopper:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _catch(self, number: int, _: FrameType | None) -> None:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts == 2:
+            raise KeyboardInterrupt
+        self._signal = self._signal or signal.Signals(number)
+
+
+def seconds_granted(
+    stop_after: float | None,
+    environment: Mapping[str, str] = os.environ,
+    now: Callable[[], float] = time.time,
+) -> float:
+    """Seconds until the job must have ended: the nearer of `--stop-after` and Slurm's limit.
+
+    Args:
+        stop_after: minutes, or None for no limit of one's own.
+        environment: where SLURM_JOB_END_TIME is looked up, or else the job that squeue is asked
+            about.
+        now: wall clock; read once, later jumps of it do not matter.
+
+    Raises:
+        InputError: one of the two is no positive number.
+    """
+    limits = [math.inf]
+    if stop_after is not None:
+        if not (math.isfinite(stop_after) and stop_after > 0):
+            raise InputError(f"--stop-after: {stop_after:g} is not allowed; allowed: minutes > 0")
+        limits.append(60.0 * stop_after)
+    end = environment.get(END_TIME)
+    if end:
+        if not (end.isdecimal() and len(end) <= LONGEST_TIME):
+            raise InputError(
+                f"{END_TIME}: {shown(end)} is not allowed; allowed: seconds since 1970"
+            )
+        limits.append(int(end) - now())
+    elif environment.get(JOB):
+        limits.append(_ask_squeue(environment[JOB]))
+    return min(limits)
+
+
+def _ask_squeue(job: str) -> float:
+    """Seconds left to a Slurm job; infinite where Slurm does not say."""
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return math.inf
+    return seconds_left(answer.stdout)
+
+
+def seconds_left(text: str) -> float:
+    """Slurm's days-hours:minutes:seconds in seconds; infinite for UNLIMITED and the like."""
+    found = re.fullmatch(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text.strip())
+    if found is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

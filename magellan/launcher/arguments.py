@@ -1,0 +1,199 @@
+"""From a configuration in the style of the paper's repository to one of ours.
+
+`lamorel_args` is lamorel's own section. `rl_script_args` has the names below. A key that stands in
+neither is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from magellan.backends.lamorel.section import LAMOREL, Servers, allow, read_servers
+from magellan.config import RunConfig, resolve_run
+from magellan.core.errors import InputError, shown
+
+SCRIPT = "rl_script_args"
+MISSING = "???"
+"""What Hydra has for a value that the command line must give."""
+
+NAMES: Mapping[str, str] = {
+    "goal_sampler": "sampler",
+    "seed": "seed",
+    "number_envs": "agent.num_envs",
+    "update_freq": "agent.steps_per_update",
+    "buffer_size": "agent.replay_capacity",
+    "batch_size": "agent.batch_size",
+    "gradient_batch_size": "backend.micro_batch",
+    "lr": "agent.learning_rate",
+    "gamma": "agent.gamma",
+    "n_step": "agent.n_step",
+    "polyak": "agent.polyak",
+    "alpha_lr": "agent.temperature_learning_rate",
+    "actor_warmup": "agent.actor_warmup_updates",
+    "lora_r": "backbone.lora_rank",
+    "lora_alpha": "backbone.lora_alpha",
+    "epsilon_start": "samplers.epsilon_start",
+    "epsilon_end": "samplers.epsilon_end",
+    "epsilon_decay": "samplers.epsilon_decay",
+    "sr_lr": "competence.learning_rate",
+    "sr_batch_size": "competence.batch_size",
+    "sr_buffer_size": "competence.buffer",
+    "recompute_freq": "competence.refresh",
+    "delay": "competence.delay",
+    "lp_threshold": "magellan.lp_threshold",
+    "nb_episodes": "budget.episodes",
+    "test_freq": "budget.evaluate_every",
+    "nb_test_goals": "budget.evaluation_goals",
+    "save_freq": "budget.keep_every",
+}
+"""Name in `rl_script_args` -> our key."""
+
+FIXED: Mapping[str, Any] = {
+    "use_lora": True,
+    "train_llm": True,
+    "sr_adapters": "sr_adapters",
+    "use_value": False,
+    "adaptation_test": False,
+}
+"""Names in `rl_script_args` that have one value: what the paper did, or what this suite has."""
+
+PATH = "--config-path"
+"""Hydra's word for the folder of configurations."""
+OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a process of the launcher is to do.
+
+    Attributes:
+        config: of the run.
+        output: its folder.
+        loading: folder with the checkpoint to go on from; None: the run begins.
+        servers: processes that hold the model, and what lamorel loads there.
+        lamorel_args: lamorel's own section.
+    """
+
+    config: RunConfig
+    output: Path
+    loading: Path | None
+    servers: Servers
+    lamorel_args: Mapping[str, Any]
+
+
+def from_here(arguments: list[str]) -> list[str]:
+    """The launcher's words, with the folder of the configuration as a whole path.
+
+    Hydra would look beside the program for a relative one; meant is where it was called from.
+    """
+    words = list(arguments)
+    for number, word in enumerate(words):
+        if word == PATH and number + 1 < len(words):
+            words[number + 1] = os.path.abspath(words[number + 1])
+        elif word.startswith(f"{PATH}="):
+            words[number] = f"{PATH}={os.path.abspath(word.partition('=')[2])}"
+    return words
+
+
+def read(values: Mapping[str, Any]) -> Launch:
+    """A launch from Hydra's configuration as plain values.
+
+    Raises:
+        InputError: one line with the key, its value and what is allowed.
+    """
+    lamorel, script = _section(values, LAMOREL), _given(_section(values, SCRIPT))
+    known = {*NAMES, *OWN, *FIXED}
+    for key in script:
+        if key not in known:
+            raise InputError(
+                f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(known))}; any other key "
+                f"of a run under {SCRIPT}.config"
+            )
+    for key, allowed in FIXED.items():
+        allow(script, key, allowed, SCRIPT)
+    servers = read_servers(lamorel)
+    if "output_dir" not in script:
+        raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
+    preset = str(script.get("preset", "paper"))
+    config = resolve_run(preset, [*_layers(script), _model(servers)])
+    loading = script.get("loading_path")
+    return Launch(
+        config,
+        Path(str(script["output_dir"])),
+        None if loading is None else Path(str(loading)),
+        servers,
+        lamorel,
+    )
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _mapping(values.get(name), name)
+
+
+def _mapping(found: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise InputError(f"{name}: {shown(found)} is not a mapping of keys to values")
+    return found
+
+
+def _given(script: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in script.items() if value not in (None, MISSING)}
+
+
+def _model(servers: Servers) -> dict[str, Any]:
+    """Which model, and where: what lamorel's section says of both."""
+    backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
+    return {"backbone": {"model": servers.model}, "backend": backend}
+
+
+def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Layers of a run's configuration, the last one on top."""
+    layers: list[Mapping[str, Any]] = []
+    for key, value in script.items():
+        if key in NAMES:
+            layers.append(_nested(NAMES[key], value))
+        elif key in _TRANSLATED:
+            layers.append(_TRANSLATED[key](value))
+    return [*layers, _more(script)]
+
+
+def _more(script: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keys of ours; model and kind are none of them."""
+    more = _mapping(script.get("config", {}), f"{SCRIPT}.config")
+    for key in ("backend", "backbone"):
+        if {"kind", "model"} & set(_mapping(more.get(key) or {}, f"{SCRIPT}.config.{key}")):
+            raise InputError(
+                f"{SCRIPT}.config.{key}: model and kind are not allowed here: {LAMOREL} says them"
+            )
+    return more
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    nested: Any = value
+    for part in reversed(path.split(".")):
+        nested = {part: nested}
+    return dict(nested)
+
+
+def _goal_space(value: Any) -> dict[str, Any]:
+    """Goals of each category, as a list, or a goal space by its name."""
+    if isinstance(value, list | tuple):
+        return {"goal_space": "-".join(map(str, value))}
+    return {"goal_space": str(value)}
+
+
+def _temperature(value: Any) -> dict[str, Any]:
+    """`auto`: learned with the released rule; a number: held fixed."""
+    if value == "auto":
+        return {"agent": {"temperature": "released"}}
+    return {"agent": {"temperature": "fixed", "temperature_initial": value}}
+
+
+_TRANSLATED: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "goals_distribution": _goal_space,
+    "alpha": _temperature,
+}

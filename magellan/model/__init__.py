@@ -1,0 +1,1 @@
+"""The language model: loading, LoRA adapters, packing of states, scores of actions."""

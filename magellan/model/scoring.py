@@ -1,0 +1,259 @@
+"""One forward pass per state: score and feature of every candidate action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from magellan.core.codec import PROMPT
+from magellan.fastpath import CompiledLlama
+from magellan.fastpath.trie import Tree
+from magellan.model.packing import PackedBatch, Piece
+
+if TYPE_CHECKING:
+    from magellan.model.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one pass says of the candidates of a batch.
+
+    log_policy: (batch, candidates), -inf where there is no candidate.
+    features: (m, width), the hidden state of the last token of each of the m candidates there are.
+    slots: int64 (m,), row * candidates + candidate of each of them.
+    """
+
+    log_policy: Tensor
+    features: Tensor
+    slots: Tensor
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether there is a candidate: bool (batch, candidates)."""
+        return self.spread(torch.ones_like(self.slots, dtype=torch.bool))
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the candidates there are, (m,), as (batch, candidates); 0 elsewhere."""
+        everywhere = values.new_zeros(self.log_policy.numel())
+        return everywhere.index_copy(0, self.slots, values).view(self.log_policy.shape)
+
+    def index(self, actions: Tensor) -> Tensor:
+        """Where among the m candidates each row's action, int64 (batch,), stands."""
+        position = self.slots.new_zeros(self.log_policy.numel())
+        position[self.slots] = torch.arange(len(self.slots), device=self.slots.device)
+        return position.view(self.log_policy.shape).gather(1, actions[:, None]).squeeze(1)
+
+
+def score_candidates(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str = "logit_sum"
+) -> Scores:
+    """Score all candidates of each state (Gaven et al. 2025, appendix on SAC-GLAM).
+
+    The score of an action is the sum over its tokens of the raw logit (`logit_sum`, as released) or
+    of the log-probability (`log_prob_sum`); the policy is their softmax over the candidates.
+    """
+    total, features, slots = total_scores(backbone, adapter, states, score)
+    return Scores(torch.log_softmax(total, dim=1), features, slots)
+
+
+def total_scores(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Score of each candidate, (batch, candidates), -inf where there is none; features and slots
+    as in `Scores`."""
+    read = _by_library if backbone.reader is None else _by_piece
+    token, token_slots, features, slots = read(backbone, adapter, states, score)
+    shape = len(states), states.candidates
+    total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
+    valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=token.device)
+    valid[slots] = True
+    return total.masked_fill(~valid.view(shape), float("-inf")), features, slots
+
+
+def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) -> Tensor:
+    """Hidden state of the last token of each state's only candidate, (batch, width)."""
+    if backbone.reader is None:
+        _, _, features, slots = _by_library(backbone, adapter, states, "logit_sum")
+        return features[slots.argsort()]
+    parts, rows = [], []
+    reading = backbone.reading(adapter)
+    for piece in _pieces(backbone, states):
+        parts.append(reading(piece, piece.tree.last))
+        rows.append(piece.states)
+    return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
+
+
+def prompt_features(
+    backbone: Backbone, adapter: str, prompts: PackedBatch, at_once: int = 512
+) -> Tensor:
+    """What the model makes of each prompt, (batch, width).
+
+    Decoder-only: the hidden state of the prompt's last token. Encoder-decoder: that of the
+    decoder's start token, as released. `at_once` bounds the prompts in one pass of `transformers`;
+    written-out passes have a size of their own.
+    """
+    prompts = prompts.prompts()
+    found, rows = [], []
+    if backbone.reader is None:
+        for part_rows, part in prompts.parts(at_once):
+            found.append(_prompts_by_library(backbone, adapter, part))
+            rows.append(backbone.tensor(part_rows))
+    else:
+        reading = backbone.reading(adapter)
+        for piece in _pieces(backbone, prompts):
+            wanted, index = piece.tree.ends_once
+            found.append(reading(piece, wanted).index_select(0, index))
+            rows.append(piece.states)
+    return torch.cat(found).index_select(0, torch.cat(rows).argsort())
+
+
+def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
+    if backbone.is_encoder_decoder:
+        encoded, mask = _encode(backbone, adapter, prompts)
+        nothing = prompts.tokens.new_zeros(len(encoded), 1, 0)
+        one = torch.ones(len(encoded), 1, dtype=torch.bool, device=mask.device)
+        return backbone.decode(adapter, nothing, one, encoded, mask)[:, 0, 0]
+    hidden = backbone.hidden_states(adapter, prompts.tokens, prompts.positions, prompts.mask)
+    last = (prompts.segments == PROMPT).sum(dim=1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
+
+
+def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
+    """A batch in pieces; prompts share computation where tokens see no later ones.
+
+    With gradients only where the pass brings those of shared tokens together.
+    """
+    if isinstance(backbone.reader, CompiledLlama):
+        return states.pieces(backbone.start_token, share_prompts=True, ragged=True)
+    share = not (backbone.is_encoder_decoder or torch.is_grad_enabled())
+    return states.pieces(backbone.start_token, share)
+
+
+def _by_piece(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Score of every candidate token and its slot; feature of every candidate and its slot."""
+    found: list[tuple[Tensor, ...]] = []
+    reading = backbone.reading(adapter)
+    for piece in _pieces(backbone, states):
+        tree = piece.tree
+        wanted, before, last = tree.read
+        hidden = reading(piece, wanted)
+        token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
+        found.append(
+            (
+                token.index_select(0, tree.parts),
+                _in_batch(tree.slots, tree, piece.states, states),
+                embedding(last, hidden),
+                _in_batch(tree.last_slots, tree, piece.states, states),
+            )
+        )
+    token, token_slots, features, slots = (torch.cat(part) for part in zip(*found, strict=True))
+    return token, token_slots, features, slots
+
+
+def _in_batch(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
+    """Slots of a piece as slots of the batch."""
+    row, candidate = slots // tree.candidates, slots % tree.candidates
+    return rows[row] * states.candidates + candidate
+
+
+def _token_scores(
+    backbone: Backbone, hidden: Tensor, before: Tensor, tokens: Tensor, score: str
+) -> Tensor:
+    """Logit or log-probability of each token given the hidden state before it, (tokens,)."""
+    if score == "logit_sum":
+        return (embedding(before, hidden) * backbone.token_embeddings(tokens)).sum(dim=-1)
+    distinct, index = torch.unique(before, return_inverse=True)
+    embeddings = backbone.token_embeddings()
+    logits = hidden.index_select(0, distinct) @ embeddings.T
+    chosen = index * len(embeddings) + tokens
+    total = torch.logsumexp(logits, dim=-1)
+    return logits.flatten().index_select(0, chosen) - total.index_select(0, index)
+
+
+def _by_library(
+    backbone: Backbone, adapter: str, states: PackedBatch, score: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same with the modules of `transformers`, all tokens of all states in one padded pass."""
+    branches = _branches(states)
+    read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
+    before, features = read(backbone, adapter, states, branches)
+    tokens = states.tokens[branches.row, branches.column]
+    everyone = torch.arange(len(tokens), device=tokens.device)
+    token = _token_scores(backbone, before, everyone, tokens, score)
+    token_slots = branches.row * states.candidates + branches.candidate
+    slots = torch.unique(token_slots)
+    return token, token_slots, features.flatten(0, 1).index_select(0, slots), slots
+
+
+@dataclass(frozen=True)
+class _Branches:
+    """Every candidate token of a batch, each (tokens,): its row and column in the batch, its
+    candidate, and its place in the candidate; `prompt` (batch,) is the length of each prompt."""
+
+    row: Tensor
+    column: Tensor
+    candidate: Tensor
+    place: Tensor
+    prompt: Tensor
+
+
+def _branches(states: PackedBatch) -> _Branches:
+    row, column = (states.segments > PROMPT).nonzero(as_tuple=True)
+    prompt = (states.segments == PROMPT).sum(dim=1)
+    place = states.positions[row, column] - prompt[row]
+    return _Branches(row, column, states.segments[row, column] - 1, place, prompt)
+
+
+def _decoder_states(
+    backbone: Backbone, adapter: str, states: PackedBatch, branches: _Branches
+) -> tuple[Tensor, Tensor]:
+    """Hidden state before each token (tokens, width), and features (batch, candidates, width)."""
+    hidden = backbone.hidden_states(adapter, states.tokens, states.positions, states.mask)
+    row, column = branches.row, branches.column
+    previous = torch.where(branches.place == 0, branches.prompt[row] - 1, column - 1)
+    last = _largest(branches, column, states)
+    return hidden[row, previous], hidden[
+        torch.arange(len(hidden), device=row.device)[:, None], last
+    ]
+
+
+def _encoder_decoder_states(
+    backbone: Backbone, adapter: str, states: PackedBatch, branches: _Branches
+) -> tuple[Tensor, Tensor]:
+    """The same from one encoding of each prompt and one decoding of all its candidates."""
+    encoded, mask = _encode(backbone, adapter, states)
+    rows, width = len(states), states.candidates
+    longest = states.rounded(int(branches.place.max()) + 2) - 1  # the start token comes on top
+    tokens = states.tokens.new_zeros(rows, width, longest)
+    tokens[branches.row, branches.candidate, branches.place] = states.tokens[
+        branches.row, branches.column
+    ]
+    exists = torch.zeros(rows, width, dtype=torch.bool, device=tokens.device)
+    exists[branches.row, branches.candidate] = True
+    hidden = backbone.decode(adapter, tokens, exists, encoded, mask)
+    before = hidden[branches.row, branches.candidate, branches.place]
+    length = _largest(branches, branches.place + 1, states)
+    every = torch.arange(rows, device=tokens.device)[:, None]
+    return before, hidden[every, torch.arange(width, device=tokens.device), length]
+
+
+def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tensor, Tensor]:
+    """Encoder states of the prompts alone, and their mask."""
+    mask = states.segments == PROMPT
+    longest = states.rounded(int(mask.sum(dim=1).max()))
+    mask = mask[:, :longest]
+    return backbone.encode(adapter, states.tokens[:, :longest] * mask, mask), mask
+
+
+def _largest(branches: _Branches, values: Tensor, states: PackedBatch) -> Tensor:
+    """Largest of each candidate's values, int64 (batch, candidates); 0 where there is none."""
+    rows, width = len(states), states.candidates
+    largest = values.new_zeros(rows * width)
+    largest.scatter_reduce_(0, branches.row * width + branches.candidate, values, "amax")
+    return largest.view(rows, width)

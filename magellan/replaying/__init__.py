@@ -1,1 +1,0 @@
-"""Recorded outcomes given to estimators with other constants, without an agent."""

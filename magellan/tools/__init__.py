@@ -1,0 +1,1 @@
+"""Commands for trained runs: watch, replay, embed, export."""

@@ -1,0 +1,200 @@
+"""A finished run as its folder tells it: what estimators heard, when the run was looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from magellan.competence import Outcomes
+from magellan.config import RunConfig, stored_config
+from magellan.core.columns import COLUMNS, CRITIC
+from magellan.core.errors import InputError, shown
+from magellan.core.parsing import read_json_object
+from magellan.tools.replay_rows import Line, read_lines
+from magellan.worlds import SPLITS, WORLDS, GoalSet
+
+MANIFEST = "manifest.json"
+MOST = 10**12
+"""Larger numbers of updates, steps or episodes no run has."""
+RECORDED = "; a run with budget.record_outcomes: true writes it"
+
+
+class Point(NamedTuple):
+    """When a run was looked at, as its tables say it."""
+
+    update: int
+    step: int
+    episode: int
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """Configuration and length of a complete run.
+
+    Attributes:
+        folder: of the run.
+        config: as it was trained.
+        backbone: SHA-256 of its language model's files.
+        length: updates, steps and episodes at the end.
+    """
+
+    folder: Path
+    config: RunConfig
+    backbone: str
+    length: Point
+
+    @classmethod
+    def read(cls, folder: Path, modules: tuple[str, ...] = ()) -> FinishedRun:
+        """From the manifest.
+
+        modules: Python files with samplers and estimators of the run that are no part of this
+            package; they are run.
+
+        Raises:
+            InputError: not the folder of a complete run, or not one of this code.
+        """
+        path = folder / MANIFEST
+        if not path.exists():
+            raise InputError(f"{folder} is not the folder of a complete run: no {MANIFEST} there")
+        manifest = read_json_object(path)
+        values = manifest.get("config")
+        if manifest.get("status") != "complete" or not isinstance(values, dict):
+            raise InputError(f"{path}: no manifest of a complete run")
+        config = stored_config(values, manifest.get("identity"), modules, path)
+        if config.phases:
+            raise InputError(
+                f"{path}: phases: the run has {len(config.phases)}; allowed: runs of one phase, as "
+                "an estimator is not moved in a replay"
+            )
+        lengths = [_count(manifest, key, path) for key in ("updates", "steps", "episodes")]
+        backbone = manifest.get("backbone")
+        digest = backbone.get("sha256") if isinstance(backbone, dict) else None
+        return cls(folder, config, str(digest), Point(*lengths))
+
+    def step_at(self, update: int) -> int:
+        """Environment steps after so many updates: the same number before each but the first."""
+        if update == 0:
+            return 0
+        agent = self.config.agent
+        each = math.ceil(agent.steps_per_update / agent.num_envs) * agent.num_envs
+        return self.length.step - (self.length.update - update) * each
+
+
+def _count(manifest: Mapping[str, Any], key: str, path: Path) -> int:
+    value = manifest.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+        raise InputError(f"{path}: {key} is {shown(value)}; allowed: whole numbers of 0 or more")
+    return value
+
+
+class Heard:
+    """Outcomes in the order in which the run's estimators heard of them.
+
+    updates: int64 (n,), not falling: the policy update after which each was told.
+    outcomes: all of them.
+    """
+
+    def __init__(self, updates: np.ndarray, outcomes: Outcomes) -> None:
+        self._updates, self._outcomes = updates, outcomes
+
+    @classmethod
+    def read(cls, run: FinishedRun, goals: GoalSet) -> Heard:
+        """From `outcomes.csv`.
+
+        Raises:
+            InputError: absent, not whole, or about other goals than those of the run.
+        """
+        path = run.folder / "outcomes.csv"
+        lines = read_lines(path, COLUMNS["outcomes"], RECORDED, later=("explored",))
+        if len(lines) != (run.length.episode if run.length.update else 0):
+            raise InputError(
+                f"{path}: {len(lines)} rows; allowed: {run.length.episode}, the episodes of the run"
+            )
+        updates = np.array([line.whole("update", 1, run.length.update) for line in lines], np.int64)
+        falls = np.flatnonzero(np.diff(updates) < 0)
+        if len(falls):
+            raise InputError(f"{path}: line {falls[0] + 3}: update is less than in the line before")
+        codes = np.array([line.whole("goal", 0, MOST) for line in lines], np.int64)
+        positions = _positions(goals, codes, lines)
+        categories, names = goals.categories_at(positions), goals.world.categories.names
+        for line, category in zip(lines, categories.tolist(), strict=True):
+            line.text("category", (names[category],))
+        standing_on = np.array([line.whole("standing_on", -1, 127) for line in lines], np.int8)
+        success = np.array([line.whole("success", 0, 1) for line in lines], np.float64)
+        return cls(updates, Outcomes(positions, success, standing_on))
+
+    def at(self, update: int) -> Outcomes:
+        """Those that were told after this update, maybe none."""
+        first, last = np.searchsorted(self._updates, (update, update + 1))
+        told, rows = self._outcomes, slice(first, last)
+        return Outcomes(told.goals[rows], told.success[rows], told.standing_on[rows])
+
+    def told(self, update: int) -> int:
+        """Number of episodes told up to and with this update."""
+        return int(np.searchsorted(self._updates, update, side="right"))
+
+
+def _positions(goals: GoalSet, codes: np.ndarray, lines: list[Line]) -> np.ndarray:
+    """Positions in the goal space of goals by code, int64 (n,)."""
+    where = goals.positions_of(codes)
+    for odd in np.flatnonzero(where < 0)[:1]:
+        raise InputError(
+            f"{lines[odd].path}: line {lines[odd].number}: goal is {codes[odd]}; allowed: codes of "
+            "goals of the run's goal space"
+        )
+    return where
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What the run's own evaluations found.
+
+    Attributes:
+        points: in order.
+        success: of feasible categories, by point, split and category.
+    """
+
+    points: tuple[Point, ...]
+    success: Mapping[tuple[Point, str, str], float]
+
+    @classmethod
+    def read(cls, run: FinishedRun) -> Looks:
+        """From `evaluation.csv`; InputError where it is not one of this run."""
+        path = run.folder / "evaluation.csv"
+        names = WORLDS[run.config.world].categories.names
+        success = {}
+        for line in read_lines(path, COLUMNS["evaluation"], later=CRITIC):
+            where = _point(line, run), line.text("split", SPLITS), line.text("category", names)
+            success[where] = line.fraction("success")
+        points = tuple(dict.fromkeys(point for point, _, _ in success))
+        if [p.update for p in points] != sorted(p.update for p in points):
+            raise InputError(f"{path}: evaluations are not in order of update")
+        return cls(points, success)
+
+
+def _point(line: Line, run: FinishedRun) -> Point:
+    return Point(
+        line.whole("update", 0, run.length.update),
+        line.whole("step", 0, MOST),
+        line.whole("episode", 0, MOST),
+    )
+
+
+def own_success(run: FinishedRun) -> dict[tuple[Point, str, int], int] | None:
+    """Success of each evaluated goal by point, split and code; None where the run kept none."""
+    path = run.folder / "goals.csv"
+    if not path.exists():
+        return None
+    return {
+        (
+            _point(line, run),
+            line.text("split", SPLITS),
+            line.whole("goal", 0, MOST),
+        ): line.whole("success", 0, 1)
+        for line in read_lines(path, COLUMNS["goals"])
+    }

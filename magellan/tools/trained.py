@@ -1,0 +1,191 @@
+"""A trained agent from the folder of its run. Nothing in that folder is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from magellan.backends import Backend, check_backend, make_backend
+from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
+from magellan.core.errors import InputError, JobError, is_out_of_memory, shown
+from magellan.core.parsing import parse_json
+from magellan.core.randomness import initial_seeds
+from magellan.core.settings import validated
+from magellan.jobs.checkpoint import FOLDER, newest
+from magellan.jobs.checkpoint import MALFORMED as UNFIT
+from magellan.jobs.export import is_complete
+from magellan.jobs.folder import check_folder
+from magellan.jobs.versions import Origin, code_version, library_versions
+from magellan.model.files import model_digest
+from magellan.training.parts import goals_of
+from magellan.worlds import GoalSet
+
+ARGUMENT = "run"
+MALFORMED = (*UNFIT, RuntimeError)
+"""What a state that is not one of this code leads to."""
+
+
+@dataclass(frozen=True)
+class TrainedAgent:
+    """What a run's newest whole checkpoint says.
+
+    Attributes:
+        path: of the checkpoint.
+        config: of the run.
+        backbone: SHA-256 of its language model's files.
+        state: of its trainer.
+        damaged: newer checkpoints that are not whole.
+    """
+
+    path: Path
+    config: RunConfig
+    backbone: str
+    state: Mapping[str, Any]
+    damaged: tuple[Path, ...]
+
+    @classmethod
+    def read(cls, folder: Path, modules: tuple[str, ...] = ()) -> TrainedAgent:
+        """From the folder of a run, at its end or not.
+
+        modules: Python files with samplers, estimators or worlds of the run that are no part of
+            this package; they are run.
+
+        Raises:
+            InputError: no whole checkpoint of this code is there, or the language model is missing
+                or another one.
+        """
+        check_folder(folder, ARGUMENT)
+        path, metadata, state, damaged = _newest(folder)
+        values = parse_json(metadata["config"], f"{path}: config")
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
+        config = stored_config(values, metadata["identity"], modules, path)
+        found = model_digest(check_backbone(config.backbone.model))
+        if found != metadata["backbone"]:
+            raise InputError(
+                f"{path}: the agent was trained on another backbone: backbone.model is "
+                f"{shown(config.backbone.model)}, whose files have SHA-256 {found[:12]}, and had "
+                f"{metadata['backbone'][:12]} then; allowed: the same files"
+            )
+        trainer = state.get("trainer")
+        if not isinstance(trainer, dict):
+            raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
+        agent = cls(path, config, found, trainer, damaged)
+        agent._check()
+        return agent
+
+    def _check(self) -> None:
+        """The counters that all readers use, and that there is a model."""
+        try:
+            counters = [self.state[key] for key in ("updates", "steps", "episodes", "phase")]
+            whole = all(type(number) is int and number >= 0 for number in counters)
+            whole = whole and isinstance(self.state["backend"], dict)
+            if not whole or not 1 <= counters[-1] <= len(phases_of(self.config)):
+                raise ValueError("counters, or no model")
+            self.complete  # noqa: B018  # can be told
+        except MALFORMED as error:
+            self.unfit(error)
+
+    def unfit(self, error: Exception) -> NoReturn:
+        """Say in one line that the state is not one of this code."""
+        raise InputError(
+            f"{self.path} does not fit this version of the code ({type(error).__name__}); allowed: "
+            "a checkpoint that this code has written"
+        ) from error
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run is at its end."""
+        return is_complete(self.config, self.state)
+
+    @property
+    def where(self) -> str:
+        """How far the run is, in words."""
+        reached = f"update {self.state['updates']}, episode {self.state['episodes']}"
+        return f"{reached}, {'complete' if self.complete else 'not complete'}"
+
+    @property
+    def exported_by(self) -> Origin:
+        """The present code and libraries, and the agent's language model."""
+        model = {"model": self.config.backbone.model, "sha256": self.backbone}
+        return Origin(code_version(), library_versions(), model)
+
+    @property
+    def goals(self) -> GoalSet:
+        """Goals that the run practised last."""
+        return goals_of(self.config, phases_of(self.config)[self.state["phase"] - 1])
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the language model predicts its own success."""
+        return "competence" in self.state["backend"]
+
+    def backend(self, given: Mapping[str, str]) -> Backend:
+        """The language model as the agent has it, in a process that is settled for it.
+
+        Args and errors: those of `fresh` and `load`.
+        """
+        backend = self.fresh(given)
+        self.load(backend)
+        return backend
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """What fails here is a state that is not one of this code, but for errors of their own."""
+        try:
+            yield
+        except (InputError, JobError):
+            raise
+        except MALFORMED as error:
+            if is_out_of_memory(error):
+                raise
+            self.unfit(error)
+
+    def fresh(self, given: Mapping[str, str]) -> Backend:
+        """The language model as it was before the run's first update, in a settled process.
+
+        given: keys of the section `backend`; that of the run does not count.
+
+        Raises:
+            InputError: no such device, or the model cannot be loaded.
+            OutOfMemoryError: the weights alone are larger than the free memory.
+        """
+        from magellan.backends.machine import settle
+
+        config = self.config
+        settings = validated(BackendConfig, given, "backend.")
+        check_backend(settings, config.backbone)
+        settle(config.threads, settings.deterministic)  # before the model's first product
+        # No use to compile passes for a few states.
+        backbone = config.backbone.model_copy(update={"passes": "torch"})
+        adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
+        backend = make_backend(backbone, settings, adapters, self.goals.world)
+        with self._fitting():
+            backend.start("sac", config.agent, agent)
+            if self.predicts:
+                backend.start("competence", config.section("competence"), estimators)
+        return backend
+
+    def load(self, backend: Backend) -> None:
+        """Give a language model that `fresh` has made the state of this agent.
+
+        Raises:
+            InputError: the state is not one of it.
+        """
+        with self._fitting():
+            backend.load_state_dict(self.state["backend"])
+
+
+def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:
+    """The newest whole checkpoint: path, metadata, state; and damaged newer ones."""
+    whole, damaged = newest(folder / FOLDER, ARGUMENT)
+    if whole is not None:
+        return (*whole, tuple(damaged))
+    allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
+    if damaged:
+        listed = ", ".join(map(str, damaged))
+        raise InputError(f"{ARGUMENT}: all checkpoints are damaged: {listed}; {allowed}")
+    raise InputError(f"{ARGUMENT}: {folder} holds no checkpoint; {allowed}")

@@ -1,1 +1,0 @@
-"""Agents that runs have left: read from checkpoints, exported, watched."""

@@ -131,7 +131,8 @@ def unseen_errors(results) -> str:
     return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
 
 
-def test_errors_on_unseen_goals_are_those_of_the_reference_study(results):
+def test_errors_on_unseen_goals_are_those_of_the_reference_study():
+    results = store.load(REFERENCE / "samplers")
     assert between_markers("unseen", page("paper")) == unseen_errors(results)
 
 

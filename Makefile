@@ -4,7 +4,7 @@
 # make figures    redraw the pictures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)
-# make docs       the pages of docs/ as a site, in site/index.html
+# make docs       the pages of docs/ as a site; python3 -m http.server --directory site shows it
 # make backbone   rebuild the embedded language models, in results/backbone
 # make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md);
 #                   LAMOREL_ENV=envs/lamorel_v03.yml make lamorel-env for its version 0.3

@@ -59,14 +59,6 @@ def test_every_page_is_in_the_navigation(hooks):
     assert sorted(listed) == sorted(pages | set(hooks.PAGES.values()))
 
 
-def test_search_needs_no_server_and_no_other_host():
-    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    assert "offline" in site["plugins"]
-    (shim,) = site["extra"]["polyfills"]  # else the plugin takes it from another host
-    assert (ROOT / "docs" / shim).is_file()
-    assert "iframe-worker" in shim
-
-
 def test_the_picture_of_the_layers_is_that_of_the_code(layers):
     drawn = layers.to_svg(layers.graph(), layers.graph(late=False))
     assert layers.PICTURE.read_text() == drawn, (

@@ -171,6 +171,14 @@ def _add_job(train: ArgumentParser) -> None:
         help="refuse to train unless the run is this one; the workflow says so (default: any run)",
     )
     train.add_argument(
+        "--attempt",
+        type=int,
+        default=1,
+        metavar="N",
+        help="which attempt of one call this is; the second and later ones end at once, with the "
+        "same error, if the run cannot succeed; the workflow says so (default: %(default)s)",
+    )
+    train.add_argument(
         "--progress",
         choices=("bar", "lines", "none"),
         default="bar",
@@ -425,6 +433,10 @@ def _train(options: argparse.Namespace) -> None:
             "the code or a file under modules change since the workflow was started?"
         )
     check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
+    if options.attempt > 1:
+        from magellan.jobs.attempts import check_worth_trying
+
+        check_worth_trying(options.output, identity(config))
     _prepare_libraries(config.threads)
     from magellan.jobs.run import train
 

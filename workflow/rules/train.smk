@@ -32,12 +32,12 @@ rule train:
         mem_mb=growing(memory_mb()),
         runtime=growing(RUNTIME_MINUTES[EXPERIMENT.preset]),
         gpu=gpus,
+        attempt=lambda wildcards, attempt: attempt,
     params:
         folder=subpath(output.manifest, parent=True),
         arguments=train_arguments,
         start=lambda wildcards, output: start_arguments(wildcards),
         variant=lambda wildcards, output: in_words(run_with(wildcards.identity).variant),
-        hopeless=lambda wildcards, output: hopeless_file(wildcards),
     message:
         "train {wildcards.sampler}{params.variant} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:
@@ -45,11 +45,6 @@ rule train:
         # -i lets the trainer speak its last words after Ctrl-C.
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
-        "rm -f {params.hopeless:q}; "
-        "{{ "
         + STEP
         + " python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
-        "--threads {threads} --progress lines "
-        "|| {{ status=$?; case $status in 2|70) echo $status > {params.hopeless:q};; esac; "
-        "exit $status; }}; "
-        "}} 2>&1 | tee -i {log:q} >&2"
+        "--threads {threads} --progress lines --attempt {resources.attempt} 2>&1 | tee -i {log:q} >&2"

@@ -10,9 +10,9 @@
 rule train:
     input:
         # Its time says nothing: what counts of a beginning is in the identity.
-        start=ancient(start_files),
+        start=ancient(PLAN.start_files),
         # Nor does that of a model: its digest is in the manifest.
-        backbone=ancient(made_backbone),
+        backbone=ancient(PLAN.made_backbone),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(
@@ -29,15 +29,15 @@ rule train:
         "../../environment.yml"
     threads: 1
     resources:
-        mem_mb=growing(memory_mb()),
+        mem_mb=growing(PLAN.memory_mb()),
         runtime=growing(RUNTIME_MINUTES[EXPERIMENT.preset]),
-        gpu=gpus,
+        gpu=PLAN.gpus,
         attempt=lambda wildcards, attempt: attempt,
     params:
         folder=subpath(output.manifest, parent=True),
-        arguments=train_arguments,
-        start=lambda wildcards, output: start_arguments(wildcards),
-        variant=lambda wildcards, output: in_words(run_with(wildcards.identity).variant),
+        arguments=PLAN.train_arguments,
+        start=PLAN.start_arguments,
+        variant=PLAN.in_words,
     message:
         "train {wildcards.sampler}{params.variant} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:

@@ -613,10 +613,10 @@ def _bench(options: argparse.Namespace) -> None:
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
     if any(each is not None for each in of_one):
-        from benchmarks.device_run import Wanted, run_device
+        from benchmarks.device import run_device
 
-        wanted = Wanted(options.device, options.dtype, options.model, settings, options.quick)
-        print(run_device(options.output, wanted), end="")
+        named = options.model, options.device, options.dtype
+        print(run_device(options.output, *named, settings, options.quick), end="")
         return
     print(run(options.output, options.only, options.quick), end="")
 

@@ -117,10 +117,7 @@ def lamorels() -> set[str]:
     with_pip = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]
     installed = set(names(with_pip))
     assert {"lamorel", "hydra-core"} <= installed
-    about = (
-        *("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/"),
-        "benchmarks/behind_lamorel.py",
-    )
+    about = ("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/")
     others = [
         path for path in python_sources() if not str(path.relative_to(ROOT)).startswith(about)
     ]

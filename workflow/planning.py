@@ -415,7 +415,7 @@ class Plan:
         run, experiment = self._run[wildcards.identity], self.experiment
         words = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
         words += ["--preset", experiment.preset, "--identity", run.identity, *self.module_words()]
-        # Snakemake compares calls: runs of the default world are called as before there were others.
+        # Snakemake compares calls: those of the default world are as before there were others.
         words += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
         words += ["--log", experiment.log] if experiment.log != "none" else []
         resolved = flat_keys(run.config.model_dump(mode="json"))

@@ -127,62 +127,37 @@ rule summary:
         "python -m analysis page {wildcards.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
-rule coverage:
-    input:
-        manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.coverage"),
-    output:
-        page=report(
-            "{folder}/figures/coverage.html",
-            caption="../report/coverage.rst",
-            category="4. Runs",
-            labels={"Page": "Coverage of the grid"},
-        ),
-    log:
-        "{folder}/logs/figures/coverage.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-    message:
-        "coverage of {wildcards.folder}"
-    shell:
-        "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
+for page, label in (("coverage", "Coverage of the grid"), ("runs", "Time, memory, restarts")):
 
-
-rule runs:
-    input:
-        manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.runs"),
-    output:
-        page=report(
-            "{folder}/figures/runs.html",
-            caption="../report/runs.rst",
-            category="4. Runs",
-            labels={"Page": "Time, memory, restarts"},
-        ),
-    log:
-        "{folder}/logs/figures/runs.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-    message:
-        "runs of {wildcards.folder}"
-    shell:
-        "python -m analysis runs {params.tables:q} {output.page:q} > {log:q} 2>&1"
+    rule:
+        name:
+            page
+        input:
+            manifest="{folder}/tables/manifest.json",
+            code=sources(f"analysis.tables.{page}"),
+        output:
+            page=report(
+                f"{{folder}}/figures/{page}.html",
+                caption=f"../report/{page}.rst",
+                category="4. Runs",
+                labels={"Page": label},
+            ),
+        log:
+            f"{{folder}}/logs/figures/{page}.log",
+        retries: 0
+        group:
+            analysis_group
+        conda:
+            "../../environment.yml"
+        resources:
+            mem_mb=1000,
+            runtime=10,
+        params:
+            tables=lambda wildcards: f"{wildcards.folder}/tables",
+        message:
+            f"{page} of {{wildcards.folder}}"
+        shell:
+            f"python -m analysis {page} {{params.tables:q}} {{output.page:q}} > {{log:q}} 2>&1"
 
 
 for figure, spec in FIGURES.items():

@@ -16,38 +16,7 @@ if WHOLE:
     places = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
     os.environ.update(PYTHONPATH=os.pathsep.join(places))
 
-from analysis.figures import FIGURES
-from analysis.figures.sources import sources
-from analysis.report.captions import as_plain_text
-from analysis.statistics.summaries import STATISTICS
-from magellan.core.registry import is_built_in
-from workflow.planning import (
-    BACKBONE,
-    DEFAULT_CONFIG,
-    REFERENCE,
-    RUN_FILES,
-    RUN_PATH,
-    RUNTIME_MINUTES,
-    SMOLLM2,
-    Plan,
-    caption_of,
-    captions,
-    check_config_file,
-    check_its_models,
-    check_no_jobs_left_behind,
-    checked_experiment,
-    constant,
-    files_of_smollm2,
-    first_page,
-    growing,
-    own,
-    place_modules,
-    reference_figures,
-    statistics_behind,
-    statistics_in,
-    study_of,
-    tables_in,
-)
+from workflow.planning import *
 
 # A plan of thousands of runs is millions of objects that live as long as it does: looking for garbage
 # among them every 700 objects takes a tenth of the time.

@@ -144,7 +144,7 @@ def test_lamorels_environments_name_a_commit_and_the_same_versions() -> None:
 
 def third_party(paths: list[Path]) -> set[str]:
     """Top-level modules that files import and that are neither the suite's nor Python's."""
-    own = {"magellan", "analysis", "benchmarks", "tests"}
+    own = {"magellan", "analysis", "benchmarks", "workflow", "tests"}
     imported = {name for path in paths for name in imports(path.read_text())}
     return {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
 

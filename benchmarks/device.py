@@ -6,25 +6,37 @@ given; what is too slow for it is measured in part, and the table says so.
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from benchmarks.model_flops import ModelFlops, flops_of
+from benchmarks.fresh import peak_memory_mb
 from benchmarks.models import ModelBenchmark, fill_replay, steps_per_update
-from benchmarks.needs import EPISODE_STEPS, EPISODES, length_of
-from benchmarks.peaks import Peak, peak_of, synchronize
+from benchmarks.products import record
+from benchmarks.rows import number
+from benchmarks.run import machine, prepare_folder
+from benchmarks.shapes import FLAN, model_folder
 from benchmarks.timed import Deadline, Operation, Timed, timed
 from magellan.agent.replay import Batch, Episodes
+from magellan.backends import check_backend
 from magellan.backends.local import LocalBackend
 from magellan.backends.machine import settle
-from magellan.config import RunConfig, resolve_run
+from magellan.config import RunConfig, check_backbone, resolve_run
 from magellan.core.codec import stack
-from magellan.core.errors import is_out_of_memory
+from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
+from magellan.model.files import number_of_parameters
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
@@ -37,40 +49,44 @@ SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 
 GOALS = {"25k": 64, "100k": 64}
 """Goal spaces that are refreshed, and how many goals are tried first."""
 ROUNDS, EVALUATION_STEPS = 8, 30
+SQUARE = {"cuda": 8192, "cpu": 1024}
+"""Rows and columns of the product that says what a device can do."""
+EPISODES, EPISODE_STEPS = 500_000, 5.0
+"""Of the paper's runs; steps of an episode in the reference study, 4 to 6.4 by sampler."""
+
+HEADINGS = ("what", "goals", "value", "n", "GFLOP", "share of peak", "memory", "note")
+NOTES = (
+    "Constants are the paper's: 32 environments, 64 steps per update, batches of 256, a refresh "
+    "every 32 updates. A value is a median over n repetitions; n is 0 where it is a sum. "
+    "Refresh: the current estimator scores every goal of the space.",
+    "GFLOP: what PyTorch multiplies, padding included; not counted are attention in one kernel "
+    "and compiled passes. Share of peak: GFLOP / seconds / peak.",
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A measured operation.
+    """A measured operation, or what could not be measured.
 
     row, size: what, and on which goal space.
-    value, unit: environment steps per second or seconds.
+    value, unit: environment steps per second or seconds; None where it was not measured.
     seconds: of one operation.
-    gflop: 10^9 operations that the model needs for it; None where they are not counted.
+    gflop: 10^9 operations of its matrix products; None where they are not counted.
     utilisation: share of the device's peak; None as well.
     memory_mb: largest memory of the device while it ran, 10^6 bytes; None on a CPU.
-    note: what has to be known of the measurement; empty where all was measured.
+    note: what has to be known of the measurement, or why there is none.
     """
 
     row: str
     size: str
-    value: float
-    unit: str
-    seconds: float
-    repetitions: int
-    gflop: float | None
-    utilisation: float | None
-    memory_mb: float | None
     note: str
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A part that was not measured, and why."""
-
-    row: str
-    size: str
-    note: str
+    value: float | None = None
+    unit: str = ""
+    seconds: float = 0.0
+    repetitions: int = 0
+    gflop: float | None = None
+    utilisation: float | None = None
+    memory_mb: float | None = None
 
 
 def device_configuration(
@@ -119,24 +135,17 @@ class DeviceBenchmark:
         self.backend = cast(LocalBackend, self.trainer.backend)
         self.device = self.backend.backbone.device
         fill_replay(self.trainer)
-        name = "cpu" if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
-        self.peak: Peak = peak_of(name, self.device, self.backend.backbone.dtype)
-        self.flops: ModelFlops = flops_of(self.backend.backbone)
+        self.peak = product_rate(self.device, self.backend.backbone.dtype)
         self._shares = dict(SHARES)
-
-    @property
-    def scored(self) -> bool:
-        """Whether the output layer is applied to all words of the vocabulary."""
-        return self.config.agent.score == "log_prob_sum"
 
     @cached_property
     def batch(self) -> Batch:
         """Transitions of random play, as many as an update takes."""
         return self.trainer.replay.sample(self.config.agent.batch_size)
 
-    def parts(self) -> Iterator[Part | Missing]:
+    def parts(self) -> Iterator[Part]:
         """All measurements, in order."""
-        found: dict[str, Part] = {}
+        known: dict[str, Part] = {}
         for name, row, size, measure in (
             ("acting", "acting", "", self._acting),
             ("SAC", "SAC update", "", self._sac),
@@ -147,15 +156,13 @@ class DeviceBenchmark:
             ),
         ):
             part = self._measured(name, row, size, measure)
-            if isinstance(part, Part):
-                found[name] = part
+            if part.value is not None:
+                known[name] = part
             yield part
-        yield self._loop(found)
-        yield self._not_deterministic(found)
+        yield self._loop(known)
+        yield self._not_deterministic(known)
 
-    def _measured(
-        self, name: str, row: str, size: str, measure: Callable[[float], Part]
-    ) -> Part | Missing:
+    def _measured(self, name: str, row: str, size: str, measure: Callable[[float], Part]) -> Part:
         seconds = self._share(name)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -164,7 +171,7 @@ class DeviceBenchmark:
         except Exception as error:  # the library's own kinds
             if not is_out_of_memory(error):
                 raise
-            return Missing(row, size, f"not measured: out of memory on {self.backend.device}")
+            return Part(row, size, f"not measured: out of memory on {self.backend.device}")
 
     def _share(self, name: str) -> float:
         """Seconds that a measurement may take of those that are left."""
@@ -179,30 +186,15 @@ class DeviceBenchmark:
             for _ in range(rounds):
                 self.trainer.collector.step()
 
-        found = self._timed(lambda _: act, 1, 1, seconds)
-        states = self.batch.segments
-        gflop = self.flops.forward(states, self.scored) * steps / len(states)
-        return self._part("acting", "", found, gflop, "", steps)
+        return self._timed("acting", "", lambda _: act, 1, 1, seconds, "", steps)
 
     def _sac(self, seconds: float) -> Part:
-        found = self._timed(self._sac_update, len(self.batch.actions), 4, seconds)
-        return self._part("SAC update", "", found, self._sac_gflop(), "transitions")
+        def make(size: int) -> Operation:
+            some = _first(self.batch, size)
+            return lambda: self.backend.update("sac", some)
 
-    def _sac_update(self, size: int) -> Operation:
-        some = _first(self.batch, size)
-        return lambda: self.backend.update("sac", some)
-
-    def _sac_gflop(self) -> float:
-        """Bootstrap by policy and target, the critic's step, the actor's step."""
-        batch, flops = self.batch, self.flops
-        goes_on = batch.next_segments[batch.discounts > 0]
-        states = self.backend.backbone.batch(batch.tokens, batch.segments)
-        taken = states.with_one_candidate(batch.actions).segment_array
-        return (
-            2 * flops.forward(goes_on, self.scored)
-            + flops.with_gradients(taken)
-            + flops.with_gradients(batch.segments, self.scored)
-        )
+        size = len(self.batch.actions)
+        return self._timed("SAC update", "", make, size, 4, seconds, "transitions")
 
     def _competence(self, seconds: float) -> Part:
         size = self.config.section("competence").batch_size
@@ -213,25 +205,15 @@ class DeviceBenchmark:
             some = _first(episodes, n)
             return lambda: self.backend.update("competence", some)
 
-        found = self._timed(make, size, 4, seconds)
-        gflop = self.flops.with_gradients(segments)
-        return self._part("competence update", "", found, gflop, "episodes")
+        return self._timed("competence update", "", make, size, 4, seconds, "episodes")
 
     def _refresh(self, goal_space: str, seconds: float) -> Part:
-        total = sum(WORLDS[self.config.world].parse(goal_space))
-        counted = self._prompts(goal_space, min(total, 1_000))[1]
-
         def make(n: int) -> Operation:
             held = self.backend.hold(self._prompts(goal_space, n))
+            return lambda: self.backend.competence(held)
 
-            def score() -> None:
-                self.backend.competence(held)
-
-            return score
-
-        found = self._timed(make, total, GOALS[goal_space], seconds)
-        gflop = self.flops.forward(counted) * total / len(counted)
-        return self._part("refresh", goal_space, found, gflop, "goals")
+        total, smallest = sum(WORLDS[self.config.world].parse(goal_space)), GOALS[goal_space]
+        return self._timed("refresh", goal_space, make, total, smallest, seconds, "goals")
 
     def _prompts(self, goal_space: str, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Prompts of so many goals of a space, drawn evenly, (n, length) both."""
@@ -240,110 +222,267 @@ class DeviceBenchmark:
         texts = [goals.prompt(int(position)) for position in chosen]
         return stack(self.backend.codec.pack(texts, [()] * n))
 
-    def _loop(self, found: Mapping[str, Part]) -> Part | Missing:
+    def _loop(self, known: Mapping[str, Part]) -> Part:
         """Rounds of the real loop where there is time for some, else the sum of its parts."""
         needed = ("acting", "SAC", "competence", "25k")
-        lacking = [name for name in needed if name not in found]
+        lacking = [name for name in needed if name not in known]
         if lacking:
-            return Missing("whole loop", "25k", f"not measured: {lacking[0]} is not")
-        one = sum(found[name].seconds for name in needed[:3])
-        refresh = found["25k"].seconds / self.config.section("competence").refresh
+            return Part("whole loop", "25k", f"not measured: {lacking[0]} is not")
+        one = sum(known[name].seconds for name in needed[:3])
+        refresh = known["25k"].seconds / self.config.section("competence").refresh
         seconds, steps = self._share("loop"), steps_per_update(self.config)
-        start = found["acting"].seconds * EVALUATION_STEPS / 2
-        rounds = min(int((seconds - start) / one) - 1, ROUNDS)
-        note, said = "1/32 of a refresh added", "acting, both updates and 1/32 of a refresh, added"
-        if rounds > 0:
+        start = known["acting"].seconds * EVALUATION_STEPS / 2
+        rounds = max(0, min(int((seconds - start) / one) - 1, ROUNDS))
+        note = "not measured: acting, both updates and 1/32 of a refresh, added"
+        if rounds:
             one = ModelBenchmark(self.trainer).quiet_round_seconds(rounds)
-            whole = Timed(one + refresh, rounds, 1, 1)
-            return self._part("whole loop", "25k", whole, None, "", steps, note)
-        whole = Timed(one + refresh, 0, 1, 1)
-        return self._part("whole loop", "25k", whole, None, "", steps, f"not measured: {said}")
+            note = "1/32 of a refresh added"
+        whole = Timed(one + refresh, rounds, 1, 1)
+        return self._part("whole loop", "25k", whole, None, note, steps)
 
-    def _not_deterministic(self, found: Mapping[str, Part]) -> Part | Missing:
+    def _not_deterministic(self, known: Mapping[str, Part]) -> Part:
         """What the same numbers every time cost: the update with the other setting."""
         chosen = self.config.backend.deterministic
         row = f"SAC update, deterministic: {str(not chosen).lower()}"
         if self.device.type == "cpu":
-            return Missing(row, "", "not measured: a CPU adds in the same order either way")
-        if "SAC" not in found:
-            return Missing(row, "", "not measured: SAC update is not")
+            return Part(row, "", "not measured: a CPU adds in the same order either way")
+        if "SAC" not in known:
+            return Part(row, "", "not measured: SAC update is not")
         torch.use_deterministic_algorithms(not chosen)
         try:
             part = self._measured("free", row, "", self._sac)
         finally:
             torch.use_deterministic_algorithms(chosen)
-        return type(part)(**{**asdict(part), "row": row})
+        return replace(part, row=row)
 
     def _timed(
-        self, make: Callable[[int], Operation], total: int, smallest: int, seconds: float
-    ) -> Timed:
-        def complete(size: int) -> Operation:
-            operation = make(size)
+        self,
+        row: str,
+        size: str,
+        make: Callable[[int], Operation],
+        total: int,
+        smallest: int,
+        seconds: float,
+        things: str,
+        steps: int = 0,
+    ) -> Part:
+        """Measure an operation; the products of its first call are counted."""
+        counted: list[float] = []
+
+        def complete(n: int) -> Operation:
+            operation = make(n)
 
             def run() -> None:
-                operation()
+                if counted:
+                    operation()
+                else:
+                    counted.append(record(operation).gflop * total / n)
                 synchronize(self.device)
 
             return run
 
-        return timed(complete, total, smallest, seconds, self.deadline)
+        took = timed(complete, total, smallest, seconds, self.deadline)
+        gflop = None if self.backend.passes.startswith("compiled") else counted[0]
+        return self._part(row, size, took, gflop, took.said(things), steps)
 
     def _part(
-        self,
-        row: str,
-        size: str,
-        found: Timed,
-        gflop: float | None,
-        things: str,
-        steps: int = 0,
-        note: str = "",
+        self, row: str, size: str, took: Timed, gflop: float | None, note: str, steps: int
     ) -> Part:
         """A measurement as a row; `steps` of the environment make it a rate."""
-        rate = None if gflop is None else gflop / 1e3 / found.seconds
         memory = None
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device) / 1e6
         return Part(
             row=row,
             size=size,
-            value=steps / found.seconds if steps else found.seconds,
+            note=note,
+            value=steps / took.seconds if steps else took.seconds,
             unit="steps/s" if steps else "s",
-            seconds=found.seconds,
-            repetitions=found.repetitions,
+            seconds=took.seconds,
+            repetitions=took.repetitions,
             gflop=gflop,
-            utilisation=None if rate is None else rate / self.peak.tflops,
+            utilisation=None if gflop is None else gflop / 1e3 / took.seconds / self.peak,
             memory_mb=memory,
-            note="; ".join(filter(None, (found.said(things), note))),
         )
 
 
 def _first(data: Any, n: int) -> Any:
     """The first n rows of a dataclass of arrays."""
-    return type(data)(**{each.name: getattr(data, each.name)[:n] for each in fields(data)})
+    return type(data)(**{field.name: getattr(data, field.name)[:n] for field in fields(data)})
 
 
-@dataclass(frozen=True)
-class Hours:
-    """How long a run of the paper takes here, and why."""
+def product_rate(device: torch.device, dtype: torch.dtype, repetitions: int = 20) -> float:
+    """TFLOP/s of one large square product, the best of its repetitions."""
+    size = SQUARE[device.type]
+    left = torch.ones(size, size, dtype=dtype, device=device)
+    out, best = torch.empty_like(left), math.inf
+    for _ in range(repetitions):
+        synchronize(device)
+        start = time.perf_counter()
+        torch.mm(left, left, out=out)
+        synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best / 1e12
 
-    hours: float
-    arithmetic: str
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
-def hours_of(parts: Sequence[Part | Missing], config: RunConfig) -> Hours | None:
-    """Hours of `EPISODES` episodes with evaluations; None where the loop is unknown."""
-    known = {(part.row, part.size): part for part in parts if isinstance(part, Part)}
+def hours_of(parts: Sequence[Part], config: RunConfig) -> tuple[float, str] | None:
+    """Hours of `EPISODES` episodes with evaluations, and why; None where the loop is unknown."""
+    known = {(part.row, part.size): part for part in parts if part.value is not None}
     loop, acting = known.get(("whole loop", "25k")), known.get(("acting", ""))
-    if loop is None or acting is None:
+    if loop is None or acting is None or acting.value is None:
         return None
-    length = length_of(config)
-    evaluating = length.played * EPISODE_STEPS / acting.value
-    training = length.updates * loop.seconds
-    return Hours(
-        (training + evaluating) / 3600,
-        f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {length.steps} steps per update = "
-        f"{length.updates:,} updates x {loop.seconds:.4g} s = {training / 3600:.3g} h; "
-        f"{length.looks} evaluations of {length.played // length.looks} episodes x "
-        f"{EPISODE_STEPS:g} steps / {acting.value:.4g} steps/s = "
-        f"{evaluating / 3600:.3g} h",
+    paper, steps = resolve_run("paper", []).budget, steps_per_update(config)
+    updates = math.ceil(EPISODES * EPISODE_STEPS / steps)
+    looks = EPISODES // paper.evaluate_every + 1
+    played = 2 * 4 * paper.evaluation_goals  # splits, categories that can succeed
+    training = updates * loop.seconds / 3600
+    evaluating = looks * played * EPISODE_STEPS / acting.value / 3600
+    return (
+        training + evaluating,
+        f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {steps} steps per update = "
+        f"{updates:,} updates x {loop.seconds:.4g} s = {training:.3g} h; {looks} evaluations of "
+        f"{played} episodes x {EPISODE_STEPS:g} steps / {acting.value:.4g} steps/s = "
+        f"{evaluating:.3g} h",
+    )
+
+
+def run_device(
+    output: Path,
+    model: str | None,
+    device: str | None,
+    dtype: str | None = None,
+    settings: Sequence[Mapping[str, Any]] = (),
+    quick: bool = False,
+) -> str:
+    """Measure, write device.md, device.csv and device.json to a folder, give the Markdown.
+
+    Args:
+        output: the folder; made when absent, what it holds of an earlier benchmark is replaced.
+        model: a name or a folder, or `flan-t5-base-shape`; None: `zoo-mini`.
+        device, dtype: of the backend; None: a CPU, and the device's usual format.
+        settings: further keys of the run.
+        quick: a minute instead of eight.
+
+    Raises:
+        InputError: no such device or model, or a folder that cannot be written.
+        OutOfMemoryError: the model does not fit.
+    """
+    began, started, model = time.perf_counter(), datetime.now(UTC), model or "zoo-mini"
+    with model_folder(model) as folder:
+        check_backbone(folder)
+        parameters = number_of_parameters(folder)
+        config = device_configuration(folder, parameters, device or "cpu", dtype, settings)
+        if config.backend.kind != "local":  # its parts are timed, and the device's memory
+            kind = config.backend.kind
+            raise InputError(f"backend.kind: {kind!r} is not timed here; allowed: local")
+        check_backend(config.backend, config.backbone)
+        prepare_folder(output)
+        whole = QUICK_SECONDS if quick else SECONDS
+        deadline = Deadline(whole - (time.perf_counter() - began))
+        try:
+            bench = DeviceBenchmark(config, deadline)
+        except Exception as error:  # the library's own kinds
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"out of memory while {model} was loaded") from error
+            raise
+        parts = []
+        for part in bench.parts():
+            figure = part.note if part.value is None else f"{number(part.value)} {part.unit}"
+            print(f"{part.row} {part.size}: {figure}", file=sys.stderr, flush=True)
+            parts.append(part)
+    facts = {
+        **_facts(bench, model, parameters),
+        "started": started.isoformat(timespec="seconds"),
+        "wall_seconds": round(time.perf_counter() - began, 1),
+    }
+    return write_files(output, facts, parts, hours_of(parts, config))
+
+
+def _facts(bench: DeviceBenchmark, model: str, parameters: int) -> dict[str, Any]:
+    """Where and with what the figures were measured."""
+    config, backend, device = bench.config, bench.backend, bench.device
+    name = "" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return {
+        **machine(),
+        "threads": config.threads,
+        "device": backend.device,
+        "device_name": name,
+        "dtype": backend.dtype,
+        "model": model,
+        "random_weights": model == FLAN,
+        "parameters": parameters,
+        "backbone": config.backbone.model_dump(mode="json") | {"model": model},
+        "backend": config.backend.model_dump(mode="json"),
+        "micro_batch": backend.backbone.micro_batch,
+        "passes": backend.passes,
+        "deterministic": config.backend.deterministic or device.type == "cpu",
+        "peak_tflops": bench.peak,
+        "process_memory_mb": round(peak_memory_mb()),
+    }
+
+
+def write_files(
+    output: Path, facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
+) -> str:
+    """Write the three files; gives the Markdown."""
+    markdown = to_markdown(facts, parts, hours)
+    rows = [asdict(part) for part in parts]
+    whole = {**facts, "rows": rows, "hours": None if hours is None else hours[0]}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()})
+    (output / "device.md").write_text(markdown, encoding="utf-8")
+    (output / "device.csv").write_text(text.getvalue(), encoding="utf-8")
+    (output / "device.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    return markdown
+
+
+def to_markdown(
+    facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
+) -> str:
+    """The table for people, with how to read it below."""
+    lines = [HEADINGS, ("---",) * 2 + ("---:",) * 5 + ("---",), *map(_cells, parts)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    here = "500,000 episodes: **not measured: the loop is not**."
+    if hours is not None:
+        here = f"500,000 episodes: **{number(hours[0])} h**: {hours[1]}."
+    size = SQUARE["cpu" if facts["device"] == "cpu" else "cuda"]
+    peak = f"Peak: {number(facts['peak_tflops'])} TFLOP/s, measured with a {size} x {size} product."
+    return "\n\n".join([_headline(facts), table, here, *NOTES, peak]) + "\n"
+
+
+def _headline(facts: Mapping[str, Any]) -> str:
+    random = ", random weights; each word is a token, a real tokenizer makes more of them"
+    where = f"{facts['device']}, {facts['device_name']}" if facts["device_name"] else facts["cpu"]
+    return (
+        f"`{facts['model']}` ({facts['parameters'] / 1e6:,.1f} million parameters"
+        f"{random if facts['random_weights'] else ''}) on {where}, {facts['dtype']}, "
+        f"`lora_mode: {facts['backbone']['lora_mode']}`, micro-batch "
+        f"{facts['micro_batch'] or 'none'}, passes {facts['passes']}, "
+        f"deterministic: {str(facts['deterministic']).lower()}, "
+        f"PyTorch {facts['versions']['torch']}, threads {facts['threads']}. Peak memory of the "
+        f"process: {facts['process_memory_mb']:,} MB."
+    )
+
+
+def _cells(part: Part) -> tuple[str, ...]:
+    if part.value is None:
+        return (part.row, part.size, *[""] * 5, part.note)
+    return (
+        part.row,
+        part.size,
+        f"{number(part.value)} {part.unit}",
+        str(part.repetitions),
+        number(part.gflop),
+        "" if part.utilisation is None else f"{part.utilisation:.1%}",
+        "" if part.memory_mb is None else f"{part.memory_mb:,.0f} MB",
+        part.note,
     )

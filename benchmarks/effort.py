@@ -5,51 +5,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """Repetitions and sizes.
+    """Repetitions and sizes, as the full benchmark has them."""
 
-    environment_steps, environment_repetitions: random play.
-    goal_spaces, goal_repetitions: goal spaces built in processes of their own.
-    sampler_spaces, sampler_rounds: updates and draws that are timed.
-    acting, updates, refreshes: timed calls of the model's parts.
-    cycles: spans of the whole loop of `zoo-mini` with a refresh each; 0 times single rounds.
-    rounds: rounds without refresh, where single rounds of the loop are timed.
-    t5_refresh: whether `t5` evaluates the 25k goal space.
-    whole_space_rounds, whole_space_repetitions: the loop on all goals, in new processes.
-    """
-
-    environment_steps: int
-    environment_repetitions: int
-    goal_spaces: tuple[str, ...]
-    goal_repetitions: int
-    sampler_spaces: tuple[str, ...]
-    sampler_rounds: int
-    acting: int
-    updates: int
-    refreshes: int
-    cycles: int
-    rounds: int
-    t5_refresh: bool
-    whole_space_rounds: int
-    whole_space_repetitions: int
+    environment_steps: int = 200_000
+    environment_repetitions: int = 5
+    goal_spaces: tuple[str, ...] = ("25k", "1M", "all")
+    goal_repetitions: int = 5
+    sampler_spaces: tuple[str, ...] = ("25k", "50k", "100k", "all")
+    sampler_rounds: int = 1_000
+    acting: int = 20
+    updates: int = 9
+    refreshes: int = 3
+    # Spans of the whole loop of `zoo-mini` with a refresh each; 0 times single rounds.
+    cycles: int = 2
+    # Rounds without refresh, where single rounds of the loop are timed.
+    rounds: int = 8
+    # The loop on all goals, in new processes.
+    whole_space_rounds: int = 32
+    whole_space_repetitions: int = 2
 
 
-FULL = Effort(
-    environment_steps=200_000,
-    environment_repetitions=5,
-    goal_spaces=("25k", "1M", "all"),
-    goal_repetitions=5,
-    sampler_spaces=("25k", "50k", "100k", "all"),
-    sampler_rounds=1_000,
-    acting=20,
-    updates=9,
-    refreshes=3,
-    cycles=2,
-    rounds=8,
-    t5_refresh=True,
-    whole_space_rounds=32,
-    whole_space_repetitions=2,
-)
-
+FULL = Effort()
 QUICK = Effort(
     environment_steps=50_000,
     environment_repetitions=3,
@@ -62,7 +38,6 @@ QUICK = Effort(
     refreshes=1,
     cycles=0,
     rounds=3,
-    t5_refresh=False,
     whole_space_rounds=4,
     whole_space_repetitions=1,
 )

@@ -11,9 +11,9 @@ from typing import cast
 import numpy as np
 
 from benchmarks.effort import Effort
-from benchmarks.fresh import SEED, accepted, in_fresh_process
+from benchmarks.fresh import SEED, in_fresh_process
 from benchmarks.products import Timing, measure
-from benchmarks.rows import Row, Skipped
+from benchmarks.rows import Row
 from benchmarks.shapes import model_folder
 from magellan.backends.machine import settle
 from magellan.competence import Outcomes
@@ -23,9 +23,8 @@ from magellan.config import PRESETS, RunConfig, run_model
 from magellan.training.loop import Trainer
 
 TRANSITIONS = 2_000
-GOAL_SPACE, SMALL_SPACE, WHOLE_SPACE = "25k", "2500", "all"
+GOAL_SPACE, WHOLE_SPACE = "25k", "all"
 LOOP, QUIET_LOOP = "whole loop", "whole loop without refresh"
-NO_PART = Timing(0.0, 0, 0.0, 0.0)
 NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
 
 
@@ -136,26 +135,22 @@ class ModelBenchmark:
 
 def model_rows(shape: str, effort: Effort) -> Iterator[Row]:
     """Refresh, acting, both updates and the whole loop with a model of this shape."""
-    with_refresh = shape != "t5" or effort.t5_refresh
     with model_folder(shape) as model:
-        bench = ModelBenchmark(make_trainer(model, GOAL_SPACE if with_refresh else SMALL_SPACE))
+        bench = ModelBenchmark(make_trainer(model, GOAL_SPACE))
         steps = steps_per_update(bench.config)
-        parts = {}
-        if with_refresh:
-            parts["LP refresh"] = measure(bench.refresh, effort.refreshes)
-            yield _seconds_row("LP refresh", shape, parts["LP refresh"], GOAL_SPACE)
+        parts = {"LP refresh": measure(bench.refresh, effort.refreshes)}
+        yield _row("LP refresh", shape, parts["LP refresh"], size=GOAL_SPACE)
         bench.fill()
         parts["acting"] = measure(bench.acting, effort.acting)
-        yield _rate_row("acting", shape, parts["acting"], steps)
+        yield _row("acting", shape, parts["acting"], steps)
         for name, operation in (
             ("SAC update", bench.sac_update),
             ("competence update", bench.competence_update),
         ):
             parts[name] = measure(operation, effort.updates)
-            yield _seconds_row(name, shape, parts[name])
+            yield _row(name, shape, parts[name])
         for name, timing in loop_timings(bench, parts, shape, effort):
-            size = GOAL_SPACE if name == LOOP else ""
-            yield _rate_row(name, shape, timing, steps, size)
+            yield _row(name, shape, timing, steps, GOAL_SPACE if name == LOOP else "")
 
 
 def loop_timings(
@@ -165,7 +160,7 @@ def loop_timings(
     own = [parts[name] for name in ("acting", "SAC update", "competence update")]
     gflop, alone = sum(part.gflop for part in own), sum(part.alone for part in own)
     every = bench.learned.config.refresh
-    refresh = parts.get("LP refresh", NO_PART)
+    refresh = parts["LP refresh"]
     whole = gflop + refresh.gflop / every, alone + refresh.alone / every
     cycles = effort.cycles if shape == "zoo-mini" else 0
     if cycles:
@@ -174,15 +169,15 @@ def loop_timings(
         return
     quiet = bench.quiet_round_seconds(effort.rounds)
     yield QUIET_LOOP, Timing(quiet, effort.rounds, gflop, alone)
-    if refresh is not NO_PART:
-        yield LOOP, Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
+    yield LOOP, Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
 
 
-def _seconds_row(name: str, shape: str, timing: Timing, size: str = "") -> Row:
+def _row(name: str, shape: str, timing: Timing, steps: int = 0, size: str = "") -> Row:
+    """In seconds; in environment steps per second where `steps` of them are one operation."""
     return Row(
         row=name,
-        value=timing.seconds,
-        unit="s",
+        value=steps / timing.seconds if steps else timing.seconds,
+        unit="steps/s" if steps else "s",
         repetitions=timing.repetitions,
         shape=shape,
         size=size,
@@ -192,26 +187,8 @@ def _seconds_row(name: str, shape: str, timing: Timing, size: str = "") -> Row:
     )
 
 
-def _rate_row(name: str, shape: str, timing: Timing, steps: int, size: str = "") -> Row:
-    """A row in environment steps per second; `steps` of them are one operation."""
-    return Row(
-        row=name,
-        value=steps / timing.seconds,
-        unit="steps/s",
-        repetitions=timing.repetitions,
-        shape=shape,
-        size=size,
-        seconds=timing.seconds,
-        gflop=timing.gflop,
-        alone=timing.alone,
-    )
-
-
-def whole_space_rows(effort: Effort) -> Iterator[Row | Skipped]:
+def whole_space_rows(effort: Effort) -> Iterator[Row]:
     """The loop with `zoo-mini` on all goals beside the same on 25k, each in a new process."""
-    if not accepted(WHOLE_SPACE):
-        yield Skipped(f"loop on {WHOLE_SPACE}", "this version has no goal space of that name")
-        return
     sizes, n = (GOAL_SPACE, WHOLE_SPACE), effort.whole_space_repetitions
     runs: dict[str, list[dict[str, float]]] = {size: [] for size in sizes}
     for _ in range(n):  # in turn, so that a slower spell of the machine meets both

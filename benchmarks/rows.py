@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.released import NO_RATIO, RELEASED, WHERE
 
@@ -57,14 +56,6 @@ class Row:
         return self.gflop / self.alone / matmul_rate
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """A row that was not measured, and why."""
-
-    row: str
-    reason: str
-
-
 COLUMNS = (
     *("row", "shape", "size", "value", "unit", "released"),
     *("gflop", "rate", "fraction", "ceiling", "repetitions"),
@@ -72,26 +63,15 @@ COLUMNS = (
 SHARES = ("fraction", "ceiling")
 
 
-def records(rows: Iterable[Row], matmul_rate: float) -> list[dict[str, Any]]:
-    """Each row as a mapping with the keys `COLUMNS`; None is a figure that does not exist."""
-    return [
-        {
-            column: getattr(row, column)(matmul_rate) if column in SHARES else getattr(row, column)
-            for column in COLUMNS
-        }
-        for row in rows
-    ]
-
-
 def to_csv(rows: Iterable[Row], matmul_rate: float) -> str:
     """A tidy table with the columns `COLUMNS`, six significant digits, empty for None."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for record in records(rows, matmul_rate):
-        writer.writerow(
-            {key: f"{v:.6g}" if isinstance(v, float) else v for key, v in record.items()}
-        )
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        shares = {name: getattr(row, name)(matmul_rate) for name in SHARES}
+        cells = [shares[key] if key in shares else getattr(row, key) for key in COLUMNS]
+        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in cells])
     return text.getvalue()
 
 
@@ -111,8 +91,8 @@ NOTES = (
 )
 
 
-def to_markdown(rows: Sequence[Row], skipped: Sequence[Skipped], matmul_rate: float) -> str:
-    """The table for people, with what it leaves out and how to read it below."""
+def to_markdown(rows: Sequence[Row], matmul_rate: float) -> str:
+    """The table for people, with how to read it below."""
     cells = [_cells(row, matmul_rate) for row in rows]
     lines = [HEADINGS, ("---",) * 3 + ("---:",) * (len(HEADINGS) - 3), *cells]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -123,7 +103,6 @@ def to_markdown(rows: Sequence[Row], skipped: Sequence[Skipped], matmul_rate: fl
         "floor of a row is the time its matrix products would take at that rate. At best: the "
         "floor over the time that the same products took one by one, on warm memory and with "
         "nothing around them; these products in this library come no closer to it.",
-        *(f"Not measured: {row.row}: {row.reason}." for row in skipped),
     ]
     return "\n\n".join([table, *notes]) + "\n"
 

@@ -13,41 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.effort import FULL, QUICK, Effort
-from benchmarks.environment import environment_rows
-from benchmarks.goals import goal_rows
-from benchmarks.rows import Row, Skipped, number, to_csv, to_markdown
-from benchmarks.samplers import sampler_rows
+from benchmarks.rows import Row, number, to_csv, to_markdown
 from benchmarks.timing import MatmulRate
+from benchmarks.world import environment_rows, goal_rows, sampler_rows
 from magellan.core.errors import InputError
 
-Rows = Iterator[Row | Skipped]
+Rows = Iterator[Row]
 
 
-def _zoo_mini(effort: Effort) -> Rows:
-    from benchmarks.models import model_rows
+def _model(shape: str) -> Callable[[Effort], Rows]:
+    """Rows of a model; the libraries are loaded when they are asked for."""
 
-    return model_rows("zoo-mini", effort)
+    def rows(effort: Effort) -> Rows:
+        from benchmarks.models import model_rows, whole_space_rows
 
+        return whole_space_rows(effort) if shape == "all" else model_rows(shape, effort)
 
-def _t5(effort: Effort) -> Rows:
-    from benchmarks.models import model_rows
-
-    return model_rows("t5", effort)
-
-
-def _all_goals(effort: Effort) -> Rows:
-    from benchmarks.models import whole_space_rows
-
-    return whole_space_rows(effort)
+    return rows
 
 
 GROUPS: dict[str, Callable[[Effort], Rows]] = {
     "environment": environment_rows,
     "goals": goal_rows,
     "samplers": sampler_rows,
-    "zoo-mini": _zoo_mini,
-    "t5": _t5,
-    "all": _all_goals,
+    **{shape: _model(shape) for shape in ("zoo-mini", "t5", "all")},
 }
 """Name to rows; `all` is the loop on all 19.5 million goals."""
 
@@ -70,14 +59,13 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
     prepare_folder(output)
     started, clock, worked = datetime.now(UTC), time.monotonic(), _cpu_seconds()
     core = MatmulRate()
-    rows, skipped = _measure(names, QUICK if quick else FULL, core)
-    markdown = to_markdown(rows, skipped, core.best)
+    rows = _measure(names, QUICK if quick else FULL, core)
+    markdown = to_markdown(rows, core.best)
     manifest = {
         **machine(),
         "matmul_gflop_per_second": core.best,
         "quick": quick,
         "groups": names,
-        "skipped": {row.row: row.reason for row in skipped},
         "started": started.isoformat(timespec="seconds"),
         "wall_seconds": round(time.monotonic() - clock, 1),
         # On a quiet core nearly the wall time; less where others had the core.
@@ -89,22 +77,16 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
     return markdown
 
 
-def _measure(
-    names: Sequence[str], effort: Effort, core: MatmulRate
-) -> tuple[list[Row], list[Skipped]]:
+def _measure(names: Sequence[str], effort: Effort, core: MatmulRate) -> list[Row]:
     """All rows of the groups, with the speed of the core measured before and after each."""
-    rows: list[Row] = []
-    skipped: list[Skipped] = []
+    rows = []
     for name in names:
         for row in GROUPS[name](effort):
             core.measure()
-            if isinstance(row, Skipped):
-                skipped.append(row)
-                continue
             rows.append(row)
             figure = f"{number(row.value)} {row.unit}"
             print(f"{name}: {row.row} {row.size}: {figure}", file=sys.stderr, flush=True)
-    return rows, skipped
+    return rows
 
 
 def _cpu_seconds() -> float:

@@ -171,6 +171,14 @@ def _add_job(train: ArgumentParser) -> None:
         help="refuse to train unless the run is this one; the workflow says so (default: any run)",
     )
     train.add_argument(
+        "--attempt",
+        type=int,
+        default=1,
+        metavar="N",
+        help="which attempt of one call this is; the second and later ones end at once, with the "
+        "same error, if the run cannot succeed; the workflow says so (default: %(default)s)",
+    )
+    train.add_argument(
         "--progress",
         choices=("bar", "lines", "none"),
         default="bar",
@@ -425,6 +433,10 @@ def _train(options: argparse.Namespace) -> None:
             "the code or a file under modules change since the workflow was started?"
         )
     check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
+    if options.attempt > 1:
+        from magellan.jobs.attempts import check_worth_trying
+
+        check_worth_trying(options.output, identity(config))
     _prepare_libraries(config.threads)
     from magellan.jobs.run import train
 
@@ -601,10 +613,10 @@ def _bench(options: argparse.Namespace) -> None:
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
     if any(each is not None for each in of_one):
-        from benchmarks.device_run import Wanted, run_device
+        from benchmarks.device import run_device
 
-        wanted = Wanted(options.device, options.dtype, options.model, settings, options.quick)
-        print(run_device(options.output, wanted), end="")
+        named = options.model, options.device, options.dtype
+        print(run_device(options.output, *named, settings, options.quick), end="")
         return
     print(run(options.output, options.only, options.quick), end="")
 

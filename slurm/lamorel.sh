@@ -5,6 +5,11 @@
 set -euo pipefail
 sampler=$1
 shift
+configs=${LAMOREL_CONFIGS:-config/little_zoo} config=${LAMOREL_CONFIG:-local_gpu_config}_$sampler
+if [ ! -e "$configs/$config.yaml" ]; then
+  echo "error: there is no $configs/$config.yaml; allowed: sbatch slurm/lamorel.sbatch SAMPLER" >&2
+  exit 2
+fi
 seed=${SLURM_ARRAY_TASK_ID:-0}
 output=outputs/$sampler/seed$seed
 loading=null
@@ -14,7 +19,7 @@ before=$(reached)
 if compgen -G "$output/checkpoints/*.safetensors" > /dev/null; then loading=$output; fi
 export LAMOREL_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 20000))
 "${LAMOREL_PYTHON:-.venv-lamorel/bin/python}" -m lamorel_launcher.launch \
-  --config-path "$PWD/${LAMOREL_CONFIGS:-config/little_zoo}" --config-name "${LAMOREL_CONFIG:-local_gpu_config}_$sampler" \
+  --config-path "$PWD/$configs" --config-name "$config" \
   rl_script_args.path="$PWD/magellan/main.py" rl_script_args.output_dir="$output" \
   rl_script_args.loading_path="$loading" rl_script_args.seed="$seed" "$@"
 if [ ! -e "$output/manifest.json" ] && [ -n "${SLURM_JOB_ID:-}" ]; then

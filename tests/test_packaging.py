@@ -117,10 +117,7 @@ def lamorels() -> set[str]:
     with_pip = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]
     installed = set(names(with_pip))
     assert {"lamorel", "hydra-core"} <= installed
-    about = (
-        *("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/"),
-        "benchmarks/behind_lamorel.py",
-    )
+    about = ("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/")
     others = [
         path for path in python_sources() if not str(path.relative_to(ROOT)).startswith(about)
     ]
@@ -147,7 +144,7 @@ def test_lamorels_environments_name_a_commit_and_the_same_versions() -> None:
 
 def third_party(paths: list[Path]) -> set[str]:
     """Top-level modules that files import and that are neither the suite's nor Python's."""
-    own = {"magellan", "analysis", "benchmarks", "tests"}
+    own = {"magellan", "analysis", "benchmarks", "workflow", "tests"}
     imported = {name for path in paths for name in imports(path.read_text())}
     return {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
 

@@ -13,10 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from magellan.core.errors import InputError, NotFiniteError
 from magellan.jobs.log import append_line, utc_now
 
 NAME = "attempts.jsonl"
 KILLED = "killed"
+FINAL = {error.exit_status: error for error in (InputError, NotFiniteError)}
+"""Errors that the same call meets again, by their exit status."""
 # What the manifest says of every attempt.
 MADE_WITH = ("code_version", "versions", "modules", "uses", "passes", "device", "dtype")
 """What the numbers of an attempt depend on, and may change between attempts."""
@@ -60,11 +63,12 @@ class Attempts:
         )
         return self._number
 
-    def end(self, reason: str) -> None:
-        """Note why this attempt ended."""
+    def end(self, reason: str, status: int = 0) -> None:
+        """Note why this attempt ended, and its exit status."""
         self._append(
             ended=utc_now(),
             reason=reason,
+            status=status,
             seconds=round(time.monotonic() - self._begun, 1),
             peak_memory_mb=peak_memory_mb(),
         )
@@ -111,6 +115,15 @@ class Attempts:
             "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *ends)],
             "peak_memory_mb": max([peak_memory_mb(), *peaks]),
         }
+
+
+def check_worth_trying(folder: Path, identity: str) -> None:
+    """Raise again what the last attempt at a run ended with, if another one would end with it."""
+    rows = Attempts(folder, identity).read()
+    last = rows[-1] if rows else {}
+    error = FINAL.get(last.get("status", 0))
+    if error is not None and last.get("identity") == identity:
+        raise error(last["reason"].removeprefix(f"{error.label}: "))
 
 
 def _next(taken: set[int]) -> int:
@@ -174,6 +187,7 @@ def _are_texts(value: object) -> bool:
 _FITS: Mapping[str, Callable[[object], bool]] = {
     "attempt": _is_whole,
     "pid": _is_whole,
+    "status": _is_whole,
     "seconds": _is_amount,
     "matmul_gflop_per_second": _is_amount,
     "peak_memory_mb": _is_whole,

@@ -246,18 +246,18 @@ class Job:
             self._advance(shown)
             manifest = self._write_results()
             shown.result(self._seconds())
-        except JobError as error:
-            self._end(f"{error.label}: {error}")
+        except (InputError, JobError) as error:
+            self._end(f"{error.label}: {error}", error.exit_status)
             raise
         except KeyboardInterrupt:
-            self._end("second SIGINT, nothing saved")
+            self._end("second SIGINT, nothing saved", 130)
             raise
         except Exception as error:
             if is_out_of_memory(error):
                 raise self._out_of_memory() from error
-            self._end(f"failed: {type(error).__name__}: {error}")
+            self._end(f"failed: {type(error).__name__}: {error}", 1)
             raise
-        self._end("complete")
+        self._end("complete", 0)
         return manifest
 
     def _begin(self, found: Found | None) -> None:
@@ -417,10 +417,10 @@ class Job:
             f"out of memory, {self._where()}, peak {peak_memory_mb()} MB; the last checkpoint is "
             "whole, --resume goes on where there is more memory"
         )
-        self._end(f"{error.label}: {error}")
+        self._end(f"{error.label}: {error}", error.exit_status)
         return error
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, status: int) -> None:
         """The last words in log and attempts; on a full disk there are none."""
         if self._curves is not None:
             with contextlib.suppress(OSError):
@@ -429,7 +429,7 @@ class Job:
         with contextlib.suppress(JobError):
             self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")
         with contextlib.suppress(JobError):
-            self._attempts.end(reason)
+            self._attempts.end(reason, status)
 
     def _seconds(self) -> float:
         """Seconds of training behind the present state, all attempts together."""

@@ -107,7 +107,6 @@ def test_a_run_in_its_own_process_tells_three_figures():
 
 def test_all_goals_are_compared_with_25k(monkeypatch):
     seconds = {"25k": 0.4, "all": 0.5}
-    monkeypatch.setattr(models, "accepted", lambda name: True)
     monkeypatch.setattr(
         models,
         "in_fresh_process",

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import fresh, run, samplers
+from benchmarks import fresh, run, world
 from magellan.cli import main
 from magellan.worlds.little_zoo import GoalSpace
 
@@ -64,16 +64,11 @@ def test_a_new_process_reports_its_own_figures():
     assert 1 < figures["peak_mb"] < ballast.nbytes / 1e6
 
 
-def test_unknown_goal_spaces_are_left_out():
-    assert fresh.accepted("25k")
-    assert not fresh.accepted("a million")
-
-
 @pytest.mark.parametrize("name", ["online", "ek_online", "magellan"])
 def test_every_draw_follows_the_learning_progress_of_windows(name):
     """Half of 100 fair coins differs from the other half in eleven windows of twelve."""
     goals = GoalSpace.draw((30, 20, 20, 20, 20), seed=0)
-    sampler = samplers.filled_sampler(name, goals, np.random.default_rng(3))
+    sampler = world.filled_sampler(name, goals, np.random.default_rng(3))
     feasible = goals.categories > 0
     assert sampler.epsilon == 0.0
     assert (sampler.probabilities()[feasible] > 0).mean() > 0.8
@@ -94,11 +89,11 @@ class RecordingSampler:
 
 
 def test_windows_are_full_of_the_goals_practised(monkeypatch):
-    monkeypatch.setattr(samplers, "FILLED_AT_MOST", 50)
-    monkeypatch.setattr(samplers, "GOALS_PER_FILL", 20)
-    monkeypatch.setattr(samplers, "make_sampler", lambda *_: RecordingSampler())
+    monkeypatch.setattr(world, "FILLED_AT_MOST", 50)
+    monkeypatch.setattr(world, "GOALS_PER_FILL", 20)
+    monkeypatch.setattr(world, "make_sampler", lambda *_: RecordingSampler())
     goals = GoalSpace.draw((150, 1, 1, 1, 1), seed=0)
-    filled = samplers.filled_sampler("online", goals, np.random.default_rng(0))
+    filled = world.filled_sampler("online", goals, np.random.default_rng(0))
     times = np.bincount(filled.goals, minlength=len(goals))
-    assert sorted(times)[-50:] == [samplers.WINDOW] * 50
-    assert times.sum() == 50 * samplers.WINDOW
+    assert sorted(times)[-50:] == [world.WINDOW] * 50
+    assert times.sum() == 50 * world.WINDOW

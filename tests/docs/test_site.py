@@ -67,9 +67,11 @@ def test_the_picture_of_the_layers_is_that_of_the_code(layers):
 
 
 def test_layers_of_a_small_graph(layers):
-    edges = {"a": {"b", "c"}, "b": {"c"}, "c": {"d"}, "d": {"c"}, "e": set()}
-    assert layers.condensed(edges) == {"a": {"b"}, "b": {"c + d"}, "c + d": set(), "e": set()}
-    assert layers.levels(layers.condensed(edges)) == {"a": 2, "b": 1, "c + d": 0, "e": 0}
+    edges = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "e": set()}
+    assert layers.condensed(edges) == {"a": {"b"}, "b": {"c"}, "c": set(), "e": set()}
+    assert layers.levels(edges) == [["c", "e"], ["b"], ["a"]]
+    with pytest.raises(ValueError, match="in a cycle"):
+        layers.levels({"a": {"b"}, "b": {"a"}})
 
 
 def test_lines_of_late_imports_are_dashed(layers):

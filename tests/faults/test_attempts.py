@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magellan.jobs.attempts import LARGEST, LOGGED, Attempts
+from magellan.core.errors import InputError, NotFiniteError
+from magellan.jobs.attempts import LARGEST, LOGGED, Attempts, check_worth_trying
 from magellan.jobs.run import train
 from tests.faults.conftest import config, tables
 
@@ -38,6 +39,23 @@ def check(attempts):
     attempts.end("complete")
     assert attempts.read()[-1]["reason"] == "complete"
     return summary
+
+
+@pytest.mark.parametrize(("status", "error"), [(2, InputError), (70, NotFiniteError)])
+def test_what_failed_for_good_ends_the_same_way_again(status, error, tmp_path):
+    end = {"attempt": 1, "reason": "error: update 4: critic_loss is nan", "status": status}
+    written(tmp_path, START, end)
+    with pytest.raises(error, match=r"^update 4: critic_loss is nan$"):
+        check_worth_trying(tmp_path, "abc")
+    check_worth_trying(tmp_path, "another run")
+    written(tmp_path, START, end, {**START, "attempt": 2})  # killed since then
+    check_worth_trying(tmp_path, "abc")
+
+
+@pytest.mark.parametrize("lines", [(), (START, END), (START, {**END, "status": 75})])
+def test_anything_else_is_tried_again(lines, tmp_path):
+    written(tmp_path, *lines)
+    check_worth_trying(tmp_path, "abc")
 
 
 LINES = {

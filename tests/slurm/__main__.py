@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.slurm.campaign import Campaign, Fault
-from tests.slurm.cluster import Cluster, install, why_not
+from tests.slurm.cluster import CampaignError, Cluster, install, why_not
 from tests.slurm.job_file import JobFile, python_with_lamorel
 from tests.slurm.project import Project
-from tests.slurm.waiting import CampaignError
 
 SKIPPED = 77
 BEGAN = time.monotonic()

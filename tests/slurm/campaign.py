@@ -11,9 +11,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.slurm.cluster import Cluster, Job, call
+from tests.slurm.cluster import CampaignError, Cluster, Job, call, wait_until
 from tests.slurm.project import Project, Run, end
-from tests.slurm.waiting import CampaignError, wait_until
 
 # Polls every few seconds instead of twenty; a GPU per run is what is scarce on this node.
 PROFILE = (

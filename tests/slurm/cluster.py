@@ -8,10 +8,11 @@ import re
 import shutil
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from tests.slurm.waiting import wait_until
+from typing import TypeVar
 
 PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scontrol", "scancel")
@@ -20,6 +21,7 @@ CONFIG = Path("/etc/slurm/slurm.conf")
 DEVICES = CONFIG.with_name("gres.conf")
 MARK = "# a throw-away Slurm of tests/slurm, process"
 APT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+Value = TypeVar("Value")
 GPUS = ("/dev/null", "/dev/zero")  # stand-ins: Slurm counts and hands out files
 
 SETTINGS = """\
@@ -59,6 +61,26 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 Gres=gpu:{gpus} State
 PartitionName=main Nodes={host} Default=YES DefaultTime=10 MaxTime=INFINITE PriorityTier=1 State=UP
 PartitionName=urgent Nodes={host} DefaultTime=10 MaxTime=INFINITE PriorityTier=10 State=UP
 """
+
+
+class CampaignError(Exception):
+    """The campaign cannot go on; the message says what was waited for or refused."""
+
+
+def wait_until(
+    condition: Callable[[], Value], what: str, seconds: float = 400.0, pause: float = 0.2
+) -> Value:
+    """The first true value of `condition`.
+
+    Raises:
+        CampaignError: it did not come within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise CampaignError(f"waited {seconds:.0f} s in vain: {what}")
+        time.sleep(pause)
+    return value
 
 
 @dataclass(frozen=True)

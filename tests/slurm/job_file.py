@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.slurm.campaign import Fault
-from tests.slurm.cluster import Cluster, call
+from tests.slurm.cluster import CampaignError, Cluster, call, wait_until
 from tests.slurm.project import ROOT, Project, Run
-from tests.slurm.waiting import CampaignError, wait_until
 
 SAMPLER = "magellan"
 SEED = 3

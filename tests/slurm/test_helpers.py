@@ -10,9 +10,9 @@ import pytest
 from tests.slurm import cluster
 from tests.slurm.__main__ import differences, end_all_in, parts, table
 from tests.slurm.campaign import Campaign, Fault
+from tests.slurm.cluster import CampaignError, wait_until
 from tests.slurm.job_file import python_with_lamorel
 from tests.slurm.project import Run, alive
-from tests.slurm.waiting import CampaignError, wait_until
 
 
 def ended_process():

@@ -63,6 +63,10 @@ class Project:
             timeout=timeout,
         )
 
+    def refused(self, *arguments: str, **options) -> str:
+        """The one line with which a call ends that may not go on."""
+        return the_error(self.snakemake(*arguments, **options))
+
     def planned(self, *arguments: str) -> dict[str, int]:
         """Number of jobs per rule that a dry run announces; empty when nothing is to be done."""
         done = self.snakemake("-n", *arguments)
@@ -80,6 +84,14 @@ class Project:
         """Folder of the only run that lies in SAMPLER/GOAL_SPACE/seedN."""
         (folder,) = (self / "results/default/runs" / place).iterdir()
         return folder
+
+
+def the_error(done: subprocess.CompletedProcess) -> str:
+    """The only line about an error of a call that failed, without a traceback."""
+    assert done.returncode != 0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stdout
+    return line
 
 
 @pytest.fixture

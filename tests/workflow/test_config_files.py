@@ -15,7 +15,12 @@ from magellan.config import (
 from tests.workflow.conftest import ROOT
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
+PRESETS = ("paper", "laptop")
 FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.yaml"))
+
+
+def values_of(name):
+    return yaml.safe_load((ROOT / f"config/{name}.yaml").read_text())
 
 
 def test_the_schema_is_that_of_the_typed_configuration():
@@ -51,13 +56,13 @@ def test_config_files_fit_the_schema_and_say_what_they_are_for(path):
 
 
 def test_the_default_compares_four_samplers_with_two_seeds():
-    experiment = load_experiment(yaml.safe_load((ROOT / "config/config.yaml").read_text()))
+    experiment = load_experiment(values_of("config"))
     assert sorted(experiment.samplers) == ["ek_online", "magellan", "online", "random"]
     assert len(experiment.seeds) >= 2
 
 
 def test_the_paper_grid_has_its_goal_space_and_constants():
-    values = yaml.safe_load((ROOT / "config/paper.yaml").read_text())
+    values = values_of("paper")
     assert (values["goal_spaces"], values["preset"]) == (["25k"], "paper")
     assert values["seeds"] == list(range(8))
     run = resolve_run("paper", [values["overrides"]])
@@ -68,10 +73,7 @@ def test_the_paper_grid_has_its_goal_space_and_constants():
 
 
 def test_recorded_runs_are_those_of_the_samplers_study():
-    study, recorded = (
-        yaml.safe_load((ROOT / f"config/{name}.yaml").read_text())
-        for name in ("samplers", "recorded")
-    )
+    study, recorded = values_of("samplers"), values_of("recorded")
     assert recorded["overrides"]["budget"].pop("record_predictions") is True
     assert recorded["overrides"] == study["overrides"]
     assert set(recorded["seeds"]) < set(study["seeds"])
@@ -80,13 +82,9 @@ def test_recorded_runs_are_those_of_the_samplers_study():
 @pytest.mark.parametrize("name", ["paper_estimation", "paper_ablation", "paper_evolving"])
 def test_the_papers_other_experiments_have_its_constants(name):
     """Only lengths, and who watches or reads, are their own."""
-    paper, other = (
-        yaml.safe_load((ROOT / f"config/{each}.yaml").read_text()) for each in ("paper", name)
-    )
-    assert (other["preset"], other["seeds"]) in (
-        ("paper", paper["seeds"]),
-        ("paper", [*range(1, 9)]),
-    )
+    paper, other = values_of("paper"), values_of(name)
+    assert other["preset"] == "paper"
+    assert other["seeds"] in (paper["seeds"], [*range(1, 9)])
     own = {"budget", "observers"}
     mine, wanted = (
         {key: value for key, value in each["overrides"].items() if key not in own}
@@ -96,7 +94,7 @@ def test_the_papers_other_experiments_have_its_constants(name):
 
 
 def test_the_papers_first_question_is_watched_by_all_its_estimators():
-    values = yaml.safe_load((ROOT / "config/paper_estimation.yaml").read_text())
+    values = values_of("paper_estimation")
     assert values["goal_spaces"] == ["25k", "50k", "100k"]
     run = resolve_run("paper", [values["overrides"], {"sampler": "ek_eval"}])
     assert run.budget.episodes == 50_000
@@ -107,8 +105,7 @@ def test_the_papers_first_question_is_watched_by_all_its_estimators():
 
 def test_the_ablation_has_the_four_architectures_and_shares_the_first_with_the_papers_runs():
     paper, ablation = (
-        load_experiment(yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()), models=False)
-        for name in ("paper", "paper_ablation")
+        load_experiment(values_of(name), models=False) for name in ("paper", "paper_ablation")
     )
     runs = grid(ablation)
     adapters = [run.config.section("competence").adapter for run in runs]
@@ -123,7 +120,7 @@ def test_the_ablation_has_the_four_architectures_and_shares_the_first_with_the_p
 
 def test_the_released_code_has_every_switch():
     """DEVIATIONS.md names the switches of defects; the file sets each of them in some variant."""
-    values = yaml.safe_load((ROOT / "config/paper_as_released.yaml").read_text())
+    values = values_of("paper_as_released")
     layers = [[values["overrides"], layer] for layer in values["variants"].values()]
     public, switching = (resolve_run("paper", each) for each in layers)
     assert public.section("competence").adapter == "ignored"
@@ -146,9 +143,6 @@ def test_every_key_in_which_the_presets_differ_has_its_row():
     different = {key for key in paper if paper[key] != laptop[key]} - recorded
     assert len(different) > 15
     assert {key for key in different if f"`{key}`" not in text and f"`{key}:" not in text} == set()
-
-
-PRESETS = ("paper", "laptop")
 
 
 def _flat(values, before=""):

@@ -15,6 +15,7 @@ SCRIPT = ROOT / "workflow/scripts/take_gpu.py"
 TWO = "echo 'GPU 0: Kind (UUID: GPU-aaaa)'; echo 'GPU 1: Kind (UUID: GPU-bbbb)'"
 # One short line is written at once: lines of several processes do not mix.
 BUSY = "echo start $CUDA_VISIBLE_DEVICES >> log; sleep 0.4; echo end $CUDA_VISIBLE_DEVICES >> log"
+SHOW = "echo ${CUDA_VISIBLE_DEVICES-none}"
 TRAINER = """
 import os, pathlib, sys, time
 if "train" in sys.argv:
@@ -57,7 +58,8 @@ def start(folder: Path, number: int, *command: str) -> subprocess.Popen:
 
 
 def said(folder: Path, number: int, *command: str) -> tuple[int, str, str]:
-    process = start(folder, number, *command)
+    """Status and words of a command; by default it prints which GPUs it has."""
+    process = start(folder, number, *(command or ("sh", "-c", SHOW)))
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
@@ -87,41 +89,33 @@ def test_every_run_has_a_gpu_of_its_own(machine, tmp_path):
 
 def test_only_gpus_that_may_be_seen_are_taken(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "1\n")
+    assert said(tmp_path, 1)[:2] == (0, "1\n")
     # Another driver that sees both leaves alone what the first one has.
     first = start(tmp_path, 1, "sleep", "60")
     wait_for(tmp_path / "locks" / "GPU-bbbb.lock")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     try:
-        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "GPU-aaaa\n"
+        assert said(tmp_path, 1)[1] == "GPU-aaaa\n"
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    assert said(tmp_path, 2, "printenv", "CUDA_VISIBLE_DEVICES")[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
+    assert said(tmp_path, 2)[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
 
 
 def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch):
     """As `nvidia-smi -L` lists them; the GPU itself is none for CUDA."""
-    part = "  MIG 1g.10gb     Device  {}: (UUID: MIG-{})"
     machine(
-        "\n".join(
-            f"echo '{line}'"
-            for line in (
-                "GPU 0: Kind (UUID: GPU-aaaa)",
-                part.format(0, "cccc"),
-                part.format(1, "dddd"),
-                "GPU 1: Kind (UUID: GPU-bbbb)",
-            )
-        )
+        "echo 'GPU 0: Kind (UUID: GPU-aaaa)'\n"
+        "echo '  MIG 1g.10gb     Device  0: (UUID: MIG-cccc)'\n"
+        "echo '  MIG 1g.10gb     Device  1: (UUID: MIG-dddd)'\n"
+        "echo 'GPU 1: Kind (UUID: GPU-bbbb)'"
     )
-    assert (
-        said(tmp_path, 3, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "MIG-cccc,MIG-dddd,GPU-bbbb\n"
-    )
+    assert said(tmp_path, 3)[1] == "MIG-cccc,MIG-dddd,GPU-bbbb\n"
     assert said(tmp_path, 4, "true")[0] == 1
     # A GPU that is named has one lock, however it is named.
     for name in ("GPU-bb", "1", "GPU-bbbb"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
-        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == f"{name}\n"
+        assert said(tmp_path, 1)[1] == f"{name}\n"
     assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == [
         *("GPU-bbbb.lock", "MIG-cccc.lock", "MIG-dddd.lock"),
     ]
@@ -143,7 +137,7 @@ def test_jobs_of_slurm_do_not_wait_for_each_other(machine, tmp_path, monkeypatch
     wait_for(tmp_path / "locks" / "job41-0.lock")
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     try:
-        assert said(tmp_path, 1, "printenv", "CUDA_VISIBLE_DEVICES")[1] == "0\n"
+        assert said(tmp_path, 1)[1] == "0\n"
     finally:
         first.kill()
         first.wait()
@@ -164,7 +158,7 @@ def test_where_no_gpu_is_found_the_command_runs(machine, tmp_path, listing):
 
 def test_a_run_without_a_gpu_looks_for_none(machine, tmp_path):
     machine(f"touch {tmp_path}/asked; {TWO}")
-    assert said(tmp_path, 0, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}")[:2] == (0, "none\n")
+    assert said(tmp_path, 0)[:2] == (0, "none\n")
     assert not (tmp_path / "asked").exists()
 
 

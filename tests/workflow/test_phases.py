@@ -20,6 +20,7 @@ from magellan.jobs.run import train
 from magellan.worlds import WORLDS
 from tests.snippets import BLOCK, write_files
 from tests.workflow.conftest import ROOT
+from workflow.planning import Plan
 
 FIRST = {"until": 60, "sampler": "magellan", "seed": 0}
 NEW = {"goals": {"split": "unseen"}}
@@ -43,9 +44,14 @@ def documented() -> dict:
     return parse_yaml(blocks["replaced.yaml"], "docs/runs.md")
 
 
+def plan(values):
+    """The runs of an experiment, and what they start from."""
+    runs = grid(load_experiment(values, models=False))
+    return runs, shared_beginnings(runs)
+
+
 def test_the_documented_experiment_trains_its_first_phase_once():
-    runs = grid(load_experiment(documented()))
-    starts = shared_beginnings(runs)
+    runs, starts = plan(documented())
     assert len(runs) == 12
     assert set(starts) == {run.identity for run in runs}
     (start,) = {start.run.identity: start.run for start in starts.values()}.values()
@@ -55,11 +61,8 @@ def test_the_documented_experiment_trains_its_first_phase_once():
 
 
 def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
-    values = parse_yaml(
-        (ROOT / "config/studies/evolving.yaml").read_text(), "config/studies/evolving.yaml"
-    )
-    runs = grid(load_experiment(values))
-    starts = shared_beginnings(runs)
+    values = read_yaml(ROOT / "config/studies/evolving.yaml")
+    runs, starts = plan(values)
     users = Counter(start.run.identity for start in starts.values())
     assert (len(runs), set(users.values()), len(users)) == (40, {4}, 10)
     for run in runs:
@@ -70,19 +73,14 @@ def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
         first, last = phases_of(run.config)
         assert (first.goals.split, last.goals.split) == ("train", "unseen")
         assert (last.sampler, last.seed, last.ends - last.begins) == (run.sampler, run.seed, 32_000)
-    study = parse_yaml(
-        (ROOT / "config/studies/reference.yaml").read_text(), "config/studies/reference.yaml"
-    )
+    study = read_yaml(ROOT / "config/studies/reference.yaml")
     for section in ("backbone", "agent", "competence"):
         assert values["overrides"][section] == study["overrides"][section]
 
 
 def test_the_study_that_separates_practice_and_learner_goes_on_from_the_reference_studys_runs():
-    separated, study = (
-        grid(load_experiment(parse_yaml((ROOT / path).read_text(), path)))
-        for path in ("config/studies/separated.yaml", "config/samplers.yaml")
-    )
-    starts = shared_beginnings(separated)
+    separated, starts = plan(read_yaml(ROOT / "config/studies/separated.yaml"))
+    study, _ = plan(read_yaml(ROOT / "config/samplers.yaml"))
     begun = {starts[run.identity].run.identity for run in separated}
     runs = [run for run in study if (run.sampler, run.variant) == ("magellan", "base")]
     assert begun == {run.identity for run in runs if run.seed in range(3, 9)}
@@ -97,8 +95,7 @@ def doors(tmp_path):
 
 def test_phases_in_a_world_of_the_users_own(doors):
     values = declared(goal_spaces=["20-10"], world="doors", modules=[doors], samplers=["random"])
-    runs = grid(load_experiment(values))
-    starts = shared_beginnings(runs)
+    _, starts = plan(values)
     assert [start.run.goal_space for start in starts.values()] == ["20-10", "20-10"]
     few = values | {"goal_spaces": ["30-30"]}
     with pytest.raises(InputError, match=r"30 goals of closed are not allowed: .* has 20"):
@@ -111,8 +108,7 @@ def test_a_beginning_that_starts_from_another_one():
         "late": {"phases": [FIRST, {**FIRST, "until": 90}, NEW], "budget": {"episodes": 150}},
     }
     overrides = {"observers": ["per_goal", "learned"]}
-    runs = grid(load_experiment(declared(variants=chain, overrides=overrides)))
-    starts = shared_beginnings(runs)
+    runs, starts = plan(declared(variants=chain, overrides=overrides))
     late = [starts[run.identity].run for run in runs if run.variant == "late"]
     early = [starts[run.identity].run for run in runs if run.variant == "early"]
     assert len({each.identity for each in late}) == len({each.identity for each in early}) == 1
@@ -123,8 +119,7 @@ def test_a_beginning_that_starts_from_another_one():
 def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
     phases = [FIRST, {"until": 90}, NEW]  # the second phase has the sampler and seed of the grid
     overrides = {"observers": ["per_goal", "learned"], "phases": phases}
-    runs = grid(load_experiment(declared(overrides=overrides)))
-    starts = shared_beginnings(runs)
+    runs, starts = plan(declared(overrides=overrides))
     seconds = [starts[run.identity].run for run in runs]
     assert len({second.identity for second in seconds}) == len(runs)
     assert len({starts[second.identity].run.identity for second in seconds}) == 1
@@ -133,8 +128,8 @@ def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
 
 def test_a_beginning_that_is_nobody_elses_is_no_run_of_its_own():
     own = {"observers": ["per_goal", "learned"], "phases": [{"until": 60}, NEW]}
-    runs = grid(load_experiment(declared(overrides=own)))
-    assert shared_beginnings(runs) == {}
+    runs, starts = plan(declared(overrides=own))
+    assert starts == {}
     assert len({identity(beginning(run.config)) for run in runs}) == len(runs)
 
 
@@ -145,8 +140,8 @@ def test_a_beginning_that_is_a_run_of_the_grid_is_that_run():
         "other": {"phases": [{"until": 60}, {"goals": {"seed": 2}}]},
     }
     values = declared(variants=variants, overrides={}, seeds=[0], samplers=["random"])
-    runs = {run.variant: run for run in grid(load_experiment(values))}
-    starts = shared_beginnings(runs.values())
+    listed, starts = plan(values)
+    runs = {run.variant: run for run in listed}
     assert starts[runs["one"].identity].run is runs["short"]
     assert starts[runs["other"].identity].run is runs["short"]
 
@@ -165,7 +160,7 @@ def ends(until: int, **budget) -> dict:
 def kept(variants: dict, **changes) -> Counter:
     """How many runs start from (length of the run, checkpoint of it)."""
     own = {"overrides": {"observers": ["per_goal", "learned"]}, "variants": variants, **changes}
-    starts = shared_beginnings(grid(load_experiment(declared(**own))))
+    _, starts = plan(declared(**own))
     return Counter((start.run.config.budget.episodes, start.kept) for start in starts.values())
 
 
@@ -184,8 +179,7 @@ def test_a_run_of_the_grid_may_be_the_one_that_keeps():
     long = {"phases": [], "budget": {"episodes": 90, "keep_every": 30}}
     own = {"samplers": ["magellan"], "seeds": [0], "overrides": {"observers": ["per_goal"]}}
     variants = {"a": ends(30), "b": ends(60), "long": long}
-    runs = grid(load_experiment(declared(variants=variants, **own)))
-    starts = shared_beginnings(runs)
+    runs, starts = plan(declared(variants=variants, **own))
     (longest,) = [run for run in runs if run.variant == "long"]
     assert {start.run for start in starts.values()} == {longest}
     assert {start.path for start in starts.values()} == {f"{longest.path}/{n}" for n in (30, 60)}
@@ -208,9 +202,8 @@ def test_a_run_that_is_another_one_at_that_length_is_no_start(longer):
 
 
 def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it():
-    experiment = load_experiment(read_yaml(ROOT / "config/paper_evolving.yaml"), models=False)
-    runs = grid(experiment)
-    starts = shared_beginnings(runs)
+    values = read_yaml(ROOT / "config/paper_evolving.yaml")
+    runs, starts = plan(values)
     assert len(runs) == len(starts) == 10 * 4 * 8
     assert {start.run.identity for start in starts.values()} == {
         starts[runs[0].identity].run.identity
@@ -221,11 +214,9 @@ def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it
     assert points == {None: 32, **dict.fromkeys(range(50_000, 500_000, 50_000), 32)}
     lengths = {run.config.budget.episodes - run.config.phases[0].until for run in runs}
     assert lengths == {50_000}
-    paper = dict(load_experiment(read_yaml(ROOT / "config/paper.yaml"), models=False).overrides)
-    assert paper.pop("budget") == {
-        "export": True
-    }  # what is left beside a run; the rest is the agent
-    assert paper == {key: experiment.overrides[key] for key in paper}
+    paper = read_yaml(ROOT / "config/paper.yaml")["overrides"]
+    assert paper.pop("budget") == {"export": True}  # left beside a run; the rest is the agent
+    assert paper == {key: values["overrides"][key] for key in paper}
 
 
 def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
@@ -255,19 +246,18 @@ def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
     assert (begun["early"]["at"], "at" in begun["late"]) == (15, False)
 
 
-@pytest.mark.parametrize("seeds", ["[0,1]", "[0,1,2]"])
-def test_jobs_start_from_the_beginning_that_they_share(project, seeds):
-    values = declared()
-    (project / "changing.yaml").write_text(repr(values))  # JSON is YAML
-    call = ["--configfile", "changing.yaml", "--config", f"seeds={seeds}"]
-    runs = 2 * len(seeds.strip("[]").split(","))
-    assert project.planned(*call)["train"] == runs + 1
-    done = project.snakemake("-n", "-p", *call)
-    commands = [line for line in done.stdout.splitlines() if "-m magellan train" in line]
-    starting = [line for line in commands if "--start results/changing/runs/magellan/" in line]
-    assert len(starting) == runs
-    (first,) = [line for line in commands if line not in starting]
-    assert "--sampler magellan" in first
-    assert "budget.episodes=60" in first
-    assert 'observers=["per_goal"]' in first
-    assert "the beginning of others" in done.stdout
+@pytest.mark.parametrize("seeds", [[0, 1], [0, 1, 2]])
+def test_jobs_start_from_the_beginning_that_they_share(seeds, tmp_path):
+    whole = Plan(load_experiment(declared(seeds=seeds, results=str(tmp_path))))
+    (first,) = {run.identity: run for run in whole.beginnings}.values()
+    assert len(whole.grid) == 2 * len(seeds)
+    for run in whole.grid:
+        words = whole.start_arguments(run, None)
+        assert words == ["--start", f"{whole.folder}/{first.path}"]
+        assert whole.start_files(run) == [f"{words[1]}/manifest.json"]
+    assert whole.start_arguments(first, None) == whole.start_files(first) == []
+    words = " ".join(whole.train_arguments(first, None))
+    assert "--sampler magellan" in words
+    assert "budget.episodes=60" in words
+    assert 'observers=["per_goal"]' in words
+    assert whole.in_words(first, None) == ", the beginning of others,"

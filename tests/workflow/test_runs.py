@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from analysis.figures import FIGURES
+from magellan.jobs.attempts import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
@@ -21,6 +22,7 @@ import sys
 from pathlib import Path
 
 from magellan.core.errors import NotFiniteError
+from magellan.jobs.attempts import Attempts
 
 
 def train(config, output, resume, progress, stop_after, log, start):
@@ -31,6 +33,9 @@ def train(config, output, resume, progress, stop_after, log, start):
     if Path("broken").exists() and name == Path("broken").read_text():
         raise RuntimeError("out of luck")
     if Path("hopeless").exists() and name == Path("hopeless").read_text():
+        attempts = Attempts(output, output.name)
+        attempts.begin(None)
+        attempts.end("error: critic_loss is nan", 70)
         raise NotFiniteError("critic_loss is nan")
     shutil.copytree(Path("shelf/runs") / name / output.name, output, dirs_exist_ok=True)
 """
@@ -63,7 +68,7 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     assert project.planned(*changed)["train"] == 4
 
 
-def test_a_run_that_can_never_succeed_is_not_tried_again(project):
+def test_retries_of_a_run_that_can_never_succeed_cost_no_work(project):
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/jobs/run.py").write_text(STAND_IN)
     experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
@@ -73,13 +78,14 @@ def test_a_run_that_can_never_succeed_is_not_tried_again(project):
     settings = ("--retries", "2", "--until", "train", "--config", "samplers=[random,online]")
     done = project.snakemake(*settings)
     assert done.returncode != 0
-    assert done.stdout.count("Trying to restart job") == 2, done.stdout
-    assert done.stdout.count("Error in rule train") == 4
+    assert done.stdout.count("Trying to restart job") == 4, done.stdout
+    run = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0")
+    assert len(Attempts(run, run.name).read()) == 1
+    assert done.stdout.count("\nerror: critic_loss is nan\n") >= 3
     # The next call tries it again, for a person may have mended it.
     (project / "hopeless").unlink()
     done = project.snakemake(*settings)
-    finished = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0") / "manifest.json"
-    assert finished.is_file(), done.stdout
+    assert (run / "manifest.json").is_file(), done.stdout
 
 
 @pytest.fixture(scope="module")

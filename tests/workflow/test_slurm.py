@@ -7,6 +7,7 @@ import pytest
 
 from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
+from workflow.planning import check_no_jobs_left_behind, left_behind
 
 (FIRST, *_) = synthetic.plan(synthetic.experiment(preset="laptop"))
 RUN = f"results/default/{FIRST.path}/manifest.json"
@@ -42,31 +43,29 @@ def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
     assert done.stdout.count("Group job analysis") == 1
 
 
-@pytest.mark.parametrize("comment", [COMMENT, "rule_1a2b"])
-def test_jobs_that_a_driver_left_behind_are_named(project, tools, comment):
-    tools("squeue", f"echo '41|{project.folder}|{comment}'; echo '42|/elsewhere|{comment}'")
-    done = project.snakemake("--", RUN)
-    assert done.returncode != 0
-    lines = [line for line in done.stdout.splitlines() if line.startswith("error:")]
-    assert lines == [f"{NAMED}; end them, nothing is lost: scancel 41"]
+def test_jobs_that_a_driver_left_behind_are_named(project, tools):
+    tools("squeue", f"echo '41|{project.folder}|{COMMENT}'; echo '42|/elsewhere|{COMMENT}'")
+    assert project.refused("--", RUN) == f"{NAMED}; end them, nothing is lost: scancel 41"
     assert not (project / RUN).parent.exists()
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("listing", "jobs"),
     [
-        f"echo '41|/elsewhere|{COMMENT}'",
-        f'echo "41|$PWD|{COMMENT}9"; echo "42|$PWD|my own job"; echo nonsense',
-        "echo slurm_load_jobs error >&2; exit 1",
+        (f"41|HERE|{COMMENT}", ["41"]),
+        ("41|HERE|rule_1a2b", ["41"]),  # a group
+        (f"41|/elsewhere|{COMMENT}", []),
+        (f"41|HERE|{COMMENT}9\n42|HERE|my own job\nnonsense", []),
     ],
 )
-def test_other_jobs_are_none_of_its_business(project, tools, answer):
-    # A dry run has no hooks, so this really begins; the trainer stops at once.
+def test_only_jobs_of_this_folder_and_these_runs_are_left_behind(listing, jobs):
+    assert left_behind(listing.replace("HERE", "/here"), "/here", {COMMENT}) == jobs
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "echo nonsense"])
+def test_without_an_answer_of_slurm_nothing_is_left_behind(tools, answer):
     tools("squeue", answer)
-    (project / "magellan/__main__.py").write_text("raise SystemExit('the trainer was called')\n")
-    done = project.snakemake("--", RUN)
-    assert NAMED not in done.stdout
-    assert "the trainer was called" in done.stdout
+    check_no_jobs_left_behind([("random", "1", "2")])
 
 
 def test_a_step_waits_while_its_run_is_locked(tmp_path, tools):

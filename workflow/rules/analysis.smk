@@ -37,7 +37,7 @@ for statistic in own(STATISTICS):
             f"statistic_{statistic.name}"
         input:
             tables=tables_in("{folder}"),
-            code=sorted({*sources("analysis.tables.store"), *files_of_own(statistic)}),
+            code=PLAN.code_behind(statistic),
         output:
             f"{{folder}}/statistics/{statistic.name}.csv",
         log:
@@ -52,7 +52,7 @@ for statistic in own(STATISTICS):
             runtime=10,
         params:
             statistic=statistic.name,
-            modules=constant(modules_for(statistic)),
+            modules=constant(PLAN.module_words()),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             folder=lambda wildcards: f"{wildcards.folder}/statistics",
         message:
@@ -89,7 +89,7 @@ rule numbers:
         tables=lambda wildcards: f"{wildcards.folder}/tables",
         statistics=lambda wildcards: f"{wildcards.folder}/statistics",
         study=lambda wildcards, input: ["--study", f"{REFERENCE}/tables"] if input.study else [],
-        facts=facts,
+        facts=PLAN.facts,
     message:
         "numbers of {wildcards.folder}, {wildcards.goal_space}"
     shell:
@@ -102,9 +102,9 @@ rule summary:
     input:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
-        figures=pictures,
+        figures=PLAN.pictures,
         code=sources("analysis.report.summary_page"),
-        captions=captions(),
+        captions=captions(CHECKOUT),
     output:
         page="{folder}/summary.html",
         finding="{folder}/summary.json",
@@ -119,70 +119,45 @@ rule summary:
         mem_mb=1000,
         runtime=10,
     params:
-        modules=constant(modules_of_figures()),
-        facts=facts,
+        modules=constant(PLAN.module_words(bool(own(FIGURES)))),
+        facts=PLAN.facts,
     message:
         "summary of {wildcards.folder}"
     shell:
         "python -m analysis page {wildcards.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
-rule coverage:
-    input:
-        manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.coverage"),
-    output:
-        page=report(
-            "{folder}/figures/coverage.html",
-            caption="../report/coverage.rst",
-            category="4. Runs",
-            labels={"Page": "Coverage of the grid"},
-        ),
-    log:
-        "{folder}/logs/figures/coverage.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-    message:
-        "coverage of {wildcards.folder}"
-    shell:
-        "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
+for page, label in (("coverage", "Coverage of the grid"), ("runs", "Time, memory, restarts")):
 
-
-rule runs:
-    input:
-        manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.runs"),
-    output:
-        page=report(
-            "{folder}/figures/runs.html",
-            caption="../report/runs.rst",
-            category="4. Runs",
-            labels={"Page": "Time, memory, restarts"},
-        ),
-    log:
-        "{folder}/logs/figures/runs.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-    message:
-        "runs of {wildcards.folder}"
-    shell:
-        "python -m analysis runs {params.tables:q} {output.page:q} > {log:q} 2>&1"
+    rule:
+        name:
+            page
+        input:
+            manifest="{folder}/tables/manifest.json",
+            code=sources(f"analysis.tables.{page}"),
+        output:
+            page=report(
+                f"{{folder}}/figures/{page}.html",
+                caption=f"../report/{page}.rst",
+                category="4. Runs",
+                labels={"Page": label},
+            ),
+        log:
+            f"{{folder}}/logs/figures/{page}.log",
+        retries: 0
+        group:
+            analysis_group
+        conda:
+            "../../environment.yml"
+        resources:
+            mem_mb=1000,
+            runtime=10,
+        params:
+            tables=lambda wildcards: f"{wildcards.folder}/tables",
+        message:
+            f"{page} of {{wildcards.folder}}"
+        shell:
+            f"python -m analysis {page} {{params.tables:q}} {{output.page:q}} > {{log:q}} 2>&1"
 
 
 for figure, spec in FIGURES.items():
@@ -193,7 +168,7 @@ for figure, spec in FIGURES.items():
         input:
             tables=tables_in("{folder}"),
             statistics=statistics_behind(spec),
-            code=code_behind(spec),
+            code=PLAN.code_behind(spec),
         output:
             png=report(
                 f"{{folder}}/figures/{{goal_space}}/{figure}.png",
@@ -214,13 +189,13 @@ for figure, spec in FIGURES.items():
             runtime=10,
         params:
             figure=figure,
-            modules=constant(modules_for(spec)),
+            modules=constant(PLAN.module_words(not is_built_in(spec))),
             label=spec.label,
             caption=constant(as_plain_text(spec.caption)),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             statistics=lambda wildcards: f"{wildcards.folder}/statistics",
             stem=subpath(output.png, strip_suffix=".png"),
-            facts=facts,
+            facts=PLAN.facts,
         message:
             "draw {params.figure} of {wildcards.folder}, {wildcards.goal_space}"
         shell:

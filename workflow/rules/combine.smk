@@ -4,8 +4,8 @@
 
 rule combine:
     input:
-        manifests=run_files(RUNS, RUN_FILES[-1:]),
-        tables=run_files(RUNS, RUN_FILES[:-1]),
+        manifests=PLAN.run_files(RUN_FILES[-1:]),
+        tables=PLAN.run_files(RUN_FILES[:-1]),
         code=sources("analysis.tables.store"),
     output:
         manifest=f"{FOLDER}/tables/manifest.json",
@@ -21,13 +21,10 @@ rule combine:
         mem_mb=1000,
         runtime=10,
     params:
-        # Functions, as braces in a text would be wildcards. The order of variants counts: no sorting.
-        experiment=lambda wildcards: json.dumps(
-            EXPERIMENT.model_dump(mode="json", exclude={"allow_incomplete"})
-        ),
+        experiment=constant(PLAN.tables_experiment()),
         runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
-        options=["--allow-incomplete", FOLDER] if LEFT_OUT else [],
-        reasons=lambda wildcards: missing_text(LEFT_OUT),  # a new reason makes the list anew
+        options=["--allow-incomplete", FOLDER] if PLAN.left_out else [],
+        reasons=constant(PLAN.missing_text(PLAN.left_out)),  # a new reason makes the list anew
         folder=subpath(output.manifest, parent=True),
     message:
         f"combine the tables of {EXPERIMENT.experiment}"

@@ -10,9 +10,9 @@
 rule train:
     input:
         # Its time says nothing: what counts of a beginning is in the identity.
-        start=ancient(start_files),
+        start=ancient(PLAN.start_files),
         # Nor does that of a model: its digest is in the manifest.
-        backbone=ancient(made_backbone),
+        backbone=ancient(PLAN.made_backbone),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(
@@ -29,15 +29,15 @@ rule train:
         "../../environment.yml"
     threads: 1
     resources:
-        mem_mb=growing(memory_mb()),
+        mem_mb=growing(PLAN.memory_mb()),
         runtime=growing(RUNTIME_MINUTES[EXPERIMENT.preset]),
-        gpu=gpus,
+        gpu=PLAN.gpus,
+        attempt=lambda wildcards, attempt: attempt,
     params:
         folder=subpath(output.manifest, parent=True),
-        arguments=train_arguments,
-        start=lambda wildcards, output: start_arguments(wildcards),
-        variant=lambda wildcards, output: in_words(run_with(wildcards.identity).variant),
-        hopeless=lambda wildcards, output: hopeless_file(wildcards),
+        arguments=PLAN.train_arguments,
+        start=PLAN.start_arguments,
+        variant=PLAN.in_words,
     message:
         "train {wildcards.sampler}{params.variant} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:
@@ -45,11 +45,6 @@ rule train:
         # -i lets the trainer speak its last words after Ctrl-C.
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
-        "rm -f {params.hopeless:q}; "
-        "{{ "
         + STEP
         + " python -m magellan train {params.arguments:q} {params.start:q} --output {params.folder:q} --resume "
-        "--threads {threads} --progress lines "
-        "|| {{ status=$?; case $status in 2|70) echo $status > {params.hopeless:q};; esac; "
-        "exit $status; }}; "
-        "}} 2>&1 | tee -i {log:q} >&2"
+        "--threads {threads} --progress lines --attempt {resources.attempt} 2>&1 | tee -i {log:q} >&2"

@@ -40,8 +40,10 @@ def _no_version(monkeypatch):
 def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> dict:
     """What Hydra makes of one of the files: it on top of the one that it names."""
     own = yaml.safe_load((folder / f"local_{device}_config_{sampler}.yaml").read_text())
-    assert own["defaults"][:2] == [device, "_self_"]
+    assert own["defaults"] == [device, "_self_"]
     values = yaml.safe_load((folder / f"{device}.yaml").read_text())
+    for name in ("defaults", "hydra"):  # for Hydra itself
+        values.pop(name)
     values[SCRIPT] |= {**own[SCRIPT], "output_dir": "outputs/x", "path": "magellan/main.py"}
     return values
 

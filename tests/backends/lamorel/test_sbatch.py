@@ -14,19 +14,20 @@ RECORDING = '#!/bin/bash\necho "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{
 
 @pytest.fixture
 def project(tmp_path):
-    shutil.copytree(ROOT / "slurm", tmp_path / "slurm")
+    for folder in ("slurm", "config"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "bin").mkdir()
     return tmp_path
 
 
-def called(project, sampler: str, ends: str = "", **environment) -> list[str]:
+def called(project, file: str, *words: str, ends: str = "", **environment) -> list[str]:
     """Lines that the stand-ins wrote; `ends` is what the run does."""
     for name, more in (("python", ends), ("scontrol", "")):
         path = project / "bin" / name
         path.write_text(RECORDING.format(calls=project / "calls", more=more))
         path.chmod(0o755)
     where = {"PATH": f"{project}/bin:{os.environ['PATH']}", "LAMOREL_PYTHON": "python"}
-    command = ["bash", f"slurm/lamorel_{sampler}.sbatch", "rl_script_args.lr=1e-3"]
+    command = ["bash", f"slurm/{file}", *words, "rl_script_args.lr=1e-3"]
     subprocess.run(command, cwd=project, env={**where, **environment}, check=True)
     return (project / "calls").read_text().splitlines()
 
@@ -35,26 +36,51 @@ def called(project, sampler: str, ends: str = "", **environment) -> list[str]:
 def test_each_sampler_has_a_job_for_each_seed(project, sampler):
     text = (ROOT / "slurm" / f"lamorel_{sampler}.sbatch").read_text()
     assert "#SBATCH --array=0-7\n" in text
-    [line] = called(project, sampler, SLURM_ARRAY_TASK_ID="3")
+    [line] = called(project, f"lamorel_{sampler}.sbatch", SLURM_ARRAY_TASK_ID="3")
     assert f"--config-name local_gpu_config_{sampler} " in line
     assert f"rl_script_args.output_dir=outputs/{sampler}/seed3 " in line
     assert line.endswith("loading_path=null rl_script_args.seed=3 rl_script_args.lr=1e-3")
-    assert (ROOT / "config" / "little_zoo" / f"local_gpu_config_{sampler}.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "job_name"),
+    [
+        ("lamorel.sbatch", ("online",), "anything"),
+        ("lamorel_online.sbatch", (), "lamorel_online.sbatch"),
+        ("lamorel_magellan.sbatch", ("online",), "lamorel_magellan.sbatch"),
+        ("lamorel_magellan.sbatch", (), "online.sl"),  # as the paper calls it: Slurm runs a copy
+    ],
+)
+def test_the_sampler_is_the_first_word_or_in_the_name_of_the_job(project, file, words, job_name):
+    [line] = called(project, file, *words, SLURM_JOB_NAME=job_name)
+    assert "--config-name local_gpu_config_online " in line
+
+
+def test_a_job_without_a_sampler_says_so(project):
+    command = ["bash", "slurm/lamorel.sbatch"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no config/little_zoo/local_gpu_config_lamorel")
 
 
 def test_the_configurations_of_another_version(project):
-    [usual] = called(project, "online")
+    [usual] = called(project, "lamorel_online.sbatch")
     assert f"--config-path {project}/config/little_zoo " in usual
     (project / "calls").unlink()
-    [newer] = called(project, "online", LAMOREL_CONFIGS="config/little_zoo_v03")
+    [newer] = called(project, "lamorel_online.sbatch", LAMOREL_CONFIGS="config/little_zoo_v03")
     assert f"--config-path {project}/config/little_zoo_v03 " in newer
 
 
 def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
-    lines = called(project, "random", saves(1), SLURM_JOB_ID="20041")
+    lines = called(project, "lamorel_random.sbatch", ends=saves(1), SLURM_JOB_ID="20041")
     assert lines[0].startswith("python 20041 ")
     assert lines[1] == "scontrol 20041 requeue 20041"
-    lines = called(project, "random", "touch outputs/random/seed0/manifest.json", SLURM_JOB_ID="7")
+    lines = called(
+        project,
+        "lamorel_random.sbatch",
+        ends="touch outputs/random/seed0/manifest.json",
+        SLURM_JOB_ID="7",
+    )
     assert "rl_script_args.loading_path=outputs/random/seed0 " in lines[2]
     assert len(lines) == 3
 
@@ -70,16 +96,16 @@ def saves(updates: int) -> str:
 
 
 def test_a_job_that_comes_no_further_is_not_put_back_for_ever(project):
-    called(project, "random", saves(0), SLURM_JOB_ID="7")
+    called(project, "lamorel_random.sbatch", ends=saves(0), SLURM_JOB_ID="7")
     with pytest.raises(subprocess.CalledProcessError):
-        called(project, "random", saves(0), SLURM_JOB_ID="7")
+        called(project, "lamorel_random.sbatch", ends=saves(0), SLURM_JOB_ID="7")
     lines = (project / "calls").read_text().splitlines()
     assert len([line for line in lines if line.startswith("scontrol")]) == 1
-    called(project, "random", saves(3), SLURM_JOB_ID="7")
+    called(project, "lamorel_random.sbatch", ends=saves(3), SLURM_JOB_ID="7")
     assert (project / "calls").read_text().splitlines()[-1].startswith("scontrol")
 
 
 def test_a_job_that_failed_is_not_put_back(project):
     with pytest.raises(subprocess.CalledProcessError):
-        called(project, "random", "exit 1", SLURM_JOB_ID="7")
+        called(project, "lamorel_random.sbatch", ends="exit 1", SLURM_JOB_ID="7")
     assert len((project / "calls").read_text().splitlines()) == 1

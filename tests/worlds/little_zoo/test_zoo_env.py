@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks.environment import random_play
+from benchmarks.world import random_play
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import Goal, GoalSpace, LittleZoo, LittleZooVector
 from magellan.worlds.little_zoo.env import draw_start

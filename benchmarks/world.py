@@ -1,0 +1,117 @@
+"""Little-Zoo and the goal samplers on one core, without a language model."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from benchmarks.effort import Effort
+from benchmarks.fresh import SEED, in_fresh_process
+from benchmarks.rows import Row
+from magellan.competence import EstimatorParts, Outcomes, make_estimator
+from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
+from magellan.samplers.schedules import ConstantEpsilon
+from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
+from magellan.worlds.little_zoo.goals import GoalSet
+
+NUM_ENVS = 64
+OUTCOMES = 32
+FILLED_AT_MOST = 100_000
+GOALS_PER_FILL = 10_000
+WINDOW = 100
+
+
+def random_play(
+    num_envs: int, steps: int, seed: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Environment steps per second of random play, about `steps` of them.
+
+    Every episode has a fresh random goal of the raw training space; observations and possible
+    actions are written at every step, resets included.
+    """
+    env, rng = LittleZooVector(num_envs), np.random.default_rng(seed)
+    _, infos = env.reset(seed=seed)
+    rounds = steps // num_envs
+    start = clock()
+    for _ in range(rounds):
+        counts = np.fromiter(map(len, infos["possible_actions"]), dtype=np.int64, count=num_envs)
+        actions = (rng.random(num_envs) * counts).astype(np.int64)
+        _, _, terminations, truncations, infos = env.step(actions)
+        ended = terminations | truncations
+        if ended.any():
+            _, infos = env.reset(options={"reset_mask": ended})
+    return rounds * num_envs / (clock() - start)
+
+
+def environment_rows(effort: Effort) -> Iterator[Row]:
+    """Random play in `NUM_ENVS` environments."""
+    repetitions = effort.environment_repetitions
+    rates = [random_play(NUM_ENVS, effort.environment_steps, seed) for seed in range(repetitions)]
+    yield Row("random play, resets included", statistics.median(rates), "steps/s", repetitions)
+
+
+def goal_rows(effort: Effort) -> Iterator[Row]:
+    """Build time of each goal space, without imports, and peak memory, with them."""
+    n = effort.goal_repetitions
+    for name in effort.goal_spaces:
+        figures = [in_fresh_process("goals", name) for _ in range(n)]
+        seconds, peak = (
+            statistics.median(figure[key] for figure in figures) for key in ("seconds", "peak_mb")
+        )
+        yield Row("goal space: build", seconds, "s", n, size=name)
+        yield Row("goal space: peak memory of a process", peak, "MB", n, size=name)
+
+
+def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
+    """A sampler whose windows are full of random outcomes, those of 100,000 goals at most.
+
+    Every draw chooses by learning progress: epsilon is 0. MAGELLAN has windows in the place of the
+    language model here: what its update costs is timed with the model, and a draw needs the
+    numbers alone.
+    """
+    estimator = SAMPLERS[name].estimator
+    windows = "expert_buckets" if estimator == "expert_buckets" else "per_goal"
+    parts = EstimatorParts(goals, lambda stream: np.random.default_rng([SEED, *stream.encode()]))
+    known = make_estimator(windows, parts) if estimator else None
+    rest = np.random.default_rng(SEED), ConstantEpsilon(0.0), known
+    sampler = make_sampler(name, SamplerParts(goals, *rest))
+    if sampler.estimator is None:
+        return sampler
+    number = min(len(goals), FILLED_AT_MOST)
+    practised = rng.choice(len(goals), number, replace=False, shuffle=False)
+    for start in range(0, number, GOALS_PER_FILL):
+        played = np.tile(practised[start : start + GOALS_PER_FILL], WINDOW)
+        sampler.update(Outcomes(played, rng.integers(0, 2, len(played))))
+    return sampler
+
+
+def median_times(
+    sampler: GoalSampler, rounds: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Median wall time of an update with 32 outcomes and of the draw after it, in seconds."""
+    updates, draws = [], []
+    for _ in range(rounds):
+        outcomes = Outcomes(sampler.sample(OUTCOMES), rng.integers(0, 2, OUTCOMES))
+        start = time.perf_counter()
+        sampler.update(outcomes)
+        updated = time.perf_counter()
+        sampler.sample(1)
+        updates.append(updated - start)
+        draws.append(time.perf_counter() - updated)
+    return statistics.median(updates), statistics.median(draws)
+
+
+def sampler_rows(effort: Effort) -> Iterator[Row]:
+    """Update and draw of every sampler; MAGELLAN's update is that of the model, timed with it."""
+    n = effort.sampler_rounds
+    for size in effort.sampler_spaces:
+        goals = GoalSpace.named(size, SEED)
+        for name in ("random", "online", "ek_online", "magellan"):
+            rng = np.random.default_rng(1)
+            update, draw = median_times(filled_sampler(name, goals, rng), n, rng)
+            if SAMPLERS[name].estimator != "learned":
+                yield Row(f"{name}: update, {OUTCOMES} outcomes", 1e3 * update, "ms", n, size=size)
+            yield Row(f"{name}: draw one goal", 1e3 * draw, "ms", n, size=size)

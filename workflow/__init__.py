@@ -1,0 +1,1 @@
+"""The Snakemake workflow: rules, and `planning`, what they are made of."""

@@ -73,9 +73,8 @@ def test_finished_runs_become_tables_statistics_and_figures(analysed):
 
 
 EDITS = {
-    "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
     "analysis/figures/style.py": {"summary": 1, **DRAWN},
-    "analysis/statistics/measures.py": {"statistics": 1, "numbers": 1, "summary": 1, **DRAWN},
+    "analysis/statistics/matrices.py": {"statistics": 1, "numbers": 1, "summary": 1, **DRAWN},
     "analysis/tables/store.py": {
         "combine": 1,
         "statistics": 1,
@@ -85,7 +84,6 @@ EDITS = {
         "runs": 1,
         **DRAWN,
     },
-    "analysis/tables/runs.py": {"runs": 1},
     "magellan/training/loop.py": {},
     "magellan/worlds/little_zoo/world.py": {},
 }

@@ -8,7 +8,7 @@
 rule statistics:
     input:
         tables=tables_in("{folder}"),
-        code=sources("analysis.statistics.summaries"),
+        code=code_of(*COMPUTING),
     output:
         statistics_in("{folder}"),
     log:
@@ -37,7 +37,7 @@ for statistic in own(STATISTICS):
             f"statistic_{statistic.name}"
         input:
             tables=tables_in("{folder}"),
-            code=sorted({*sources("analysis.tables.store"), *files_of_own(statistic)}),
+            code=[*code_of(*COMPUTING), *files_of_own(statistic)],
         output:
             f"{{folder}}/statistics/{statistic.name}.csv",
         log:
@@ -67,7 +67,7 @@ rule numbers:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
         study=study_of,
-        code=sources("analysis.report.summary"),
+        code=code_of(*COMPUTING, "report"),
     output:
         page=report(
             "{folder}/figures/{goal_space}/numbers.html",
@@ -103,7 +103,7 @@ rule summary:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
         figures=pictures,
-        code=sources("analysis.report.summary_page"),
+        code=code_of(*DRAWING, "report"),
         captions=captions(),
     output:
         page="{folder}/summary.html",
@@ -130,7 +130,7 @@ rule summary:
 rule coverage:
     input:
         manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.coverage"),
+        code=code_of("tables"),
     output:
         page=report(
             "{folder}/figures/coverage.html",
@@ -159,7 +159,7 @@ rule coverage:
 rule runs:
     input:
         manifest="{folder}/tables/manifest.json",
-        code=sources("analysis.tables.runs"),
+        code=code_of("tables"),
     output:
         page=report(
             "{folder}/figures/runs.html",

@@ -19,16 +19,16 @@ if WHOLE:
     found = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
     os.environ.update(PYTHONPATH=os.pathsep.join(found))
 
-from analysis.report.captions import facts as caption_facts
-from analysis.report.captions import as_plain_text, numbers
+from analysis.report.finding import facts as caption_facts
+from analysis.report.finding import as_plain_text, numbers
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
+import analysis
 from analysis.figures import FIGURES, applicable
 from analysis.report.finding import terminal
 from analysis.tables.grid import run_of, seeds_by_algorithm
 from analysis.tables.manifests import read_combined_manifest
 from analysis.statistics.registry import statistics_of
-from analysis.tables.git_hint import advice
-from analysis.figures.sources import sources, sources_of_file
+from analysis.tables.manifests import advice
 from analysis.statistics.summaries import STATISTICS
 from magellan.config import (
     BEGINNING,
@@ -76,6 +76,10 @@ RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
 # Minutes that a cluster grants a run at first; nobody enforces them on one machine.
 RUNTIME_MINUTES = {"smoke": 10, "laptop": 120, "paper": 7200}
 LARGEST_GROWTH = 4
+# The code that tables, statistics and figures are made with.
+ANALYSIS = Path(analysis.__file__).parent
+COMPUTING = ("tables", "statistics")
+DRAWING = (*COMPUTING, "studies", "figures")
 
 # Rules call plain `python`: let it be the one that runs Snakemake, environment activated or not.
 # A conda environment, if asked for, still comes first.
@@ -289,17 +293,23 @@ def statistics_behind(figure):
     return statistics_in("{folder}", figure.statistics)
 
 
+def code_of(*rooms):
+    """Files of these rooms of the analysis: an edit of one makes anew what is made with them."""
+    files = [path for room in rooms for path in (ANALYSIS / room).glob("*.py")]
+    return sorted(map(os.path.relpath, files))
+
+
 def code_behind(figure):
     """Files of code that a figure depends on."""
     if is_built_in(figure):
-        return sorted({*sources("analysis.tables.store"), *sources(f"analysis.figures.{figure.name}")})
-    return sorted({*sources("analysis.tables.store"), *files_of_own(figure)})
+        return code_of(*DRAWING)
+    return [*code_of(*DRAWING), *files_of_own(figure)]
 
 
 def files_of_own(spec):
-    """The user's file that a statistic or figure is in, with what it imports from the package."""
+    """The user's file that a statistic or figure is in."""
     files = [path for path in EXPERIMENT.modules if str(Path(path).resolve()) == spec.source]
-    return sorted({file for path in files or EXPERIMENT.modules for file in sources_of_file(path)})
+    return sorted(files or EXPERIMENT.modules)
 
 
 def caption_of(figure):

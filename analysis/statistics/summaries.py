@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import intervals, matrices
+from analysis.statistics import intervals, mastery, matrices, primary  # noqa: F401 (registered)
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
 from analysis.statistics.matrices import (
     MADE,

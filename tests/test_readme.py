@@ -14,11 +14,12 @@ from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means, run_means_until
 from analysis.statistics.primary import comparison as compared
 from analysis.studies import behaviour, cost, estimation, gain, halves
-from analysis.studies.ground_truth import with_known_competence
-from analysis.tables import markdown, store
+from analysis.studies.estimation import with_known_competence
+from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
+from tests.analysis.synthetic import to_markdown
 from tests.faults import cases as faults
 from tests.inputs import cases
 
@@ -51,7 +52,7 @@ def between_markers(name: str, text: str) -> str:
 
 
 def test_tables_are_those_of_the_summary(results):
-    text = summary.to_markdown(results, summaries.load(REFERENCE / "statistics"))
+    text = to_markdown(summary, results, summaries.load(REFERENCE / "statistics"))
     assert between_markers("results", page("reference")) == text.strip()
 
 
@@ -128,7 +129,7 @@ def unseen_errors(results) -> str:
         row += [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
         row += papers
     header = ["", *labels, *(f"paper: {label}" for label in labels)]
-    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
 def test_errors_on_unseen_goals_are_those_of_the_reference_study():
@@ -137,8 +138,10 @@ def test_errors_on_unseen_goals_are_those_of_the_reference_study():
 
 
 def test_halves_and_behaviour_are_those_of_the_tables(results):
-    assert between_markers("halves", page("reference")) == halves.to_markdown(results).strip()
-    assert between_markers("behaviour", page("reference")) == behaviour.to_markdown(results).strip()
+    assert between_markers("halves", page("reference")) == to_markdown(halves, results).strip()
+    assert (
+        between_markers("behaviour", page("reference")) == to_markdown(behaviour, results).strip()
+    )
 
 
 @pytest.mark.parametrize(("folder", "name"), [("default", "default"), ("first", "first")])
@@ -191,23 +194,25 @@ def test_expert_buckets_learn_everything_and_uniform_choice_stops_at_plants(resu
 @pytest.mark.parametrize(("marker", "pool"), [("pool", "small"), ("pool quarter", "quarter")])
 def test_the_pool_study_is_that_of_its_tables(marker, pool):
     results = store.load(REFERENCE / "pool")
-    found = comparison.to_markdown(comparison.pairs_of_variants(results, [pool, "whole"]))
+    found = to_markdown(comparison, comparison.pairs_of_variants(results, [pool, "whole"]))
     assert between_markers(marker, page("pool")) == found.strip()
 
 
 def test_the_second_pool_study_is_that_of_its_tables():
     results = store.load(REFERENCE / "pool_again")
-    found = comparison.to_markdown(comparison.pairs_of_variants(results, ["small", "whole"]))
+    found = to_markdown(comparison, comparison.pairs_of_variants(results, ["small", "whole"]))
     assert between_markers("pool again", page("pool")) == found.strip()
-    assert between_markers("pool again halves", page("pool")) == halves.to_markdown(results).strip()
-    found = behaviour.to_markdown(results).strip()
+    assert (
+        between_markers("pool again halves", page("pool")) == to_markdown(halves, results).strip()
+    )
+    found = to_markdown(behaviour, results).strip()
     assert between_markers("pool again behaviour", page("pool")) == found
 
 
 @pytest.mark.parametrize("name", ["more_data", "more_updates"])
 def test_the_regime_is_that_of_its_tables(name):
     pairs = comparison.pairs_of_variants(store.load(REFERENCE / name), ["twice", "base"])
-    assert between_markers(name, page("regime")) == comparison.to_markdown(pairs).strip()
+    assert between_markers(name, page("regime")) == to_markdown(comparison, pairs).strip()
 
 
 @pytest.mark.parametrize(
@@ -276,7 +281,7 @@ def test_the_simulated_learner_is_that_of_its_tables(block):
         results = with_known_competence(results)
     pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
     assert (
-        between_markers(block, page("simulated")) == comparison.to_markdown(pairs, "error").strip()
+        between_markers(block, page("simulated")) == to_markdown(comparison, pairs, "error").strip()
     )
 
 
@@ -291,10 +296,10 @@ def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
     results = store.load(REFERENCE / name)
     pairs = comparison.pairs_of_variants(results, variants)
     for measure in measures:
-        found = comparison.to_markdown(pairs, measure).strip()
+        found = to_markdown(comparison, pairs, measure).strip()
         assert between_markers(f"{name} {measure}", page(name)) == found
     assert (
-        between_markers(f"{name} behaviour", page(name)) == behaviour.to_markdown(results).strip()
+        between_markers(f"{name} behaviour", page(name)) == to_markdown(behaviour, results).strip()
     )
 
 
@@ -302,9 +307,9 @@ def test_the_real_language_model_is_that_of_its_tables():
     results = store.load(REFERENCE / "smollm2")
     errors = estimation.table(results, estimation.OBSERVED)
     found = {
-        "gain": gain.to_markdown(results),
-        "estimation": estimation.to_markdown(errors, results.categories),
-        "behaviour": behaviour.to_markdown(results),
+        "gain": to_markdown(gain, results),
+        "estimation": to_markdown(estimation, errors, results.categories),
+        "behaviour": to_markdown(behaviour, results),
     }
     for name, text in found.items():
         assert between_markers(f"smollm2 {name}", page("smollm2")) == text.strip()
@@ -315,9 +320,9 @@ def test_replaced_goals_are_those_of_their_tables():
     samplers = ["magellan", "random", "online", "ek_online"]
     pairs = comparison.pairs_of_samplers(results, samplers)
     found = {
-        "success": comparison.to_markdown(pairs, "success"),
-        "gain": gain.to_markdown(results),
-        "behaviour": behaviour.to_markdown(results),
+        "success": to_markdown(comparison, pairs, "success"),
+        "gain": to_markdown(gain, results),
+        "behaviour": to_markdown(behaviour, results),
     }
     for name, text in found.items():
         assert between_markers(f"evolving {name}", page("evolving")) == text.strip()
@@ -389,7 +394,7 @@ def finding() -> str:
         rows.append([f"`{sampler}`", *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
     header += ["plants", "herbivores", "carnivores"]
-    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
 def separated() -> str:
@@ -420,7 +425,7 @@ def separated() -> str:
             rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
     header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
     header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
-    return "\n".join([*markdown.head(header), *map(markdown.row, rows)])
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
 def test_what_came_of_going_on_is_that_of_the_tables():
@@ -435,17 +440,17 @@ def test_the_finding_is_that_of_the_tables(text):
 def test_the_reference_studys_comparison_is_that_of_its_tables():
     results = store.load(REFERENCE / "samplers")
     names = ["magellan", "random", "online", "ek_online"]
-    text = comparison.to_markdown(comparison.pairs_of_samplers(results, names))
+    text = to_markdown(comparison, comparison.pairs_of_samplers(results, names))
     assert between_markers("samplers success", page("samplers")) == text.strip()
 
 
 def test_verdicts_on_claims_are_those_of_the_tables():
     listed = claims.load()
-    text = markdown.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
+    text = printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
     assert between_markers("claims", page("claims")) == text.strip()
 
 
 def test_costs_of_practice_are_those_of_the_tables():
-    text = markdown.printed([cost.table(cost.costs(store.load(REFERENCE / "learner")))])
+    text = printing.printed([cost.table(cost.costs(store.load(REFERENCE / "learner")))])
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert between_markers("learner", page("learner")) == "\n".join(rows)

@@ -16,17 +16,21 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from pathlib import Path
 from typing import Any, NoReturn
 
-from analysis.figures import FIGURES, applicable
-from analysis.figures.sources import sources, sources_of_file
-from analysis.report.captions import as_plain_text, numbers
-from analysis.report.captions import facts as caption_facts
-from analysis.report.finding import terminal
-from analysis.statistics.registry import FigureSpec, StatisticSpec, statistics_of
-from analysis.statistics.summaries import STATISTICS
+import analysis
+import analysis.statistics.summaries  # registers the statistics of the package
+from analysis.figures import applicable
+from analysis.report.finding import as_plain_text, numbers, terminal
+from analysis.report.finding import facts as caption_facts
+from analysis.statistics.registry import (
+    FIGURES,
+    STATISTICS,
+    FigureSpec,
+    StatisticSpec,
+    statistics_of,
+)
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
-from analysis.tables.git_hint import advice
 from analysis.tables.grid import Run, run_of, seeds_by_algorithm
-from analysis.tables.manifests import read_combined_manifest
+from analysis.tables.manifests import advice, read_combined_manifest
 from magellan.config import (
     BEGINNING,
     ExperimentConfig,
@@ -60,6 +64,10 @@ RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
 # Minutes that a cluster grants a run at first; nobody enforces them on one machine.
 RUNTIME_MINUTES = {"smoke": 10, "laptop": 120, "paper": 7200}
 LARGEST_GROWTH = 4
+# Rooms whose code tables with statistics, and figures, are made with.
+ANALYSIS = Path(analysis.__file__).parent
+COMPUTING = ("tables", "statistics")
+DRAWING = (*COMPUTING, "studies", "figures")
 
 Paths = Sequence[str | Path]
 Spec = FigureSpec | StatisticSpec
@@ -68,6 +76,12 @@ Spec = FigureSpec | StatisticSpec
 def stop(error: object) -> NoReturn:
     """End before any job starts, with one line instead of a traceback."""
     sys.exit(f"error: {error}")
+
+
+def code_of(*rooms: str) -> list[str]:
+    """Files of these rooms of the analysis: an edit of one makes anew what is made with them."""
+    files = [path for room in rooms for path in (ANALYSIS / room).glob("*.py")]
+    return sorted(map(os.path.relpath, files))
 
 
 def check_config_file(path: str | Path) -> None:
@@ -348,16 +362,13 @@ class Plan:
         return [word for path in self.experiment.modules if needed for word in ("--module", path)]
 
     def code_behind(self, spec: Spec) -> list[str]:
-        """Files of code that a figure, or a statistic of the user's own, depends on.
-
-        Of a user's own it is the file that it is in, with what that imports from the package.
-        """
-        code = set(sources("analysis.tables.store"))
+        """Files of code that a figure, or a statistic of the user's own, depends on."""
+        code = code_of(*(DRAWING if isinstance(spec, FigureSpec) else COMPUTING))
         if is_built_in(spec):
-            return sorted(code | set(sources(f"analysis.figures.{spec.name}")))
+            return code
         modules = self.experiment.modules
         files = [path for path in modules if str(Path(path).resolve()) == spec.source]
-        return sorted(code.union(*(sources_of_file(path) for path in files or modules)))
+        return [*code, *sorted(files or modules)]
 
     # --- training ---------------------------------------------------------------------------------
 

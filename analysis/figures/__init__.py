@@ -46,6 +46,7 @@ def _choosing(algorithms: Algorithms, predicting: Algorithms, reference: Algorit
 
 
 def _built_in(
+    module: str,
     name: str,
     label: str,
     section: str,
@@ -53,32 +54,30 @@ def _built_in(
     lacks: Needs = nothing,
     phased: bool = False,
 ) -> None:
-    """Register the function `draw` of the module of this name, which is imported late."""
+    """Register the function `name` of a module of this package, which is imported late."""
 
     def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-        module = importlib.import_module(f"analysis.figures.{name}")
-        return module.draw(results, statistics, goal_space)
+        function = getattr(importlib.import_module(f"analysis.figures.{module}"), name)
+        return function(results, statistics, goal_space)
 
     register_figure(name, label, section, statistics, lacks, phased=phased)(draw)
 
 
-_built_in("success_by_category", "Success per category", "1. Success")
-_built_in("phases", "Success over all phases", "1. Success", phased=True)
-_built_in("sample_efficiency", "Sample efficiency", "1. Success", "sample_efficiency")
-_built_in("mastery", "Time to mastery", "1. Success")
-_built_in("aggregates", "IQM and mean", "2. Comparison", "aggregates")
+SUCCESS, COMPARISON, INSIDE = "1. Success", "2. Comparison", "3. Inside the samplers"
+_built_in("training", "success_by_category", "Success per category", SUCCESS)
+_built_in("training", "phases", "Success over all phases", SUCCESS, phased=True)
+_built_in("training", "sample_efficiency", "Sample efficiency", SUCCESS, "sample_efficiency")
+_built_in("training", "mastery", "Time to mastery", SUCCESS)
+_built_in("comparison", "aggregates", "IQM and mean", COMPARISON, "aggregates")
 _built_in(
-    "improvement",
-    "Probability of improvement",
-    "2. Comparison",
-    "improvement",
-    "comparison",
+    *("comparison", "improvement", "Probability of improvement", COMPARISON),
+    *("improvement", "comparison"),
     lacks=_a_comparison,
 )
-_built_in("profiles", "Performance profiles", "2. Comparison", "profiles")
-_built_in("practice", "Goals practised", "3. Inside the samplers")
-_built_in("exploitation", "Goals chosen", "3. Inside the samplers", lacks=_choosing)
-_built_in("calibration", "Predicted competence", "3. Inside the samplers", lacks=_predictions)
+_built_in("comparison", "profiles", "Performance profiles", COMPARISON, "profiles")
+_built_in("practice", "practice", "Goals practised", INSIDE)
+_built_in("practice", "exploitation", "Goals chosen", INSIDE, lacks=_choosing)
+_built_in("calibration", "calibration", "Predicted competence", INSIDE, lacks=_predictions)
 
 
 def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -> tuple[str, ...]:
@@ -153,14 +152,3 @@ def draw(
         figure = called(spec, spec.draw, results, statistics, goal_space, kind=Figure)
         called(spec, style.settle, figure, kind=type(None))
     return figure
-
-
-__all__ = [
-    "FIGURES",
-    "FigureSpec",
-    "applicable",
-    "draw",
-    "lacking",
-    "predicts",
-    "register_figure",
-]

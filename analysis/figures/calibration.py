@@ -32,7 +32,9 @@ def shown_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]
     return tuple(each for each in predicting if each.sampler == results.reference.sampler)
 
 
-def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+def calibration(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> Figure:
     """Columns are categories; rows: training goals, unseen goals, learning progress."""
     sampler = results.reference.sampler
     shown = shown_algorithms(results, goal_space)

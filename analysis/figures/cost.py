@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures import style
+from analysis.tables.labels import category_colors
 from analysis.tables.results import Results, rows_where
-from analysis.tables.worlds import category_colors
 
 CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it reads"}
 

@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.studies.embeddings import Embedding, project
-from analysis.tables.labels import SPLIT_LABELS, sampler_label
-from analysis.tables.worlds import category_colors
+from analysis.tables.labels import SPLIT_LABELS, category_colors, sampler_label
 from magellan.core.errors import InputError
 
 COLUMNS = 3

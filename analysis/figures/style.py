@@ -320,10 +320,7 @@ def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -
 
 
 def seed_lines(
-    results: Results,
-    goal_space: str,
-    several: str,
-    algorithms: Sequence[Algorithm] | None = None,
+    results: Results, goal_space: str, several: str, algorithms: Sequence[Algorithm] | None = None
 ) -> str:
     """What the lines of a panel are: `several`, or the only seed."""
     seeds = _seed_counts(results, goal_space, algorithms)
@@ -344,20 +341,22 @@ def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
         ax.plot(points, runs.T, color=color, lw=width, alpha=alpha)
 
 
-def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle) -> None:
+def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle, zorder: int = 3) -> None:
     """The thick line of an algorithm, with its markers: (points,)."""
-    ax.plot(
-        points,
-        values,
-        color=look.color,
-        linestyle=look.dash,
-        linewidth=1.8,
-        marker=look.marker,
-        markersize=4,
-        markevery=marker_spacing(len(values)),
-        clip_on=False,
-        zorder=3,
-    )
+    every = marker_spacing(len(values))
+    ax.plot(points, values, **_line(look), markevery=every, zorder=zorder)
+
+
+def step_line(
+    ax: Axes, points: Any, values: Any, look: LineStyle, where: str, **changes: Any
+) -> None:
+    """The same as a line of steps, as of `Axes.step`; changes: further options of it."""
+    ax.step(points, values, where=where, **(_line(look) | changes))
+
+
+def _line(look: LineStyle) -> dict[str, Any]:
+    drawn = {"color": look.color, "linestyle": look.dash, "marker": look.marker}
+    return drawn | {"linewidth": 1.8, "markersize": 4, "clip_on": False}
 
 
 def training_axis(axes: Iterable[Axes], last: float) -> None:

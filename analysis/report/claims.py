@@ -18,14 +18,13 @@ from pydantic import Field, field_validator, model_validator
 from scipy import stats
 
 from analysis.statistics.comparison import BOOTSTRAP, Side, error_of, mean_difference, success_of
-from analysis.statistics.intervals import Matrix
+from analysis.statistics.intervals import Matrix, holm, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import evaluated_categories, success_curves
-from analysis.statistics.significance import holm, sign_flip_test
 from analysis.studies.halves import SIGNIFICANT
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.markdown import Table
+from analysis.tables.printing import Table, between
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
 from magellan.config.schema import PLAIN
@@ -195,8 +194,8 @@ def _judged(claim: Claim, study: Study, results: Results | None) -> Judged:
         interval = found.proportion_ci(BOOTSTRAP.confidence)
         ends, p = (float(interval.low), float(interval.high)), float(found.pvalue)
     else:
-        _, between = mean_difference(values)
-        ends = between or (float(values.mean()),) * 2
+        _, interval = mean_difference(values)
+        ends = interval or (float(values.mean()),) * 2
         p = sign_flip_test(values - (threshold if word != "within" else 0.0), BOOTSTRAP.seed).p
     p = math.nan if word == "within" else p
     return Judged(claim, len(values), float(values.mean()), *ends, p, math.nan, "undecided")
@@ -315,6 +314,5 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
         ]
     form = ".2f" if claim.measure == "mastered" else "+.3f"
     p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}"
-    between = f"{judged.low:{form}} to {judged.high:{form}}"
-    numbers = [f"{judged.value:{form}}", between, str(judged.n), p]
+    numbers = [f"{judged.value:{form}}", between(judged.low, judged.high, form), str(judged.n), p]
     return [*names, *numbers, f"**{judged.verdict}**", study]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from analysis import figures
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.statistics.registry import statistics_of
+from analysis.statistics.registry import FIGURES, statistics_of
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
 
@@ -50,7 +50,7 @@ class Picture(NamedTuple):
             from analysis.studies.cost import costs
 
             return style.settled(draw, results, costs(results))
-        needed = statistics_of(figures.FIGURES.find(name))
+        needed = statistics_of(FIGURES.find(name))
         if self.statistics is not None:
             frames = summaries.load(self.statistics, needed, results)
         else:
@@ -73,7 +73,7 @@ class Picture(NamedTuple):
 def pictures_in(folder: Path) -> Iterator[Picture]:
     """The pictures below a folder that can be drawn from tables."""
     for path in sorted(folder.rglob("*.png")):
-        if path.stem not in (*figures.FIGURES, COST):
+        if path.stem not in (*FIGURES, COST):
             continue
         beside, above = path.parent, path.parent.parent.parent
         if (beside / MANIFEST).is_file():

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from analysis.statistics.by_phase import MEAN
 from analysis.statistics.matrices import SCORES
-from analysis.statistics.order import order_in
+from analysis.statistics.power import order_in
 from analysis.statistics.primary import PRIMARY_SCORE, equal_steps
-from analysis.tables import html
+from analysis.statistics.summaries import MEAN
+from analysis.tables import printing
 from analysis.tables.coverage import sentence
-from analysis.tables.grid import Algorithm, number_text, run_names, run_of
+from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
-from analysis.tables.markdown import Table, printed
+from analysis.tables.printing import Table, between
 from analysis.tables.results import SPLITS, Results, rows_where
-from analysis.tables.units import UNIT_WORDS
 
 PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
 ESTIMATING = "Episodes for estimating"
@@ -171,7 +170,7 @@ def comparison_table(
                     "Compared with": algorithm_label(baseline, results.algorithms),
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
-                    f"{row['confidence']:.0%} interval": _interval(row),
+                    f"{row['confidence']:.0%} interval": between(row["low"], row["high"]),
                     "p": _p_value(row["p_holm"]),
                     "p, uncorrected": _p_value(row["p"]),
                     "p, paired": _p_value(row["p_paired"]),
@@ -197,10 +196,6 @@ def _order(
 def _goals(row: pd.Series) -> str:
     label = SPLIT_LABELS[row["split"]]
     return f"{label} (primary)" if row["primary"] else label
-
-
-def _interval(row: pd.Series) -> str:
-    return "n/a" if pd.isna(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
 
 
 def _p_value(p: float) -> str:
@@ -272,13 +267,6 @@ def _frames(
     yield f"Cost of a run, goal space {goal_space}: {_over_seeds(results, goal_space)}", cost
 
 
-def to_markdown(
-    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
-) -> str:
-    """All tables in Markdown."""
-    return printed(tables(results, statistics, study), note=note(results))
-
-
 def tables(
     results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
 ) -> list[Table]:
@@ -303,4 +291,4 @@ def to_html(
 ) -> str:
     """The tables of one goal space as a page of its own, for the report."""
     shown = [as_table(*each) for each in _frames(results, statistics, goal_space, study)]
-    return html.page("Success in numbers", shown, note=note(results))
+    return printing.page("Success in numbers", shown, note=note(results))

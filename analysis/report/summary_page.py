@@ -13,18 +13,26 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.report import captions
-from analysis.report.finding import Finding, chance, finding, name_of, sizes
+from analysis.report.finding import (
+    Finding,
+    as_plain_text,
+    chance,
+    facts,
+    finding,
+    name_of,
+    numbers,
+    sizes,
+)
 from analysis.report.summary import as_table, heading, note, success_table
 from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.registry import FigureSpec
-from analysis.tables import html
+from analysis.tables import printing
 from analysis.tables.coverage import notes_text, sentence
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label, sampler_label
-from analysis.tables.markdown import Table
 from analysis.tables.phases import practised_split
+from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.errors import printable
 from magellan.core.files import write_atomically
@@ -41,12 +49,7 @@ Figures = Sequence[tuple[str, FigureSpec]]
 
 
 def write(
-    results: Results,
-    statistics: Statistics,
-    figures: Figures,
-    folder: Path,
-    page: Path,
-    claims: Sequence[str] = (),
+    results: Results, statistics: Statistics, figures: Figures, folder: Path, page: Path
 ) -> None:
     """Write the page, and beside it the finding as JSON for the terminal and the report.
 
@@ -56,21 +59,16 @@ def write(
         figures: those to show.
         folder: with their files, GOAL_SPACE/NAME.png; what is not there is left out.
         page: HTML file to write; the JSON has its name.
-        claims: sentences that stand above all others.
     """
     found = finding(results, statistics)
     pictures = list(markup(results, figures, folder))
-    html.write(to_html(results, statistics, found, pictures, claims), page)
-    told = {"claims": list(claims), **found._asdict()}
-    write_atomically(page.with_suffix(".json"), f"{json.dumps(told, indent=1)}\n".encode())
+    printing.write(to_html(results, statistics, found, pictures), page)
+    told = f"{json.dumps(found._asdict(), indent=1)}\n"
+    write_atomically(page.with_suffix(".json"), told.encode())
 
 
 def to_html(
-    results: Results,
-    statistics: Statistics,
-    found: Finding,
-    pictures: Sequence[str] = (),
-    claims: Sequence[str] = (),
+    results: Results, statistics: Statistics, found: Finding, pictures: Sequence[str] = ()
 ) -> str:
     """The page: what was found, numbers, figures, what they cannot show, where they come from.
 
@@ -78,18 +76,20 @@ def to_html(
     """
     title = f"{results.experiment['experiment']}: what was found"
     parts = [
-        html.element("h1", title),
-        html.items(claims, "found"),
-        html.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
-        *([html.element("p", note(results))] if note(results) else []),
-        html.element("p", f"{found.measured}. {names(results)}".strip()),
-        *(html.table(each) for each in tables(results, statistics)),
+        printing.element("h1", title),
+        printing.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
+        *([printing.element("p", note(results))] if note(results) else []),
+        printing.element("p", f"{found.measured}. {names(results)}".strip()),
+        *(printing.table(each) for each in tables(results, statistics)),
         *pictures,
     ]
     if found.limits:
-        parts += [html.element("h2", "What so few runs cannot show"), html.items(found.limits)]
-    parts += [html.element("h2", "Where this comes from"), html.table(provenance(results))]
-    return html.document(title, ["<main>", *filter(None, parts), "</main>"])
+        parts += [
+            printing.element("h2", "What so few runs cannot show"),
+            printing.items(found.limits),
+        ]
+    parts += [printing.element("h2", "Where this comes from"), printing.table(provenance(results))]
+    return printing.document(title, ["<main>", *filter(None, parts), "</main>"])
 
 
 def names(results: Results) -> str:
@@ -146,7 +146,7 @@ def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
         path = folder / goal_space / f"{spec.name}.png"
         if path.is_file():
             caption = caption_html(spec, results, goal_space)
-            yield html.figure(path.read_bytes(), spec.label, caption)
+            yield printing.figure(path.read_bytes(), spec.label, caption)
 
 
 def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
@@ -156,17 +156,17 @@ def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
 
     path = CAPTIONS / f"{spec.name if is_built_in(spec) else 'own_figure'}.rst"
     if not path.is_file():
-        return html.element("p", spec.label)
+        return printing.element("p", spec.label)
     missing = len(results.manifest["missing"])
-    facts = {"": captions.numbers(results.runs, missing, results.experiment)}
+    tables = {"": numbers(results.runs, missing, results.experiment)}
     text = Template(path.read_text(encoding="utf-8")).render(
         snakemake=SimpleNamespace(
-            config={"tables": facts},
+            config={"tables": tables},
             wildcards=SimpleNamespace(folder="", goal_space=goal_space),
             params=SimpleNamespace(
-                facts=captions.facts(results.experiment),
+                facts=facts(results.experiment),
                 label=spec.label,
-                caption=captions.as_plain_text(spec.caption),
+                caption=as_plain_text(spec.caption),
             ),
         )
     )

@@ -13,7 +13,7 @@ What is compared: mean success over training, or the error of the predicted comp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,9 @@ from analysis.statistics.intervals import (
     SINGLE,
     Bootstrap,
     Matrix,
+    holm,
     mean_estimate,
+    sign_flip_test,
 )
 from analysis.statistics.matrices import (
     evaluated_categories,
@@ -33,9 +35,8 @@ from analysis.statistics.matrices import (
     score_matrices,
     settings,
 )
-from analysis.statistics.significance import holm, sign_flip_test
 from analysis.tables.grid import Algorithm, run_name, variant_names
-from analysis.tables.markdown import Table, printed
+from analysis.tables.printing import Table, between
 from analysis.tables.results import SPLITS, Results, rows_where
 from magellan.core.errors import InputError
 
@@ -137,15 +138,14 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
         InputError: unknown variants, a pair that no sampler has, or one has a seed that the other
             lacks.
     """
+
+    def pairs(first: str, second: str) -> Iterator[Pair]:
+        for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
+            both = [Algorithm(sampler, name) for name in (first, second)]
+            yield from _pairs_of_both(results, both, (first, second), f"sampler {sampler}")
+
     _check_names("--variants", "variants", names, variant_names(results.experiment))
-    pairs = []
-    first = names[0]
-    for second in names[1:]:
-        found = _pairs_of_two(results, first, second)
-        if not found:
-            raise InputError(f"--variants: no sampler has runs of both {first!r} and {second!r}")
-        pairs += found
-    return pairs
+    return _first_with_others("--variants: no sampler has runs of", names, pairs)
 
 
 def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -155,16 +155,26 @@ def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
         InputError: unknown samplers, a pair that no variant has, or one has a seed that the other
             lacks.
     """
-    _check_names("--samplers", "samplers", names, results.experiment["samplers"])
-    pairs: list[Pair] = []
-    first = names[0]
-    for second in names[1:]:
-        before = len(pairs)
-        for variant in dict.fromkeys(each.variant for each in results.algorithms):
+
+    def pairs(first: str, second: str) -> Iterator[Pair]:
+        for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
             both = [Algorithm(name, variant) for name in (first, second)]
-            pairs += _pairs_of_both(results, both, (first, second), f"variant {variant}")
-        if len(pairs) == before:
-            raise InputError(f"--samplers: no variant has runs of both {first!r} and {second!r}")
+            yield from _pairs_of_both(results, both, (first, second), f"variant {variant}")
+
+    _check_names("--samplers", "samplers", names, results.experiment["samplers"])
+    return _first_with_others("--samplers: no variant has runs of", names, pairs)
+
+
+def _first_with_others(
+    nobody: str, names: Sequence[str], pairs_of: Callable[[str, str], Iterable[Pair]]
+) -> list[Pair]:
+    """Pairs of the first name with each other one; InputError that begins with `nobody`."""
+    pairs: list[Pair] = []
+    for second in names[1:]:
+        found = list(pairs_of(names[0], second))
+        if not found:
+            raise InputError(f"{nobody} both {names[0]!r} and {second!r}")
+        pairs += found
     return pairs
 
 
@@ -218,14 +228,6 @@ def _check_names(option: str, kind: str, names: Sequence[str], known: Sequence[s
         raise InputError(f"{option}: {names[0]!r} stands alone; allowed: two {kind} or more")
 
 
-def _pairs_of_two(results: Results, first: str, second: str) -> list[Pair]:
-    pairs = []
-    for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
-        both = [Algorithm(sampler, name) for name in (first, second)]
-        pairs += _pairs_of_both(results, both, (first, second), f"sampler {sampler}")
-    return pairs
-
-
 def _pairs_of_both(
     results: Results, both: Sequence[Algorithm], names: Sequence[str], title: str
 ) -> list[Pair]:
@@ -247,22 +249,19 @@ def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
         InputError: unknown estimators, or a pair that no run has.
     """
     predicting = summaries.calibration(results)
-    known = sorted(predicting["estimator"].unique())
-    _check_names("--estimators", "estimators", names, known)
-    pairs: list[Pair] = []
-    first = names[0]
-    for second in names[1:]:
-        before = len(pairs)
+
+    def pairs(first: str, second: str) -> Iterator[Pair]:
         for algorithm in results.algorithms:
+            title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
+            sides = [Side(name, results, algorithm, name) for name in (first, second)]
             for goal_space in _spaces_of(results, algorithm):
                 mine = rows_where(predicting, goal_space=goal_space, **algorithm._asdict())
                 if {first, second} <= set(mine["estimator"]):
-                    sides = [Side(name, results, algorithm, name) for name in (first, second)]
-                    title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
-                    pairs.append(Pair(title, goal_space, *sides))
-        if len(pairs) == before:
-            raise InputError(f"--estimators: no run has both {first!r} and {second!r}")
-    return pairs
+                    yield Pair(title, goal_space, *sides)
+
+    known = sorted(predicting["estimator"].unique())
+    _check_names("--estimators", "estimators", names, known)
+    return _first_with_others("--estimators: no run has", names, pairs)
 
 
 def _check_seeds(results: Results, algorithms: Sequence[Algorithm], goal_space: str) -> bool:
@@ -341,21 +340,8 @@ MEASURES = {
 # --- tables -----------------------------------------------------------------------------------
 
 
-def to_markdown(
-    pairs: Sequence[Pair],
-    of: str = "success",
-    splits: Sequence[str] = SPLITS,
-    truth: str = "",
-) -> str:
-    """The tables in Markdown; arguments as of `tables`."""
-    return printed(tables(pairs, of, splits, truth))
-
-
 def tables(
-    pairs: Sequence[Pair],
-    of: str = "success",
-    splits: Sequence[str] = SPLITS,
-    truth: str = "",
+    pairs: Sequence[Pair], of: str = "success", splits: Sequence[str] = SPLITS, truth: str = ""
 ) -> list[Table]:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
@@ -446,8 +432,8 @@ def _tests(
 
 def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:
     difference, interval = mean_difference(first - second)
-    between = "n/a" if len(first) == 1 else NONE
+    ends = "n/a" if len(first) == 1 else NONE
     if interval is not None:
-        between = f"{interval[0]:+.3f} to {interval[1]:+.3f}"
+        ends = between(*interval)
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
-    return [*names, *means, between, str(len(first)), *chances]
+    return [*names, *means, ends, str(len(first)), *chances]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.statistics import intervals, significance, survival
-from analysis.statistics.intervals import Bootstrap
+from analysis.statistics import intervals
+from analysis.statistics.intervals import Bootstrap, Matrix
 from analysis.statistics.matrices import (
     Row,
     algorithms_of,
@@ -17,29 +20,14 @@ from analysis.statistics.matrices import (
     success_curves,
 )
 from analysis.statistics.registry import register_statistic
-from analysis.statistics.survival import Times
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results
+from magellan.core.errors import InputError
 
 MASTERY_COLUMNS = (
-    "goal_space",
-    "split",
-    "category",
-    "sampler",
-    "variant",
-    "runs",
-    "mastered",
-    "restricted_mean",
-    "low",
-    "high",
-    "median",
-    "limit",
-    "log_rank",
-    "p",
-    "p_holm",
-    "method",
-    "repetitions",
-    "confidence",
+    *("goal_space", "split", "category", "sampler", "variant", "runs", "mastered"),
+    *("restricted_mean", "low", "high", "median", "limit", "log_rank", "p", "p_holm"),
+    *("method", "repetitions", "confidence"),
 )
 FAMILY = ["goal_space", "split", "category"]
 
@@ -51,7 +39,7 @@ def times_of(
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
     return {
-        category: survival.mastery_times(curves[:, at], points)
+        category: mastery_times(curves[:, at], points)
         for at, category in enumerate(evaluated_categories(results, goal_space, split))
     }
 
@@ -83,9 +71,7 @@ def mastery(results: Results) -> pd.DataFrame:
                 }
             )
     frame = pd.DataFrame(rows, columns=list(MASTERY_COLUMNS))
-    frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(
-        lambda p: significance.holm(p.to_numpy())
-    )
+    frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(lambda p: intervals.holm(p.to_numpy()))
     return frame
 
 
@@ -102,15 +88,15 @@ def _reference_times(
 def _described(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
     values, mastered = times
     found = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
-    steps = survival.kaplan_meier(values, mastered)
+    steps = kaplan_meier(values, mastered)
     made = provenance(bootstrap, (len(values), 1), found.method[0])
     return {
         **{key: value for key, value in made.items() if key != "tasks"},
         "mastered": int(mastered.sum()),
-        "restricted_mean": survival.restricted_mean(steps, limit),
+        "restricted_mean": restricted_mean(steps, limit),
         "low": found.low[0],
         "high": found.high[0],
-        "median": survival.median_time(steps),
+        "median": median_time(steps),
         "limit": limit,
     }
 
@@ -118,5 +104,104 @@ def _described(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
 def _tested(reference: Times | None, times: Times) -> Row:
     if reference is None:
         return {"log_rank": np.nan, "p": np.nan}
-    found = survival.log_rank(reference, times)
+    found = log_rank(reference, times)
     return {"log_rank": found.statistic, "p": found.p}
+
+
+# --- time to mastery of runs; one that never masters is censored at its last evaluation ---
+
+
+MASTERED = 0.9
+IN_A_ROW = 2
+
+Flags = NDArray[np.bool_]
+Times = tuple[Matrix, Flags]
+"""Times of runs, and whether each ended in mastery (else censored there): both (runs,)."""
+
+
+class Steps(NamedTuple):
+    """A curve of steps: from each time on, up to the next, the share; the first time is 0."""
+
+    times: Matrix
+    shares: Matrix
+
+
+class LogRank(NamedTuple):
+    """Log-rank test: chi-square with one degree of freedom, and its two-sided p value."""
+
+    statistic: float
+    p: float
+
+
+def mastery_times(curves: Matrix, lengths: Matrix) -> Times:
+    """When runs master one category.
+
+    Args:
+        curves: success, (runs, points).
+        lengths: of training at each point, in the unit of the experiment, increasing, (points,).
+    """
+    high = np.asarray(curves) > MASTERED
+    pairs = high[:, :-1] & high[:, 1:]
+    mastered: Flags = np.array(pairs.any(axis=1), dtype=np.bool_)
+    lengths = np.asarray(lengths, dtype=np.float64)
+    if pairs.shape[1] == 0:
+        return np.full(len(high), lengths[-1]), mastered
+    return np.where(mastered, lengths[pairs.argmax(axis=1)], lengths[-1]), mastered
+
+
+def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:
+    """Share of runs that have not mastered yet, estimated with the censored ones.
+
+    At each time of mastery the share is multiplied by 1 - (runs that master then) / (runs that had
+    not until then and were still watched).
+    """
+    events = np.unique(times[mastered])
+    at_risk = (times[None, :] >= events[:, None]).sum(axis=1)
+    deaths = ((times[None, :] == events[:, None]) & mastered).sum(axis=1)
+    shares = np.cumprod(1.0 - deaths / np.maximum(at_risk, 1))
+    return Steps(np.concatenate([[0.0], events]), np.concatenate([[1.0], shares]))
+
+
+def restricted_mean(steps: Steps, limit: float) -> float:
+    """Mean time to mastery, where longer than `limit` counts as `limit`: area under the steps."""
+    edges = np.append(np.minimum(steps.times, limit), limit)
+    return float((np.diff(edges) * steps.shares).sum())
+
+
+def median_time(steps: Steps) -> float:
+    """First time at which half of the runs have mastered or more; NaN if that never comes."""
+    reached = np.flatnonzero(steps.shares <= 0.5)
+    return float(steps.times[reached[0]]) if len(reached) else np.nan
+
+
+def log_rank(ours: Times, theirs: Times) -> LogRank:
+    """Whether two groups of runs master at other times.
+
+    At each time of mastery: how many of ours would master then if both groups were the same? The
+    sum of observed minus expected is compared with its (hypergeometric) variance. Without any
+    mastery, or if nothing could differ, the statistic is 0 and p is 1.
+    """
+    from scipy.stats import chi2
+
+    if not len(ours[0]) or not len(theirs[0]):
+        raise InputError("log-rank test: a group without runs")
+    surplus, variance = 0.0, 0.0
+    for event in np.unique(np.concatenate([times[mastered] for times, mastered in (ours, theirs)])):
+        (mine, my_deaths), (other, other_deaths) = (
+            _counts(group, event) for group in (ours, theirs)
+        )
+        total, deaths = mine + other, my_deaths + other_deaths
+        surplus += my_deaths - deaths * mine / total
+        if total > 1:
+            chance = mine * other / total**2
+            variance += deaths * chance * (total - deaths) / (total - 1)
+    if variance <= 0.0:
+        return LogRank(0.0, 1.0)
+    statistic = surplus**2 / variance
+    return LogRank(float(statistic), float(chi2.sf(statistic, 1)))
+
+
+def _counts(group: Times, event: float) -> tuple[int, int]:
+    """Runs still watched at a time, and those that master then."""
+    times, mastered = group
+    return int((times >= event).sum()), int(((times == event) & mastered).sum())

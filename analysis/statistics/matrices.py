@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import intervals, measures
+from analysis.statistics import intervals
 from analysis.statistics.intervals import Bootstrap, Matrix
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import SPLITS, Results
 from magellan.config.schema import AnalysisConfig
+from magellan.core.errors import InputError
 
 SCORES = ("final", "area")
+MADE = ("runs", "tasks", "method", "repetitions", "confidence")
+"""Columns that say how an interval was made: those of `provenance`."""
 
 Row = dict[str, Any]
 
@@ -72,10 +76,7 @@ def score_matrices(
     """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
-    return {
-        "final": measures.final_success(curves),
-        "area": measures.area_under_curve(curves, points),
-    }
+    return {"final": final_success(curves), "area": area_under_curve(curves, points)}
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
@@ -96,3 +97,140 @@ def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str) -> Row
         "repetitions": bootstrap.repetitions if resampled else 0,
         "confidence": bootstrap.confidence,
     }
+
+
+# --- measures: pure functions; most take leading axes, so that resamples are computed at once ---
+
+
+AGGREGATES = ("iqm", "mean")
+
+
+def final_success(curves: Matrix) -> Matrix:
+    """Success at the last evaluation point: (runs, tasks, points) to (runs, tasks)."""
+    return curves[..., -1]
+
+
+def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
+    """Mean success over training: trapezoid area divided by the length of training.
+
+    Args:
+        curves: success, (runs, tasks, points).
+        lengths: of training at each point, in any unit, increasing, (points,).
+
+    Returns:
+        (runs, tasks), in [0, 1]; with a single point the success there.
+    """
+    return curves @ training_weights(lengths)
+
+
+def training_weights(lengths: Matrix) -> Matrix:
+    """What each evaluation counts in a mean over training: the trapezoid rule, (points,), sum 1.
+
+    Args:
+        lengths: of training at each evaluation, in any unit, increasing, (points,).
+    """
+    gaps = np.diff(np.asarray(lengths, dtype=np.float64))
+    if (gaps <= 0).any():
+        raise InputError("mean over training: evaluation points are not increasing")
+    if not len(gaps):
+        return np.ones(1)
+    return (np.append(gaps, 0.0) + np.append(0.0, gaps)) / (2.0 * gaps.sum())
+
+
+def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
+    """Mean of a curve up to `limit`: the rule of `area_under_curve`, cut off there.
+
+    Args:
+        curve: success, (points,).
+        steps: environment steps at each point, not falling, (points,); each run has its own.
+        limit: steps, no more than the last of them; the curve is interpolated linearly there.
+    """
+    if (np.diff(steps) < 0).any():
+        raise InputError("evaluation.csv: environment steps fall from one evaluation to the next")
+    inside = steps < limit
+    if not inside.any():
+        return float(curve[0])
+    x = np.append(steps[inside], limit)
+    y = np.append(curve[inside], np.interp(limit, steps, curve))
+    return float(np.trapezoid(y, x) / (limit - x[0]))
+
+
+def aggregates(scores: Matrix) -> Matrix:
+    """IQM and mean of (runs, tasks): (2,), in the order of `AGGREGATES`.
+
+    The IQM drops the lowest and the highest quarter of all runs x tasks values together; with three
+    values or fewer nothing is dropped and it equals the mean.
+    """
+    from rliable import metrics
+
+    return np.array([metrics.aggregate_iqm(scores), metrics.aggregate_mean(scores)])
+
+
+def iqm(scores: Matrix) -> Matrix:
+    """IQM over runs x tasks: (..., runs, tasks) to (..., 1)."""
+    return iqm_curve(scores[..., None])
+
+
+def iqm_curve(curves: Matrix) -> Matrix:
+    """IQM over runs x tasks at each point: (..., runs, tasks, points) to (..., points)."""
+    import scipy.stats
+
+    *lead, runs, tasks, points = curves.shape
+    flat = curves.reshape(*lead, runs * tasks, points)
+    return np.asarray(scipy.stats.trim_mean(flat, proportiontocut=0.25, axis=-2))
+
+
+def probability_of_improvement(ours: Matrix, theirs: Matrix) -> Matrix:
+    """P(a run of ours scores higher than one of theirs), averaged over tasks: (..., 1).
+
+    Args:
+        ours: (..., runs, tasks).
+        theirs: (..., other runs, tasks).
+
+    Ties count one half. Equal to rliable's metric, which calls a Mann-Whitney test for each task
+    and each resample and is some hundred times slower.
+    """
+    if ours.shape[-1] != theirs.shape[-1]:
+        raise InputError(f"scores: {ours.shape[-1]} tasks against {theirs.shape[-1]}")
+    difference = np.sign(ours[..., :, None, :] - theirs[..., None, :, :])
+    return 0.5 + 0.5 * difference.mean(axis=(-3, -2, -1))[..., None]
+
+
+def performance_profile(scores: Matrix, thresholds: Matrix) -> Matrix:
+    """Fraction of runs x tasks above each threshold: (..., runs, tasks) to (..., thresholds)."""
+    above = scores[..., None] > np.asarray(thresholds)
+    return above.mean(axis=(-3, -2))
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """How far predicted competence is from observed success: means over training.
+
+    Attributes:
+        bias: mean of predicted minus observed; positive is overconfident.
+        mean_absolute_error, root_mean_square_error: the usual ones.
+        standard_error: mean of the binomial standard error of the observed success: a perfect
+            prediction would still be about this far off.
+    """
+
+    bias: float
+    mean_absolute_error: float
+    root_mean_square_error: float
+    standard_error: float
+
+
+def calibration_error(
+    predicted: Matrix, observed: Matrix, episodes: Matrix, lengths: Matrix
+) -> CalibrationError:
+    """Compare predictions with observed rates of so many `episodes`; all (points,).
+
+    Means are those of `training_weights`, at `lengths` of training.
+    """
+    difference, weights = predicted - observed, training_weights(lengths)
+    standard_errors = np.sqrt(observed * (1.0 - observed) / episodes)
+    return CalibrationError(
+        bias=float(difference @ weights),
+        mean_absolute_error=float(np.abs(difference) @ weights),
+        root_mean_square_error=float(np.sqrt(difference**2 @ weights)),
+        standard_error=float(standard_errors @ weights),
+    )

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import intervals, measures, significance
+from analysis.statistics import intervals, matrices
 from analysis.statistics.intervals import Bootstrap, Matrix
 from analysis.statistics.matrices import (
     SCORES,
@@ -38,27 +38,10 @@ from analysis.tables.results import Results
 PRIMARY_SCORE = "area"
 
 COMPARISON_COLUMNS = (
-    "goal_space",
-    "split",
-    "score",
-    "primary",
-    "sampler",
-    "variant",
-    "baseline",
-    "baseline_variant",
-    "difference",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "p_paired",
-    "runs",
-    "baseline_runs",
-    "tasks",
-    "test",
-    "method",
-    "repetitions",
-    "confidence",
+    *("goal_space", "split", "score", "primary"),
+    *("sampler", "variant", "baseline", "baseline_variant"),
+    *("difference", "low", "high", "p", "p_holm", "p_paired"),
+    *("runs", "baseline_runs", "tasks", "test", "method", "repetitions", "confidence"),
 )
 FAMILY = ["goal_space", "split", "score"]
 """Tests that Holm's correction goes over; with `analysis.family: question` both splits together."""
@@ -84,7 +67,7 @@ def run_means_until(
     curves = success_curves(results, algorithm, goal_space, split).mean(axis=1)
     steps = step_curves(results, algorithm, goal_space, split)[:, 0]
     pairs = zip(curves, steps, strict=True)
-    return np.array([measures.mean_until(curve, of_run, limit) for curve, of_run in pairs])
+    return np.array([matrices.mean_until(curve, of_run, limit) for curve, of_run in pairs])
 
 
 @register_statistic("comparison")
@@ -155,7 +138,7 @@ def _compared(
         together = settings(results).family == "question"
         family = [key for key in FAMILY if key != "split" or not together]
         frame["p_holm"] = frame.groupby(family)["p"].transform(
-            lambda p: significance.holm(p.to_numpy())
+            lambda p: intervals.holm(p.to_numpy())
         )
     return frame
 
@@ -176,11 +159,11 @@ def _tests(
 ) -> Row:
     ours, theirs = means
     seed = bootstrap_of(results).seed
-    test = significance.permutation_test(ours, theirs, seed)
+    test = intervals.permutation_test(ours, theirs, seed)
     differences = paired(results, goal_space, baseline, means)
     p_paired = np.nan
     if differences is not None:
-        p_paired = significance.sign_flip_test(differences, seed).p
+        p_paired = intervals.sign_flip_test(differences, seed).p
     return {"p": test.p, "test": test.method, "p_paired": p_paired}
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from analysis.statistics import intervals, measures, significance, survival
+from analysis.statistics import intervals, mastery, matrices
 from analysis.statistics.intervals import Bootstrap, Matrix
-from analysis.tables import markdown
+from analysis.tables import printing
 from magellan.core.arguments import ArgumentParser, whole_number
 from magellan.core.errors import InputError
 
@@ -30,8 +30,7 @@ POPULATION = 200_000
 Sampler = Callable[[np.random.Generator, int], Matrix]
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """Two samplers of which the truth is known; each maps a count to runs, (count, 4)."""
 
     name: str
@@ -41,20 +40,12 @@ class World:
 
 def bimodal(chance: float) -> Sampler:
     """Runs that break through with this chance."""
-
-    def draw(rng: np.random.Generator, count: int) -> Matrix:
-        return _runs((rng.random(count) < chance).astype(float), rng)
-
-    return draw
+    return lambda rng, count: _runs((rng.random(count) < chance).astype(float), rng)
 
 
 def graded(highest: float) -> Sampler:
     """Runs that all get somewhere, evenly spread up to a share of the way."""
-
-    def draw(rng: np.random.Generator, count: int) -> Matrix:
-        return _runs(rng.random(count) * highest, rng)
-
-    return draw
+    return lambda rng, count: _runs(rng.random(count) * highest, rng)
 
 
 def _runs(progress: Matrix, rng: np.random.Generator) -> Matrix:
@@ -76,13 +67,13 @@ WORLDS = (
 def mean_per_category(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The old interval: each category of a run is resampled by itself."""
     tasks = range(ours.shape[2])
-    parts = [resample_means(ours[:, :, task].T, _seeded(bootstrap, task)) for task in tasks]
+    parts = [_weights(ours.shape[1], _seeded(bootstrap, t)) @ ours[:, :, t].T for t in tasks]
     return _percentiles(np.mean(parts, axis=0), bootstrap)
 
 
 def mean_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """Percentiles of the means of resampled runs."""
-    return _percentiles(resample_means(ours.mean(axis=2).T, bootstrap), bootstrap)
+    return _percentiles(_weights(ours.shape[1], bootstrap) @ ours.mean(axis=2).T, bootstrap)
 
 
 def mean_bca(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
@@ -90,7 +81,7 @@ def mean_bca(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     from scipy.stats import norm
 
     values = ours.mean(axis=2).T
-    drawn = np.sort(resample_means(values, bootstrap), axis=0)
+    drawn = np.sort(_weights(len(values), bootstrap) @ values, axis=0)
     centred = values - values.mean(axis=0)
     below = (drawn < values.mean(axis=0)).mean(axis=0)
     bias = norm.ppf(np.clip(below, 1 / len(drawn), 1 - 1 / len(drawn)))
@@ -137,45 +128,36 @@ def difference_studentised(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -
 def iqm_per_category(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The old interval: each category of a run is resampled by itself."""
     tasks = range(ours.shape[2])
-    rows = np.stack([_rows(ours.shape[1], _seeded(bootstrap, task)) for task in tasks], axis=-1)
-    drawn = [measures.iqm(scores[rows, np.arange(len(tasks))])[:, 0] for scores in ours]
-    return _percentiles(np.stack(drawn, axis=1), bootstrap)
+    seeded = (_seeded(bootstrap, task) for task in tasks)
+    drawn = [intervals.resample_rows(ours.shape[1:2], b.repetitions, b.seed)[0] for b in seeded]
+    rows = np.stack(drawn, axis=-1)
+    found = [matrices.iqm(scores[rows, np.arange(len(tasks))])[:, 0] for scores in ours]
+    return _percentiles(np.stack(found, axis=1), bootstrap)
 
 
 def iqm_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    return _each(
-        lambda mine, other: intervals.percentile_estimate([mine], measures.iqm, bootstrap),
-        ours,
-        theirs,
-    )
+    found = [intervals.percentile_estimate([mine], matrices.iqm, bootstrap) for mine in ours]
+    return np.array([[each.low[0], each.high[0]] for each in found]).T
 
 
 def profile_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use, at one level."""
     above = (ours > LEVEL).mean(axis=2).T
-    return _percentiles(resample_means(above, bootstrap), bootstrap)
+    return _percentiles(_weights(len(above), bootstrap) @ above, bootstrap)
 
 
 def improvement_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    function = measures.probability_of_improvement
-    return _each(
-        lambda mine, other: intervals.percentile_estimate([mine, other], function, bootstrap),
-        ours,
-        theirs,
-    )
+    function = matrices.probability_of_improvement
+    pairs = map(list, zip(ours, theirs, strict=True))
+    found = [intervals.percentile_estimate(pair, function, bootstrap) for pair in pairs]
+    return np.array([[each.low[0], each.high[0]] for each in found]).T
 
 
-def resample_means(values: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """Means of resampled runs: (runs, experiments) to (resamples, experiments)."""
-    sizes = (len(values),)
-    (weights,) = intervals.resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
-    return weights @ values
-
-
-def _rows(runs: int, bootstrap: Bootstrap) -> np.ndarray:
-    return intervals.resample_rows((runs,), bootstrap.repetitions, bootstrap.seed)[0]
+def _weights(runs: int, bootstrap: Bootstrap) -> Matrix:
+    """Share of each run in every resample, (resamples, runs)."""
+    return intervals.resample_weights((runs,), bootstrap.repetitions, bootstrap.seed)[0]
 
 
 def _seeded(bootstrap: Bootstrap, more: int) -> Bootstrap:
@@ -186,77 +168,41 @@ def _percentiles(drawn: Matrix, bootstrap: Bootstrap) -> Matrix:
     return np.quantile(drawn, [bootstrap.tail, 1 - bootstrap.tail], axis=0)
 
 
-def _each(
-    function: Callable[[Matrix, Matrix], intervals.Estimate], ours: Matrix, theirs: Matrix
-) -> Matrix:
-    found = [function(*pair) for pair in zip(ours, theirs, strict=True)]
-    return np.array([[each.low[0], each.high[0]] for each in found]).T
-
-
 # --- what is covered ------------------------------------------------------------------------------
 
-
-def true_mean(ours: Matrix, theirs: Matrix) -> float:
-    """Mean of a population."""
-    return float(ours.mean())
-
-
-def true_iqm(ours: Matrix, theirs: Matrix) -> float:
-    """IQM of a population."""
-    return float(measures.iqm(ours)[0])
-
-
-def true_profile(ours: Matrix, theirs: Matrix) -> float:
-    """Share of a population above the level."""
-    return float((ours > LEVEL).mean())
+TRUTHS: dict[str, Callable[[Matrix, Matrix], float]] = {
+    "mean": lambda ours, theirs: float(ours.mean()),
+    "difference of means": lambda ours, theirs: float(ours.mean() - theirs.mean()),
+    "IQM": lambda ours, theirs: float(matrices.iqm(ours)[0]),
+    "profile at 0.5": lambda ours, theirs: float((ours > LEVEL).mean()),
+    "probability of improvement": lambda ours, theirs: float((ours > theirs).mean()),
+}
+"""A statistic of two populations, by its name."""
 
 
-def true_difference(ours: Matrix, theirs: Matrix) -> float:
-    """Difference of the means of two populations."""
-    return float(ours.mean() - theirs.mean())
-
-
-def true_improvement(ours: Matrix, theirs: Matrix) -> float:
-    """Chance that a run of the one population beats one of the other."""
-    return float((ours > theirs).mean())
-
-
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """An interval of a statistic; `used` if the tables have it."""
 
     statistic: str
     name: str
     interval: Callable[[Matrix, Matrix, Bootstrap], Matrix]
-    truth: Callable[[Matrix, Matrix], float]
     used: bool = True
 
 
+OLD, WHOLE_RUNS = "percentile, per category (old)", "percentile, whole runs"
+STUDENTISED = "studentised, whole runs"
 METHODS = (
-    Method("mean", "percentile, per category (old)", mean_per_category, true_mean, False),
-    Method("mean", "percentile, whole runs", mean_percentile, true_mean, False),
-    Method("mean", "BCa, whole runs", mean_bca, true_mean, False),
-    Method("mean", "Student t of run means", mean_student, true_mean, False),
-    Method("mean", "studentised, whole runs", mean_studentised, true_mean),
-    Method(
-        "difference of means",
-        "percentile, whole runs",
-        difference_percentile,
-        true_difference,
-        False,
-    ),
-    Method(
-        "difference of means", "studentised, whole runs", difference_studentised, true_difference
-    ),
-    Method("IQM", "percentile, per category (old)", iqm_per_category, true_iqm, False),
-    Method("IQM", "percentile, whole runs", iqm_percentile, true_iqm),
-    Method("profile at 0.5", "percentile, whole runs", profile_percentile, true_profile),
-    Method(
-        "probability of improvement",
-        "percentile, whole runs",
-        improvement_percentile,
-        true_improvement,
-    ),
+    Method("mean", OLD, mean_per_category, False),
+    Method("mean", WHOLE_RUNS, mean_percentile, False),
+    Method("mean", "BCa, whole runs", mean_bca, False),
+    Method("mean", "Student t of run means", mean_student, False),
+    Method("mean", STUDENTISED, mean_studentised),
+    Method("difference of means", WHOLE_RUNS, difference_percentile, False),
+    Method("difference of means", STUDENTISED, difference_studentised),
+    Method("IQM", OLD, iqm_per_category, False),
+    Method("IQM", WHOLE_RUNS, iqm_percentile),
+    Method("profile at 0.5", WHOLE_RUNS, profile_percentile),
+    Method("probability of improvement", WHOLE_RUNS, improvement_percentile),
 )
 
 
@@ -270,7 +216,7 @@ def coverage(
         for draw in (world.ours, world.theirs)
     )
     low, high = method.interval(ours, theirs, bootstrap)
-    truth = method.truth(*population(world))
+    truth = TRUTHS[method.statistic](*population(world))
     slack = intervals.ROUNDING
     return float(((low - slack <= truth) & (truth <= high + slack)).mean())
 
@@ -288,12 +234,12 @@ def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[s
     for _ in range(experiments):
         scores = world.ours(rng, 2 * runs)
         means, times = scores.mean(axis=1), rng.exponential(1.0, 2 * runs)
-        p = significance.permutation_test(means[:runs], means[runs:], seed).p
+        p = intervals.permutation_test(means[:runs], means[runs:], seed).p
         found["permutation"].append(p <= 0.05)
         mastered = times < 0.7  # about half of the runs
         times = np.minimum(np.ceil(times * 10) / 10, 0.7)
         parts = [(times[at], mastered[at]) for at in (slice(runs), slice(runs, None))]
-        found["log-rank"].append(survival.log_rank(*parts).p <= 0.05)
+        found["log-rank"].append(mastery.log_rank(*parts).p <= 0.05)
     return {name: float(np.mean(alarms)) for name, alarms in found.items()}
 
 
@@ -302,35 +248,42 @@ def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[s
 
 def header() -> list[str]:
     """First lines of every table."""
-    return markdown.head(["statistic", "interval", "in use", *(f"n = {n}" for n in SIZES)])
+    return printing.head(["statistic", "interval", "in use", *(f"n = {n}" for n in SIZES)])
 
 
 def lines(world: World, experiments: int, bootstrap: Bootstrap) -> Iterator[str]:
     """The table of one world."""
     yield from header()
     for method in METHODS:
-        found = [coverage(method, world, runs, experiments, bootstrap) for runs in SIZES]
-        yield row(method, found)
+        yield row(method, [coverage(method, world, n, experiments, bootstrap) for n in SIZES])
 
 
 def row(method: Method, found: Sequence[float]) -> str:
     """One line of a table."""
     used = "yes" if method.used else "no"
-    return markdown.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in found)])
+    return printing.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in found)])
 
 
 def alarm_lines(experiments: int, seed: int) -> Iterator[str]:
     """False alarms of both tests."""
-    yield from markdown.head(["test", *(f"n = {n}" for n in SIZES)])
+    yield from printing.head(["test", *(f"n = {n}" for n in SIZES)])
     found = [false_alarms(WORLDS[0], runs, experiments, seed) for runs in SIZES]
     for name in found[0]:
-        yield markdown.row([name, *(f"{each[name]:.3f}" for each in found)])
+        yield printing.row([name, *(f"{each[name]:.3f}" for each in found)])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the tables of docs/studies/coverage.md; status 2 and one line for bad arguments."""
+    parser = ArgumentParser(prog="python -m analysis.statistics.simulation", description=__doc__)
+    for name, value, text in (
+        ("--experiments", 1_000, "made-up experiments of each size"),
+        ("--resamples", 1_000, "resamples of each interval"),
+        ("--seed", 0, "of everything that is drawn"),
+    ):
+        text = f"{text} (default: {value:,})"
+        parser.add_argument(name, type=whole_number, default=value, help=text)
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parser.parse_args(argv)
         if min(arguments.experiments, arguments.resamples) < 2 or arguments.seed < 0:
             raise InputError("simulation: allowed: 2 experiments and resamples or more, seed >= 0")
     except InputError as error:
@@ -343,19 +296,6 @@ def main(argv: list[str] | None = None) -> int:
     print("**False alarms of tests at 5 %**\n")
     print("\n".join(alarm_lines(arguments.experiments, arguments.seed)))
     return 0
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="python -m analysis.statistics.simulation", description=__doc__)
-    for name, value, text in (
-        ("--experiments", 1_000, "made-up experiments of each size"),
-        ("--resamples", 1_000, "resamples of each interval"),
-        ("--seed", 0, "of everything that is drawn"),
-    ):
-        parser.add_argument(
-            name, type=whole_number, default=value, help=f"{text} (default: {value:,})"
-        )
-    return parser
 
 
 if __name__ == "__main__":

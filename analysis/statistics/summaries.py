@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import intervals, measures
-from analysis.statistics.by_phase import phases
+from analysis.statistics import intervals, mastery, matrices, primary  # noqa: F401 (registered)
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
-from analysis.statistics.mastery import mastery
 from analysis.statistics.matrices import (
+    MADE,
     SCORES,
     Row,
     algorithms_of,
@@ -31,7 +30,6 @@ from analysis.statistics.matrices import (
     score_matrices,
     success_curves,
 )
-from analysis.statistics.primary import comparison, comparison_steps
 from analysis.statistics.registry import (
     STATISTICS,
     StatisticSpec,
@@ -39,7 +37,8 @@ from analysis.statistics.registry import (
     refuse,
     register_statistic,
 )
-from analysis.tables.grid import RUN_COLUMNS
+from analysis.tables.grid import RUN_COLUMNS, Algorithm
+from analysis.tables.phases import each_phase
 from analysis.tables.results import Results
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically
@@ -129,29 +128,16 @@ def aggregates(results: Results) -> pd.DataFrame:
 def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
     """IQM and mean of (runs, tasks), each (1,): rliable's values, intervals over whole runs."""
     found = {
-        "iqm": intervals.percentile_estimate([matrix], measures.iqm, bootstrap),
+        "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
         "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
     }
-    values = zip(measures.AGGREGATES, measures.aggregates(matrix), strict=True)
+    values = zip(matrices.AGGREGATES, matrices.aggregates(matrix), strict=True)
     return {name: dataclasses.replace(found[name], value=value[None]) for name, value in values}
 
 
 IMPROVEMENT_COLUMNS = (
-    "goal_space",
-    "split",
-    "score",
-    "sampler",
-    "variant",
-    "baseline",
-    "baseline_variant",
-    "probability",
-    "low",
-    "high",
-    "runs",
-    "tasks",
-    "method",
-    "repetitions",
-    "confidence",
+    *("goal_space", "split", "score", "sampler", "variant", "baseline", "baseline_variant"),
+    *("probability", "low", "high", *MADE),
 )
 
 
@@ -174,7 +160,7 @@ def improvement(results: Results) -> pd.DataFrame:
         for score in SCORES:
             pair = [ours[score], theirs[score]]
             found = intervals.percentile_estimate(
-                pair, measures.probability_of_improvement, bootstrap
+                pair, matrices.probability_of_improvement, bootstrap
             )
             shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
             rows.append(
@@ -202,7 +188,7 @@ def profiles(results: Results) -> pd.DataFrame:
     for goal_space, split, algorithm in algorithms_of(results):
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
             found = intervals.percentile_estimate(
-                [matrix], lambda x: measures.performance_profile(x, THRESHOLDS), bootstrap
+                [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
             where = {"goal_space": goal_space, "split": split, "score": score}
             where |= algorithm._asdict()
@@ -224,7 +210,7 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
     frames = []
     for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
-        found = intervals.percentile_estimate([curves], measures.iqm_curve, bootstrap)
+        found = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
         columns = {
             results.at: evaluation_points(results, goal_space),
@@ -242,6 +228,61 @@ def _frame(where: Row, columns: Mapping[str, Matrix], provenance: Row) -> pd.Dat
     for position, (name, value) in enumerate(where.items()):
         frame.insert(position, name, value)
     return frame.assign(**provenance)
+
+
+PHASE_SCORES = ("first", "area", "final")
+"""Success at the first evaluation of a phase, its mean over the phase, and at the last one."""
+MEAN = "mean"
+"""Stands for a category: the mean of those that are evaluated, one number of each run."""
+
+PHASE_COLUMNS = (
+    *("goal_space", "phase", "begins", "practised", "split", "category", "sampler", "variant"),
+    *("score", "value", "low", "high", *MADE),
+)
+
+
+@register_statistic("phases")
+def phases(results: Results) -> pd.DataFrame:
+    """Success in each phase of each algorithm: at its first evaluation, on average, at its last.
+
+    Empty where runs have one phase.
+    """
+    rows: list[Row] = []
+    for phase in each_phase(results):
+        for goal_space, split, algorithm in algorithms_of(phase.results):
+            where = {
+                "goal_space": goal_space,
+                "phase": phase.number,
+                "begins": phase.begins,
+                "practised": phase.goals.split,
+                "split": split,
+            }
+            rows += [
+                {**where, **row} for row in _scores(phase.results, algorithm, goal_space, split)
+            ]
+    return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
+
+
+def _scores(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Iterator[Row]:
+    """The rows of one phase, algorithm and split."""
+    bootstrap = bootstrap_of(results)
+    matrices = score_matrices(results, algorithm, goal_space, split)
+    matrices["first"] = success_curves(results, algorithm, goal_space, split)[..., 0]
+    categories = evaluated_categories(results, goal_space, split)
+    for score in PHASE_SCORES:
+        values = np.column_stack([matrices[score], matrices[score].mean(axis=1)])
+        found = intervals.mean_estimate(values, bootstrap)
+        for column, category in enumerate((*categories, MEAN)):
+            tasks = len(categories) if category == MEAN else 1
+            yield {
+                "category": category,
+                **algorithm._asdict(),
+                "score": score,
+                "value": found.value[column],
+                "low": found.low[column],
+                "high": found.high[column],
+                **provenance(bootstrap, (len(values), tasks), found.method[column]),
+            }
 
 
 def predictions(results: Results) -> pd.DataFrame:
@@ -267,15 +308,7 @@ def predictions(results: Results) -> pd.DataFrame:
     return merged
 
 
-CALIBRATION_KEYS = [
-    "goal_space",
-    "split",
-    "category",
-    "sampler",
-    "variant",
-    "estimator",
-    "seed",
-]
+CALIBRATION_KEYS = [*("goal_space", "split", "category", "sampler", "variant", "estimator", "seed")]
 
 
 @register_statistic("calibration")
@@ -285,7 +318,7 @@ def calibration(results: Results) -> pd.DataFrame:
     compared = ["competence", "success", "n", results.at]
     said = predictions(results).sort_values(results.at, kind="stable")
     for where, group in said.groupby(CALIBRATION_KEYS, sort=True):
-        error = measures.calibration_error(*group[compared].to_numpy(dtype=np.float64).T)
+        error = matrices.calibration_error(*group[compared].to_numpy(dtype=np.float64).T)
         rows.append({**dict(zip(CALIBRATION_KEYS, where, strict=True)), **vars(error)})
         rows[-1]["points"] = len(group)
     names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")
@@ -304,15 +337,8 @@ def practice(results: Results) -> pd.DataFrame:
 
 
 COST_COLUMNS = (
-    "updates",
-    "steps",
-    "episodes",
-    "estimation_episodes",
-    "wall_seconds",
-    "peak_memory_mb",
-    "threads",
-    "restarts",
-    "device",
+    *("updates", "steps", "episodes", "estimation_episodes", "wall_seconds", "peak_memory_mb"),
+    *("threads", "restarts", "device"),
 )
 
 
@@ -331,6 +357,9 @@ def cost(results: Results) -> pd.DataFrame:
 def estimation_episodes(run: Mapping[str, Any]) -> float:
     """Episodes that the estimator of a run's sampler had played only to estimate."""
     return run["estimation_episodes"].get(run["driver"], 0)
+
+
+# --- all of them, and their files ---
 
 
 def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
@@ -430,29 +459,3 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(
             f"{path}: not a CSV table; run `python -m analysis statistics` again"
         ) from None
-
-
-__all__ = [
-    "STATISTICS",
-    "THRESHOLDS",
-    "aggregate_estimates",
-    "aggregates",
-    "calibration",
-    "comparison",
-    "comparison_steps",
-    "compute",
-    "cost",
-    "estimation_episodes",
-    "improvement",
-    "load",
-    "mastery",
-    "phases",
-    "practice",
-    "predictions",
-    "profiles",
-    "register_statistic",
-    "sample_efficiency",
-    "scores",
-    "success",
-    "write",
-]

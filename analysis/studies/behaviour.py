@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import measures, summaries
+from analysis.statistics import matrices, summaries
 from analysis.statistics.matrices import evaluated_categories, success_curves
 from analysis.statistics.practice_shares import exploited_shares
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SPLIT_LABELS, algorithm_label
-from analysis.tables.markdown import Table, printed
 from analysis.tables.phases import last_phase, practised_split
+from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 
 LEARNT, LOST = 0.5, 0.2
@@ -110,7 +110,7 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
             points = group[results.at].to_numpy()
-            weights = measures.training_weights(points)
+            weights = matrices.training_weights(points)
             rows.append(
                 {
                     "seed": seed,
@@ -139,11 +139,6 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
     if np.ptp(first) == 0.0 or not np.ptp(second) > 0.0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
-
-
-def to_markdown(results: Results) -> str:
-    """The tables in Markdown."""
-    return printed(tables(results))
 
 
 def tables(results: Results) -> Iterator[Table]:

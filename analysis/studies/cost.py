@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables.grid import RUN_COLUMNS
-from analysis.tables.markdown import Table
+from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.columns import CRITIC
 

@@ -18,10 +18,10 @@ from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
 from sklearn.neighbors import NearestNeighbors
 
-from analysis.tables.markdown import Table
+from analysis.tables.labels import categories_of
+from analysis.tables.printing import Table
 from analysis.tables.reading import read_columns
 from analysis.tables.results import SPLITS, TableSpec
-from analysis.tables.worlds import categories_of
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.worlds import Categories

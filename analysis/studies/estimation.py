@@ -21,11 +21,12 @@ from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
 from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
 from analysis.tables.labels import NO_NAMES, SPLIT_LABELS, Names, estimator_label
-from analysis.tables.markdown import Table, printed
 from analysis.tables.phases import practised_split
+from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.errors import InputError
-from magellan.worlds import Categories
+from magellan.worlds import DEFAULT_WORLD, Categories
+from magellan.worlds.simulated import KINDS, SimulatedWorld, chance, practised
 
 OBSERVED = "observed"
 """Truth: success of the evaluation."""
@@ -39,19 +40,8 @@ RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run
 NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
 NO_ERROR |= {"categories": {}}
 COLUMNS = (
-    *ALGORITHM,
-    "estimator",
-    "truth",
-    "split",
-    "runs",
-    "error",
-    "low",
-    "high",
-    "interval",
-    "categories",
-    "estimating",
-    "training",
-    "status",
+    *(*ALGORITHM, "estimator", "truth", "split", "runs", "error", "low", "high", "interval"),
+    *("categories", "estimating", "training", "status"),
 )
 HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
 
@@ -242,11 +232,6 @@ def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]
     return [{**where, **NO_ERROR, **told}]
 
 
-def to_markdown(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> str:
-    """The tables of errors and costs in Markdown."""
-    return printed(tables(frame, categories, names))
-
-
 def tables(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> Iterator[Table]:
     """A table for each goal space, sampler and variant, the smallest error first."""
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
@@ -296,3 +281,55 @@ def growth_tables(frame: pd.DataFrame, names: Names = NO_NAMES) -> list[Table]:
         spaces, ends = f"{row.goal_space} - {row.first}", _between(row, "+.3f")
         rows.append([*which, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
     return [Table("Error by goal space, paired by seed", header, rows)]
+
+
+# --- the truth itself: what the simulated learner could do, rebuilt from its practice ---
+
+
+def with_known_competence(results: Results) -> Results:
+    """The same tables with the learner's competence as success of every evaluation.
+
+    Within a window of the table of practice, goals are taken to be spread evenly, as their order is
+    not recorded.
+
+    Raises:
+        InputError: another world, or runs of several phases, whose earlier practice is not there.
+    """
+    for run in results.manifest["runs"]:
+        world = run["config"].get("world", DEFAULT_WORLD)
+        if world != SimulatedWorld.name:
+            raise InputError(
+                f"known competence: world is {world!r}; allowed: {SimulatedWorld.name}"
+            )
+        if run["config"].get("phases"):
+            raise InputError("known competence: runs have phases; allowed: runs of one phase")
+    practice = dict(tuple(results.tables["practice"].groupby(list(RUN_COLUMNS), sort=False)))
+    evaluation = results.tables["evaluation"].copy()
+    for run, rows in evaluation.groupby(list(RUN_COLUMNS), sort=False):
+        skills = skills_of(practice[run], rows["episode"].max())
+        evaluation.loc[rows.index, "success"] = [
+            float(chance(skills[episode], np.array([KINDS.index(category)]), split)[0])
+            for episode, category, split in zip(
+                rows["episode"], rows["category"], rows["split"], strict=True
+            )
+        ]
+    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+
+
+def skills_of(practice: pd.DataFrame, episodes: int) -> np.ndarray:
+    """Skill in each kind after each number of episodes: float64 (episodes + 1, kinds).
+
+    Args:
+        practice: one run's table of practice.
+        episodes: how far.
+    """
+    counts = practice.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
+    counts = counts.reindex(columns=list(KINDS)).fillna(0.0).sort_index()
+    ends = np.concatenate([[0], counts.index.to_numpy()])
+    done = np.concatenate([np.zeros((1, len(KINDS))), counts.to_numpy().cumsum(axis=0)])
+    points = np.arange(episodes + 1)
+    practised_by = np.column_stack([np.interp(points, ends, column) for column in done.T])
+    skills = np.zeros((episodes + 1, len(KINDS)))
+    for episode, tried in enumerate(np.diff(practised_by, axis=0), start=1):
+        skills[episode] = practised(skills[episode - 1], tried)
+    return skills

@@ -21,8 +21,8 @@ from analysis.statistics.matrices import (
 )
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
-from analysis.tables.markdown import Table, printed
 from analysis.tables.phases import last_phase
+from analysis.tables.printing import Table, between
 from analysis.tables.results import Results
 
 MEAN = "mean"
@@ -60,11 +60,6 @@ def _with_mean(values: Matrix) -> Matrix:
     return np.column_stack([values, values.mean(axis=1)])
 
 
-def to_markdown(results: Results) -> str:
-    """The tables in Markdown."""
-    return printed(tables(results))
-
-
 def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split."""
     confidence = bootstrap_of(results).confidence
@@ -81,7 +76,6 @@ def tables(results: Results) -> Iterator[Table]:
 
 def _row(results: Results, row: dict[str, Any]) -> list[str]:
     label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
-    between = "n/a" if row["runs"] == 1 else f"{row['low']:+.3f} to {row['high']:+.3f}"
-    between = EQUAL if row["interval"] == EQUAL else between
+    ends = EQUAL if row["interval"] == EQUAL else between(row["low"], row["high"])
     numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
-    return [label, row["category"], *numbers, between, str(row["runs"])]
+    return [label, row["category"], *numbers, ends, str(row["runs"])]

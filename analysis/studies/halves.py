@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.statistics.primary import FAMILY, PRIMARY_SCORE, comparison
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
-from analysis.tables.markdown import Table, printed
+from analysis.tables.printing import Table, between
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
@@ -77,11 +77,6 @@ def compared_halves(results: Results) -> pd.DataFrame:
     return whole
 
 
-def to_markdown(results: Results) -> str:
-    """The tables in Markdown."""
-    return printed(tables(results))
-
-
 def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split, of the primary score."""
     first, second = halves_of(results)
@@ -103,7 +98,7 @@ def _cells(results: Results, row: pd.Series) -> list[str]:
     return [
         algorithm_label(baseline, results.algorithms),
         f"{row['difference']:+.3f}",
-        f"{row['low']:+.3f} to {row['high']:+.3f}",
+        between(row["low"], row["high"]),
         f"{row['p_holm']:.4f}",
         *(_number(row[f"{name}_{half}"], form) for half in (1, 2) for name, form in OF_A_HALF),
         "yes" if row["repeated"] else "no",

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from safetensors import SafetensorError, safe_open
 
-from analysis.tables.markdown import Table
+from analysis.tables.printing import Table
 from analysis.tables.reading import read_columns
 from analysis.tables.results import TableSpec
 from magellan.core.columns import COLUMNS

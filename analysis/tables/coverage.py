@@ -6,27 +6,23 @@ printed is in logs/train/, below the same folders, in IDENTITY.log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.tables import html
 from analysis.tables.grid import (
     RUN_COLUMNS,
     Algorithm,
-    Run,
     declared_runs,
-    number_text,
     run_name,
     run_names,
     run_of,
     seeds_by_algorithm,
-    variant_names,
 )
-from analysis.tables.identity import difference
+from analysis.tables.identity import SHORT, changes, difference
 from analysis.tables.manifests import MANIFEST, read_run_manifest
-from analysis.tables.markdown import Table
-from analysis.tables.provenance import SHORT, changes
+from analysis.tables.printing import Table, page
 from magellan.config import PlannedRun, counted, flat_keys, hash_of, own_code_of
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, printable
@@ -264,26 +260,108 @@ def to_html(manifest: Mapping[str, Any]) -> str:
         tables.append(missing_table(manifest))
     changed = changed_table(manifest)
     tables += [changed] if changed.rows else []
-    return html.page("Coverage of the grid", tables, note=notes_text(manifest))
+    return page("Coverage of the grid", tables, note=notes_text(manifest))
 
 
-__all__ = [
-    "Algorithm",
-    "Run",
-    "declared_runs",
-    "describe_missing",
-    "has_variants",
-    "is_complete",
-    "job_log",
-    "made_by_other_code",
-    "missing_runs",
-    "number_text",
-    "run_name",
-    "run_names",
-    "run_of",
-    "seeds_by_algorithm",
-    "sentence",
-    "table",
-    "to_html",
-    "variant_names",
-]
+# --- what each run took, from the manifests of the combined tables --------------------------------
+
+UNKNOWN = "n/a"
+RunManifest = Mapping[str, Any]
+
+
+def minutes(run: RunManifest) -> float | None:
+    """Time of training, all attempts together."""
+    return _ratio(run.get("wall_seconds"), 60.0)
+
+
+def steps_per_second(run: RunManifest) -> float | None:
+    """Environment steps per second of training."""
+    return _ratio(run.get("steps"), run.get("wall_seconds"))
+
+
+def saving_share(run: RunManifest) -> float | None:
+    """Per cent of the time that went into checkpoints, all attempts together."""
+    share = _ratio(run.get("saving_seconds"), run.get("wall_seconds"))
+    return None if share is None else 100.0 * share
+
+
+def _ratio(amount: float | None, by: float | None) -> float | None:
+    return amount / by if amount is not None and by else None
+
+
+AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
+    "Minutes": (minutes, 1),
+    "Peak memory, MB": (lambda run: run.get("peak_memory_mb"), 0),
+    "Updates": (lambda run: run.get("updates"), 0),
+    "Steps/s": (steps_per_second, 0),
+    "Restarts": (lambda run: run.get("restarts"), 0),
+    "Saving, % of time": (saving_share, 2),
+}
+"""Columns of both tables, with their digits behind the point."""
+WORDS: Mapping[str, Callable[[RunManifest], str]] = {
+    "Attempts": lambda run: _number(run.get("attempts"), 0),
+    "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
+    "Device": lambda run: _text(run.get("device")),
+    "Threads": lambda run: _text(run.get("threads")),
+    "Machine": lambda run: _text(run.get("host")),
+}
+
+
+def run_table(runs: Iterable[RunManifest]) -> Table:
+    """One row per run."""
+    rows = tuple(
+        (
+            *map(str, run_of(run)),
+            *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
+            *(words(run) for words in WORDS.values()),
+        )
+        for run in runs
+    )
+    return Table("Every run", ("Sampler", "Variant", "Goal space", "Seed", *AMOUNTS, *WORDS), rows)
+
+
+def median_table(runs: Iterable[RunManifest]) -> Table:
+    """One row per algorithm and goal space: medians over its runs; restarts are summed."""
+    groups: dict[tuple[str, ...], list[RunManifest]] = {}
+    for run in runs:
+        groups.setdefault(run_of(run)[:3], []).append(run)
+    rows = []
+    for where, group in groups.items():
+        cells = [*where, str(len(group))]
+        for name, (amount, digits) in AMOUNTS.items():
+            known = [value for run in group if (value := amount(run)) is not None]
+            over = sum if name == "Restarts" else statistics.median
+            cells.append(_number(over(known) if known else None, digits))
+        rows.append(cells)
+    caption = "Per sampler and variant: medians over runs; restarts of all its runs together"
+    return Table(caption, ("Sampler", "Variant", "Goal space", "Runs", *AMOUNTS), rows)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def _text(value: Any) -> str:
+    return UNKNOWN if value is None else printable(str(value))
+
+
+def _earlier_stops(reasons: list[str] | None) -> str:
+    if reasons is None:
+        return UNKNOWN
+    return printable("; ".join(reasons[:-1])) or "none"
+
+
+def runs_page(manifest: Mapping[str, Any]) -> str:
+    """Time, memory and restarts of all runs as a page for the report."""
+    tables = [median_table(manifest["runs"]), run_table(manifest["runs"])]
+    if not has_variants(manifest):
+        tables = [_without_variant(each) for each in tables]
+    note = " ".join(filter(None, [f"{sentence(manifest)}.", notes_text(manifest)]))
+    return page("Runs", tables, note=note)
+
+
+def _without_variant(whole: Table) -> Table:
+    """A table without its second column."""
+    rows = tuple((row[0], *row[2:]) for row in whole.rows)
+    caption = whole.caption.replace("sampler and variant", "sampler")
+    return Table(caption, (whole.columns[0], *whole.columns[2:]), rows)

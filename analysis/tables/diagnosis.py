@@ -7,21 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.tables import identity, provenance
+from analysis.tables import identity
 from analysis.tables.grid import (
     RUN_COLUMNS,
     Run,
     declared_runs,
+    in_unit,
     run_name,
     run_names,
     run_of,
+    unit_of,
     unknown_reference,
     variant_names,
 )
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.phases import last_phase
 from analysis.tables.results import SPLITS, TABLES, Results, rows_where
-from analysis.tables.units import in_unit, unit_of
 from magellan.config import UNIT_COLUMNS, flat_keys
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
@@ -141,7 +142,7 @@ def _check_runs(results: Results) -> None:
             )
         identity.check_asked(manifest, run, results.experiment, MANIFEST)
     _check_same_configuration(results)
-    provenance.check_backbones(results.manifest["runs"])
+    identity.check_backbones(results.manifest["runs"])
     if results.reference not in results.algorithms:
         named = results.experiment["analysis"]["reference"]
         raise unknown_reference(named, results.algorithms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from magellan.config import PLAIN
+from magellan.config import PLAIN, UNIT_COLUMNS, Unit
 from magellan.core.errors import InputError, shown
 
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")
@@ -120,3 +120,40 @@ def exploiting(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     """Those that choose goals by what they estimate, and of which exploration is known."""
     known = (*EXPLORING_GOALS, *EXPLORING_CATEGORIES)
     return [algorithm for algorithm in algorithms if algorithm.sampler in known]
+
+
+# --- What the length of training is counted in: episodes, environment steps or policy updates ---
+
+
+UNIT_LABELS: Mapping[Unit, str] = {
+    "episodes": "training episodes",
+    "steps": "environment steps",
+    "updates": "policy updates",
+}
+"""On axes and in captions."""
+
+UNIT_WORDS: Mapping[Unit, str] = {**UNIT_LABELS, "episodes": "episodes"}
+"""In a sentence."""
+
+
+def unit_of(config: Mapping[str, Any]) -> Unit:
+    """Unit of a run, from its configuration in its manifest."""
+    budget = config.get("budget")
+    given = budget if isinstance(budget, Mapping) else {}
+    if given.get("steps"):
+        return "steps"
+    return "updates" if given.get("updates") else "episodes"
+
+
+def unit_of_experiment(experiment: Mapping[str, Any]) -> Unit:
+    """Unit of all runs of an experiment, from the keys that it gives them."""
+    layers: Iterable[Mapping[str, Any]] = (
+        experiment.get("overrides") or {},
+        *(experiment.get("variants") or {}).values(),
+    )
+    return next((unit for unit in map(unit_of, layers) if unit != "episodes"), "episodes")
+
+
+def in_unit(columns: tuple[str, ...], unit: Unit) -> tuple[str, ...]:
+    """Key columns of a table of evaluations, with the column of the unit for that of episodes."""
+    return tuple(UNIT_COLUMNS[unit] if column == "episode" else column for column in columns)

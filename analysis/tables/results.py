@@ -11,16 +11,16 @@ import pandas as pd
 
 from analysis.tables.grid import (
     RUN_COLUMNS,
+    UNIT_LABELS,
     Algorithm,
     Run,
     declared_runs,
     reference_algorithm,
     run_of,
     seeds_by_algorithm,
+    unit_of,
 )
-from analysis.tables.labels import Algorithms, Names, names_in
-from analysis.tables.units import UNIT_LABELS, unit_of
-from analysis.tables.worlds import categories_of
+from analysis.tables.labels import Algorithms, Names, categories_of, names_in
 from magellan.config import UNIT_COLUMNS, Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
 from magellan.worlds import SPLITS, Categories

@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.tables import identity, provenance
+from analysis.tables import identity
 from analysis.tables.coverage import missing_runs
 from analysis.tables.diagnosis import diagnose
-from analysis.tables.git_hint import advised
 from analysis.tables.grid import RUN_COLUMNS, Run, run_name, run_names, run_of
-from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run_manifest
+from analysis.tables.labels import categories_of
+from analysis.tables.manifests import MANIFEST, advised, read_combined_manifest, read_run_manifest
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
-from analysis.tables.results import SPLITS, TABLES, Results, TableSpec
-from analysis.tables.worlds import categories_of
+from analysis.tables.results import TABLES, Results
 from magellan.config import (
     ExperimentConfig,
     PlannedRun,
@@ -32,6 +31,7 @@ from magellan.config import (
     grid,
     load_experiment,
     resolve_run,
+    run_path,
     variants_of,
 )
 from magellan.core.columns import PHASE
@@ -80,7 +80,7 @@ def combine(
     absent = [planned for planned in plan if planned.identity not in found]
     if absent and incomplete is None:
         raise InputError(_missing_line(absent, plan))
-    provenance.check_modules(each.manifest for each in found.values())
+    identity.check_modules(each.manifest for each in found.values())
     ordered = [found[planned.identity] for planned in plan if planned.identity in found]
     results = Results(
         {name: _stack(name, ordered) for name in TABLES},
@@ -89,7 +89,7 @@ def combine(
             "plan": [planned.declared() for planned in plan],
             "runs": [{**each.manifest, "variant": each.planned.variant} for each in ordered],
             "missing": missing_runs(incomplete, absent, plan) if incomplete else [],
-            "notes": provenance.notes([each.manifest for each in ordered]),
+            "notes": identity.notes([each.manifest for each in ordered]),
         },
     )
     diagnose(results)
@@ -229,17 +229,49 @@ def adopt(source: Path, target: Path) -> None:
         write_atomically(target / "tables" / name, content)
 
 
-__all__ = [
-    "RUN_COLUMNS",
-    "SPLITS",
-    "TABLES",
-    "Results",
-    "TableSpec",
-    "adopt",
-    "combine",
-    "diagnose",
-    "load",
-    "load_whole",
-    "settled_experiment",
-    "write",
-]
+# --- Run folders from combined tables: an experiment goes on where its committed tables end ---
+
+
+def unpack(source: Path, target: Path) -> tuple[int, int]:
+    """Write the runs of combined tables to where the workflow looks for finished runs.
+
+    A run that is there already is left as it is. `combine` of what was written gives the same
+    tables again.
+
+    Args:
+        source: folder of combined tables.
+        target: results folder of the experiment; the runs go below its `runs`.
+
+    Returns:
+        how many runs were written, and how many were there.
+
+    Raises:
+        InputError: the tables are damaged or hold runs that do not compare.
+    """
+    results = load_whole(source)
+    written = 0
+    for manifest in results.manifest["runs"]:
+        place = (manifest[key] for key in ("sampler", "goal_space", "seed", "identity"))
+        folder = target / run_path(*place)
+        if (folder / MANIFEST).exists():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, frame in results.tables.items():
+            columns = [column for column in frame.columns if column not in RUN_COLUMNS]
+            text = _rows_of(frame, manifest, columns).to_csv(index=False, lineterminator="\n")
+            write_atomically(folder / f"{name}.csv", text.encode())
+        own = {key: value for key, value in manifest.items() if key != "variant"}
+        # The manifest comes last: what has one is complete.
+        write_atomically(folder / MANIFEST, f"{json.dumps(own, indent=1)}\n".encode())
+        written += 1
+    return written, len(results.manifest["runs"]) - written
+
+
+def _rows_of(
+    frame: pd.DataFrame, manifest: Mapping[str, Any], columns: Sequence[str]
+) -> pd.DataFrame:
+    """The rows of one run, without the columns that say whose they are."""
+    mine = pd.Series(True, index=frame.index)
+    for column in RUN_COLUMNS:
+        mine &= frame[column] == manifest[column]
+    return frame.loc[mine, list(columns)]

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.figures import FIGURES
+from analysis.tables import store
 from analysis.tables.grid import run_of
+from analysis.tables.printing import printed
 from analysis.tables.results import SPLITS, TABLES
 from magellan.config import counted, estimators_of, grid, load_experiment
 from magellan.samplers import SAMPLERS as REGISTERED
@@ -185,3 +187,15 @@ def write_run(folder: Path, run, episodes=16_000, every=1_000, goals=64) -> Path
 def write_runs(results: Path, declared: dict, **settings) -> list[Path]:
     """All runs that an experiment declares, where they lie in a results folder."""
     return [write_run(results / run.path, run, **settings) for run in plan(declared)]
+
+
+def to_markdown(module, results, *arguments):
+    """Tables of a module of the analysis, as its command prints them."""
+    note = module.note(results) if hasattr(module, "note") else ""
+    return printed(module.tables(results, *arguments), note=note)
+
+
+def combined(folder, *arguments, episodes=16_000, **changes):
+    """Results of made-up runs written below a folder; arguments of `experiment`."""
+    declared = experiment(*arguments, **changes)
+    return store.combine(write_runs(folder, declared, episodes=episodes), declared)

@@ -10,6 +10,7 @@ from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -20,10 +21,7 @@ SIZES["grow_carnivore"] = 50
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    declared = synthetic.experiment(seeds=(0, 1, 2))
-    return store.combine(
-        synthetic.write_runs(tmp_path_factory.mktemp("runs"), declared, episodes=8_000), declared
-    )
+    return synthetic.combined(tmp_path_factory.mktemp("runs"), seeds=(0, 1, 2), episodes=8_000)
 
 
 def changed(results, name, frame):
@@ -140,7 +138,7 @@ def test_runs_that_have_learnt_are_those_that_end_above_the_bar(results):
     runs = behaviour.learnt(made_up, ONLINE, SPACE)
     assert runs["grasp"].to_dict() == {0: False, 1: True, 2: False}
     assert not runs.drop(columns="grasp").to_numpy().any()
-    said = behaviour.to_markdown(made_up)
+    said = to_markdown(behaviour, made_up)
     assert "| Online-ALP | 1 of 3 | 0 of 3 | 0 of 3 | 0 of 3 |" in said
 
 
@@ -176,7 +174,7 @@ def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
     assert behaviour.collapses(made_up, EK, SPACE) == (0, 0)
     beliefs = behaviour.beliefs(made_up, MAGELLAN, SPACE)
     assert np.allclose(beliefs["error"], beliefs["competence"].abs())
-    assert "|predicted - observed|, unseen goals, goal space" in behaviour.to_markdown(made_up)
+    assert "|predicted - observed|, unseen goals, goal space" in to_markdown(behaviour, made_up)
 
 
 def test_predictions_in_lockstep_with_impossible_goals_show(results):

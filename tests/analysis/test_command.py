@@ -1,25 +1,25 @@
-"""What every command does on a full disk, with damaged tables; and which files rules depend on."""
+"""What every command does on a full disk, with damaged tables."""
 
 import errno
 import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from analysis import figures
 from analysis.__main__ import main
-from analysis.figures.sources import ROOT, sources
-from analysis.report.captions import facts, numbers
+from analysis.report.finding import facts, numbers
 from analysis.statistics import summaries
-from analysis.tables import git_hint, store
-from analysis.tables.coverage import Run
-from analysis.tables.grid import reference_algorithm
-from analysis.tables.markdown import FORMATS, Table, printed
+from analysis.tables import manifests, store
+from analysis.tables.grid import Run, reference_algorithm
+from analysis.tables.printing import FORMATS, Table, printed
 from magellan.core.errors import InputError, printable
 from tests.analysis import synthetic
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_advice_restores_them(results, tmp_path):
     git("init", at=tmp_path)
     git("add", ".", at=tmp_path)
     git("commit", "-m", "tables", at=tmp_path)
-    assert git_hint.advice(folder) == ""
+    assert manifests.advice(folder) == ""
     for damage in (
         lambda: (folder / "evaluation.csv").write_text(""),
         lambda: (folder / "manifest.json").unlink(),
@@ -127,48 +127,7 @@ def test_tables_as_committed_get_no_such_advice(results, tmp_path):
     assert "git checkout" not in str(error.value)
 
 
-# --- sources, captions, text --------------------------------------------------------------------
-
-
-def test_sources_are_what_a_module_imports_from_here_on():
-    found = sources("analysis.figures.calibration")
-    assert {
-        "analysis/__init__.py",
-        "analysis/figures/__init__.py",
-        "analysis/figures/calibration.py",
-        "analysis/figures/style.py",
-        "analysis/tables/labels.py",
-        "analysis/tables/results.py",
-        "analysis/statistics/measures.py",
-        "analysis/statistics/summaries.py",
-    } <= set(found)
-    assert "analysis/figures/profiles.py" not in found
-    assert "analysis/statistics/comparison.py" not in found
-    assert found == sorted(set(found))
-    with pytest.raises(ModuleNotFoundError):
-        sources("analysis.figures.pie")
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        *(f"analysis.figures.{name}" for name in figures.FIGURES),
-        *(
-            f"analysis.{name}"
-            for name in ("tables", "summaries", "summary", "summary_page", "coverage", "runs")
-        ),
-    ],
-)
-def test_every_file_of_the_package_that_a_module_loads_is_among_its_sources(module):
-    code = (
-        f"import sys, {module}\n"
-        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'analysis'])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    loaded = {os.path.relpath(path, ROOT) for path in done.stdout.split()}
-    assert loaded <= set(sources(module))
+# --- captions, text ---
 
 
 def test_captions_have_numbers_and_names(varied):

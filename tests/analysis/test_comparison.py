@@ -14,6 +14,7 @@ from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results, rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SEEDS = (3, 1, 2)
 GOAL_SPACE = synthetic.GOAL_SPACE
@@ -21,9 +22,9 @@ GOAL_SPACE = synthetic.GOAL_SPACE
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
-    root = tmp_path_factory.mktemp("pool")
-    return store.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+    return synthetic.combined(
+        tmp_path_factory.mktemp("pool"), samplers=("magellan",), seeds=SEEDS, episodes=4_000
+    )
 
 
 def shifted(results: Results, by: dict[int, float], name: str = "other") -> Results:
@@ -37,7 +38,7 @@ def shifted(results: Results, by: dict[int, float], name: str = "other") -> Resu
 
 
 def experiments_table(first: Results, second: Results) -> str:
-    return comparison.to_markdown(comparison.pairs_of_experiments(first, second))
+    return to_markdown(comparison, comparison.pairs_of_experiments(first, second))
 
 
 def cells(text: str) -> list[list[str]]:
@@ -114,7 +115,7 @@ def test_two_estimators_of_the_same_runs_are_compared(varied):
     both = Results(frames, results.manifest)
     pairs = comparison.pairs_of_estimators(both, ["learned", "per_goal"])
     assert [pair.first.algorithm.variant for pair in pairs] == ["whole", "small"]
-    rows = cells(comparison.to_markdown(pairs, "error"))
+    rows = cells(to_markdown(comparison, pairs, "error"))
     of_goals = [row for row in rows if row[1] == "grasp"]
     assert [row[2:5] for row in of_goals] == [["0.000", "0.500", "-0.500"]] * len(of_goals)
     impossible = [row for row in rows if row[1] == "impossible"]
@@ -131,15 +132,6 @@ def test_errors_need_an_estimator(varied):
         comparison.error_of(side, synthetic.GOAL_SPACE, "train")
 
 
-def test_the_command_offers_every_measure(varied, tmp_path, capsys):
-    store.write(varied[0], tmp_path)
-    for name in comparison.MEASURES:
-        call = ["compare", str(tmp_path), "--variants", "whole", "small", "--of", name]
-        assert main(call) == 0
-    assert main([*call[:-1], "luck"]) == 2
-    assert ", ".join(map(repr, comparison.MEASURES)) in capsys.readouterr().err
-
-
 def test_one_against_several_is_corrected_after_holm(first):
     """n = 3: all of one sign, 2 of 8 sign flips as far; .1, -.1, .2: 6 of 8. The least twice."""
     sides = {
@@ -153,12 +145,12 @@ def test_one_against_several_is_corrected_after_holm(first):
         both = [comparison.Side(each, sides[each], algorithm) for each in ("a", name)]
         return comparison.Pair("sampler magellan", synthetic.GOAL_SPACE, *both)
 
-    together = comparison.to_markdown([pair("b"), pair("c")])
+    together = to_markdown(comparison, [pair("b"), pair("c")])
     assert together.count("| n | p | p, uncorrected |") == 2
     ends = [row[7:] for row in cells(together) if row[:2] == ["train", "mean"]]
     assert ends == [["0.500", "0.250"], ["0.750", "0.750"]]
     assert together.count("a minus c (sign flips of pairs by seed, Holm over 2)") == 1
-    alone = cells(comparison.to_markdown([pair("c")]))
+    alone = cells(to_markdown(comparison, [pair("c")]))
     assert [[*row[:7], row[8]] for row in cells(together)[len(alone) :]] == alone
 
 
@@ -223,7 +215,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     assert [(pair.title, pair.goal_space) for pair in pairs] == [
         ("sampler magellan", synthetic.GOAL_SPACE)  # the variants are the same for `online`
     ]
-    text = comparison.to_markdown(pairs)
+    text = to_markdown(comparison, pairs)
     assert "| split | category | whole | small | difference |" in text
     scores = rows_where(varied_statistics["scores"], split="unseen", category="grasp")
     whole, small = (
@@ -270,11 +262,12 @@ def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
 
 
 def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
-    declared = synthetic.experiment(("random", "online", "magellan"), seeds=SEEDS)
-    results = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    results = synthetic.combined(
+        tmp_path, ("random", "online", "magellan"), seeds=SEEDS, episodes=4_000
+    )
     pairs = comparison.pairs_of_samplers(results, ["magellan", "random", "online"])
     assert [pair.second.name for pair in pairs] == ["random", "online"]
-    text = comparison.to_markdown(pairs)
+    text = to_markdown(comparison, pairs)
     assert "variant default, goal space" in text
     assert "magellan minus random (sign flips of pairs by seed, Holm over 2)" in text
     rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
@@ -289,24 +282,6 @@ def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
         assert row[7] == "0.500"  # twice that, after Holm over two
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["magellan", "best"], "--samplers: 'best' is unknown; allowed: random, magellan"),
-        (["magellan"], "--samplers: 'magellan' stands alone; allowed: two samplers or more"),
-        (["magellan", "magellan"], "--samplers: 'magellan' stands twice"),
-    ],
-)
-def test_samplers_that_do_not_pair_are_refused(names, message, tmp_path, capsys):
-    declared = synthetic.experiment(("random", "magellan"), seeds=(0,))
-    results = store.combine(synthetic.write_runs(tmp_path, declared, episodes=1_000), declared)
-    store.write(results, tmp_path / "tables")
-    assert main(["compare", str(tmp_path / "tables"), "--samplers", *names]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
 REPLAYS = {"uniform": {}, "success": {"agent": {"success_fraction": 0.7}}}
 
 
@@ -314,9 +289,9 @@ REPLAYS = {"uniform": {}, "success": {"agent": {"success_fraction": 0.7}}}
 def replays(tmp_path_factory):
     """Three samplers with two learners each."""
     samplers = ("random", "online", "magellan")
-    declared = synthetic.experiment(samplers, seeds=SEEDS, variants=REPLAYS)
-    root = tmp_path_factory.mktemp("replays")
-    return store.combine(synthetic.write_runs(root, declared, episodes=4_000), declared)
+    return synthetic.combined(
+        tmp_path_factory.mktemp("replays"), samplers, seeds=SEEDS, variants=REPLAYS, episodes=4_000
+    )
 
 
 def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys):

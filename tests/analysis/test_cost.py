@@ -10,7 +10,7 @@ from analysis.figures import style
 from analysis.figures.cost import draw
 from analysis.studies import cost
 from analysis.studies.cost import costs
-from analysis.tables.markdown import titled
+from analysis.tables.printing import titled
 from analysis.tables.results import TABLES, Results
 
 RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}

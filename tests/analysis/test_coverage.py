@@ -13,16 +13,18 @@ from analysis.__main__ import main
 from analysis.report import summary
 from analysis.statistics import comparison, summaries
 from analysis.tables import coverage, store
+from analysis.tables.grid import Run
 from magellan.core.errors import InputError
 from magellan.jobs.attempts import Attempts
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
 EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
 PLAN = synthetic.plan(EXPERIMENT)
 NAMED = [coverage.run_of(run.declared()) for run in PLAN]
 MISSING = [
-    coverage.Run(sampler, "default", goal_space, seed)
+    Run(sampler, "default", goal_space, seed)
     for sampler, goal_space, seed in [
         ("random", FULL, 1),
         ("magellan", FULL, 0),
@@ -112,7 +114,7 @@ SPOILED = {
 def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
     results, _ = partial
     run, words = SPOILED[case]
-    run = coverage.Run(*run)
+    run = Run(*run)
     entry = dict(run._asdict(), reason="", log=None)
     manifest = results.manifest | {"missing": [*results.manifest["missing"], entry]}
     with pytest.raises(InputError, match=words) as error:
@@ -186,14 +188,6 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
     assert improvement["probability"].between(0, 1).all()
 
 
-def test_improvement_counts_the_runs_of_the_smaller_side(folder):
-    declared = synthetic.experiment(samplers=("online", "magellan"), seeds=(0, 1, 2))
-    folders = folders_of(folder, declared, but=[("online", "default", FULL, 2)])
-    improvement = summaries.improvement(store.combine(folders, declared, incomplete=folder))
-    assert set(improvement["runs"]) == {2}
-    assert improvement["low"].notna().all()
-
-
 # --- figures, summary, comparison -------------------------------------------------------------
 
 
@@ -234,7 +228,7 @@ def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refuse
 
 def test_the_summary_says_what_is_missing_and_how_many_seeds_each_sampler_has(partial):
     results, statistics = partial
-    text = summary.to_markdown(results, statistics)
+    text = to_markdown(summary, results, statistics)
     note = text.splitlines()[0]
     assert note.startswith("Incomplete grid: 16 of 36 declared runs are complete; missing: ")
     assert coverage.run_name(MISSING[0]) in note
@@ -248,7 +242,7 @@ def test_the_summary_says_what_is_missing_and_how_many_seeds_each_sampler_has(pa
 
 
 def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, statistics):
-    text = summary.to_markdown(results, statistics)
+    text = to_markdown(summary, results, statistics)
     assert text.startswith("**MAGELLAN minus each other")
     assert "Incomplete" not in text
     assert "n" not in summary.success_table(results, statistics, FULL, "train").columns

@@ -8,6 +8,7 @@ from analysis.studies import gain
 from analysis.tables import store
 from analysis.tables.results import Results, rows_where
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SEEDS = (3, 1, 2)
 ENDS = {3: 0.9, 1: 0.4, 2: 0.5}
@@ -17,15 +18,13 @@ STARTS = {3: 0.1, 1: 0.2, 2: 0.0}
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
     """Runs that start at `STARTS` and end at `ENDS` in every category; between, at 1."""
-    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
-    folder = tmp_path_factory.mktemp("gain")
-    results = store.combine(synthetic.write_runs(folder, declared, episodes=4_000), declared)
+    results = synthetic.combined(
+        tmp_path_factory.mktemp("gain"), samplers=("magellan",), seeds=SEEDS, episodes=4_000
+    )
     evaluation = results.tables["evaluation"].copy()
     first, last = (evaluation[results.at] == evaluation[results.at].agg(f) for f in ("min", "max"))
     evaluation["success"] = np.where(
-        first,
-        evaluation["seed"].map(STARTS),
-        np.where(last, evaluation["seed"].map(ENDS), 1.0),
+        first, evaluation["seed"].map(STARTS), np.where(last, evaluation["seed"].map(ENDS), 1.0)
     )
     # On unseen goals only plants are learned, and by seed 3 alone.
     unseen = evaluation["split"] == "unseen"
@@ -56,8 +55,7 @@ def test_the_mean_is_one_number_of_a_run(known):
 
 
 def test_a_single_run_has_no_interval(tmp_path, capsys):
-    declared = synthetic.experiment(samplers=("random",), seeds=(1,))
-    found = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    found = synthetic.combined(tmp_path, samplers=("random",), seeds=(1,), episodes=4_000)
     store.write(found, tmp_path / "tables")
     assert main(["gain", str(tmp_path / "tables")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Random")]
@@ -66,13 +64,13 @@ def test_a_single_run_has_no_interval(tmp_path, capsys):
 
 
 def test_the_table_names_what_it_shows(known):
-    said = gain.to_markdown(known)
+    said = to_markdown(gain, known)
     assert "minus at the first, goal space" in said
     assert "| MAGELLAN | grasp | 0.100 | 0.600 | +0.500 | -0.245 to +1.000 | 3 |" in said
 
 
 def test_equal_runs_have_no_interval(known):
     """As in the tables of statistics."""
-    (grasp, plant) = gain.to_markdown(known).split("split unseen")[1].splitlines()[4:6]
+    (grasp, plant) = to_markdown(gain, known).split("split unseen")[1].splitlines()[4:6]
     assert grasp == "| MAGELLAN | grasp | 0.250 | 0.250 | +0.000 | none: all runs equal | 3 |"
     assert "none" not in plant

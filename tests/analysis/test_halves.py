@@ -9,20 +9,18 @@ from analysis.studies import halves
 from analysis.tables import store
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SEEDS = (3, 1, 4, 5, 9)
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    declared = synthetic.experiment(seeds=SEEDS)
-    folder = tmp_path_factory.mktemp("study")
-    return store.combine(synthetic.write_runs(folder, declared, episodes=8_000), declared)
+    return synthetic.combined(tmp_path_factory.mktemp("study"), seeds=SEEDS, episodes=8_000)
 
 
 def test_a_half_is_the_experiment_of_its_seeds(study, tmp_path):
-    declared = synthetic.experiment(seeds=SEEDS[2:])
-    alone = store.combine(synthetic.write_runs(tmp_path, declared, episodes=8_000), declared)
+    alone = synthetic.combined(tmp_path, seeds=SEEDS[2:], episodes=8_000)
     assert halves.halves_of(study) == ([3, 1], [4, 5, 9])
     half = halves.of_seeds(study, (4, 5, 9))
     pd.testing.assert_frame_equal(comparison(half), comparison(alone))
@@ -62,7 +60,7 @@ def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
     assert set(found["baseline"]) == {"random", "online", "ek_online"}
     assert (found["repeated"] == there).all()
     assert (found["claimed"] == there).all()
-    assert "n/a | n/a | no | no |" in halves.to_markdown(study)
+    assert "n/a | n/a | no | no |" in to_markdown(halves, study)
 
 
 def test_three_seeds_have_no_halves(study):
@@ -71,10 +69,9 @@ def test_three_seeds_have_no_halves(study):
 
 
 def test_one_sampler_alone_has_no_comparison(tmp_path):
-    declared = synthetic.experiment(samplers=("magellan",), seeds=SEEDS)
-    alone = store.combine(synthetic.write_runs(tmp_path, declared, episodes=4_000), declared)
+    alone = synthetic.combined(tmp_path, samplers=("magellan",), seeds=SEEDS, episodes=4_000)
     with pytest.raises(InputError, match="nothing to compare; allowed: tables of two samplers"):
-        halves.to_markdown(alone)
+        to_markdown(halves, alone)
 
 
 def test_the_command_prints_both_halves(study, tmp_path, capsys):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from analysis.__main__ import main
-from analysis.tables import coverage, identity, provenance, store
+from analysis.tables import coverage, identity, store
 from analysis.tables.manifests import read_combined_manifest
 from magellan.config import hash_of
 from magellan.core.errors import InputError
@@ -263,16 +263,6 @@ def test_a_folder_whose_values_do_not_make_its_identity_is_refused(folders, tmp_
         store.combine([place, *folders[1:]], DECLARED)
 
 
-def test_a_folder_with_an_experiments_value_changed_is_refused(folders, tmp_path):
-    """Not counted, because it is the default: only the experiment tells."""
-    declared = {**DECLARED, "overrides": {"agent": {"gamma": 0.9, "n_step": 15, "batch_size": 16}}}
-    place = copied(
-        folders[0], tmp_path / "run", lambda run: run["config"]["agent"].update(gamma=0.91)
-    )
-    with pytest.raises(InputError, match=r"agent.gamma is 0.91 in the config and 0.9"):
-        store.combine([place, *folders[1:]], declared)
-
-
 def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, capsys):
     place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update({"\x1b[2J": 1}))
     edit(place / "manifest.json", lambda run: run.update(identity=hash_of(run["counted"])))
@@ -320,11 +310,6 @@ def run_with(**changes):
     return copy.deepcopy(known) | changes
 
 
-def test_runs_that_were_made_alike_have_no_notes(good):
-    assert provenance.notes([run_with(), run_with()]) == []
-    assert good.manifest["notes"] == []
-
-
 def test_notes_count_runs_by_version_and_name_what_no_commit_has():
     runs = [
         run_with(),
@@ -332,18 +317,18 @@ def test_notes_count_runs_by_version_and_name_what_no_commit_has():
         run_with(code_version="0.1.0+def.dirty", versions={"torch": "2.10.0"}),
         run_with(attempt_log=[{"code_version": "0.1.0+old"}, {"code_version": "0.1.0+abc"}]),
     ]
-    assert provenance.notes(runs) == [
+    assert identity.notes(runs) == [
         "code: 0.1.0+abc (2 runs), 0.1.0+def.dirty (1 run), 0.1.0+old then 0.1.0+abc (1 run); "
         "dirty: with changes that no commit has",
         "torch: 2.9.0 (3 runs), 2.10.0 (1 run)",
     ]
     only_dirty = [run_with(code_version="0.1.0+abc.dirty")]
-    assert provenance.notes(only_dirty)[0].startswith("code: 0.1.0+abc.dirty (1 run); dirty: ")
+    assert identity.notes(only_dirty)[0].startswith("code: 0.1.0+abc.dirty (1 run); dirty: ")
 
 
 def test_module_files_that_differ_are_noted():
     runs = [run_with(modules={"mine.py": digit * 64}) for digit in "aab"]
-    assert provenance.notes(runs) == [f"module mine.py: {'a' * 12} (2 runs), {'b' * 12} (1 run)"]
+    assert identity.notes(runs) == [f"module mine.py: {'a' * 12} (2 runs), {'b' * 12} (1 run)"]
 
 
 FLOAT, BFLOAT = {"dtype": "float32"}, {"dtype": "bfloat16"}
@@ -366,9 +351,9 @@ def test_what_changed_on_the_way_is_noted_even_if_it_did_in_all_runs(case):
     changes, words = ON_THE_WAY[case]
     last = {**BFLOAT, "device": "cpu", "passes": "plain", "modules": {"mine.py": "a" * 64}}
     run = run_with(**last, **changes)
-    assert provenance.changes(run) == [words]
-    assert provenance.notes([run, run]) == [f"{words} (2 runs)"]
-    others = [note for note in provenance.notes([run, run_with(**last)]) if note != BEGUN]
+    assert identity.changes(run) == [words]
+    assert identity.notes([run, run]) == [f"{words} (2 runs)"]
+    others = [note for note in identity.notes([run, run_with(**last)]) if note != BEGUN]
     assert others == [f"{words} (1 run), {words.rpartition(' ')[2]} (1 run)"]
 
 
@@ -377,7 +362,7 @@ BEGUN = "beginning: another run's (1 run), its own (1 run)"
 
 def test_runs_that_started_from_another_are_told_from_those_that_did_not():
     """Made by an earlier version, which did not say what that one was made with."""
-    assert provenance.notes([run_with(started_from={"run": "0"}), run_with()]) == [BEGUN]
+    assert identity.notes([run_with(started_from={"run": "0"}), run_with()]) == [BEGUN]
 
 
 def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.__main__ import main
-from analysis.studies import ground_truth
+from analysis.studies import estimation
 from analysis.tables import store
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
@@ -44,7 +44,7 @@ def practice():
 
 def test_skills_are_those_of_the_learner(practice):
     frame, skills = practice
-    found = ground_truth.skills_of(frame, 800)
+    found = estimation.skills_of(frame, 800)
     assert found.shape == (801, len(KINDS))
     assert skills[800][0] > 0.5
     for episode, true in skills.items():
@@ -52,7 +52,7 @@ def test_skills_are_those_of_the_learner(practice):
 
 
 def test_success_becomes_the_competence_and_nothing_else_changes(study):
-    exact = ground_truth.with_known_competence(study)
+    exact = estimation.with_known_competence(study)
     frame = exact.tables["evaluation"]
     keys = ["sampler", "seed", "episode", "category"]
     splits = frame.pivot_table(index=keys, columns="split", values="success")
@@ -68,11 +68,11 @@ def test_success_becomes_the_competence_and_nothing_else_changes(study):
 
 def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
-        ground_truth.with_known_competence(store.load(REFERENCE / "default"))
+        estimation.with_known_competence(store.load(REFERENCE / "default"))
     runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
     phased = Results(study.tables, {**study.manifest, "runs": runs})
     with pytest.raises(InputError, match="allowed: runs of one phase"):
-        ground_truth.with_known_competence(phased)
+        estimation.with_known_competence(phased)
 
 
 def test_the_option_wants_estimators(capsys):

@@ -5,8 +5,7 @@ import pytest
 
 from analysis import figures
 from analysis.report import summary
-from analysis.statistics import mastery, significance, survival
-from analysis.tables import store
+from analysis.statistics import intervals, mastery
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
 from magellan.samplers import SAMPLERS
@@ -18,9 +17,12 @@ SPACE = synthetic.GOAL_SPACE
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
     """Runs long enough for some mastery and some censoring."""
-    declared = synthetic.experiment(("random", "online", "magellan"), seeds=(1, 2, 3, 4))
-    root = tmp_path_factory.mktemp("long")
-    return store.combine(synthetic.write_runs(root, declared, episodes=14_000), declared)
+    return synthetic.combined(
+        tmp_path_factory.mktemp("long"),
+        ("random", "online", "magellan"),
+        seeds=(1, 2, 3, 4),
+        episodes=14_000,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,13 @@ def test_rows_describe_the_times_of_runs(long, frame):
 def test_the_reference_is_tested_against_each_other(long, frame):
     assert frame[frame["sampler"] == "magellan"][["log_rank", "p", "p_holm"]].isna().all(axis=None)
     for _, family in frame.groupby(mastery.FAMILY):
-        np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
+        np.testing.assert_allclose(family["p_holm"], intervals.holm(family["p"].to_numpy()))
     row = rows_where(frame, sampler="random", split="train", category="grow_plant").iloc[0]
     ours, theirs = (
         mastery.times_of(long, Algorithm(name, "default"), SPACE, "train")["grow_plant"]
         for name in ("magellan", "random")
     )
-    assert row["p"] == pytest.approx(survival.log_rank(ours, theirs).p)
+    assert row["p"] == pytest.approx(mastery.log_rank(ours, theirs).p)
     assert row["p"] < 0.05
 
 

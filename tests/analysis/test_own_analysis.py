@@ -3,14 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from analysis import figures
 from analysis.__main__ import main
-from analysis.figures.sources import ROOT, sources_of_file
-from analysis.report.captions import as_plain_text
+from analysis.report.finding import as_plain_text
 from analysis.statistics import summaries
 from analysis.statistics.registry import FIGURES, STATISTICS, called
 from analysis.tables import store
@@ -174,7 +174,7 @@ def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
         "import sys\nassert 'matplotlib' not in sys.modules\n"
         "from analysis.figures import FIGURES\nprint(*FIGURES)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
@@ -241,10 +241,7 @@ def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, cap
 
 
 DRAWN = {
-    "raises": (
-        "return statistics['success']['nowhere']",
-        "failed (line 4: KeyError: 'nowhere')",
-    ),
+    "raises": ("return statistics['success']['nowhere']", "failed (line 4: KeyError: 'nowhere')"),
     "gives no figure": ("return 'a figure'", "gave 'a figure'; allowed: matplotlib.figure.Figure"),
     "gives one that cannot be laid out": (
         "from matplotlib.figure import Figure\n    f = Figure()\n    f.text(0, 0, '$a^b^c$')\n"
@@ -291,14 +288,6 @@ def test_errors_of_the_package_itself_are_no_user_s(results):
 
 
 # --- what depends on a file, and what a caption says --------------------------------------------
-
-
-def test_a_file_depends_on_itself_and_on_what_it_imports_from_the_package(files):
-    statistic, figure = files
-    assert statistic in sources_of_file(statistic)
-    assert "analysis/statistics/summaries.py" in sources_of_file(statistic)
-    assert "analysis/figures/style.py" in sources_of_file(figure)
-    assert "analysis/statistics/summaries.py" not in sources_of_file(figure)
 
 
 def test_a_figure_has_its_docstring_as_caption_unless_it_says_another(files, tmp_path):

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis.tables.html import Table, page
+from analysis.tables.printing import Table, page
 
 HOSTILE = (
     "</script ><script>alert(1)</script>",

@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.figures import FIGURES, style
-from analysis.figures import phases as phases_figure
+from analysis.figures import FIGURES, style, training
+from analysis.figures.training import curves, is_shared
 from analysis.report import summary
 from analysis.statistics import summaries
-from analysis.statistics.by_phase import curves, is_shared
 from analysis.tables import store
 from analysis.tables.phases import each_phase, last_phase
 from analysis.tables.results import Results, rows_where
-from analysis.tables.unpacking import unpack
+from analysis.tables.store import unpack
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 from tests.analysis.test_figures import assert_whole
 
 PHASES = {
@@ -279,7 +279,7 @@ def test_runs_of_one_phase_have_neither_the_statistic_nor_the_figure(tmp_path):
     algorithms = results.algorithms
     assert "phases" not in figures.applicable(algorithms, results.experiment)
     assert "phases" in figures.applicable(algorithms, declared())
-    assert "Phase 2" not in summary.to_markdown(results, summaries.compute(results))
+    assert "Phase 2" not in to_markdown(summary, results, summaries.compute(results))
 
 
 def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase(evolving, written):
@@ -288,7 +288,7 @@ def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase
     assert set(primary["split"]) == {"unseen"}
     mixed = summaries.compute(store.load(written), ["comparison"])["comparison"]
     assert set(mixed.query("primary")["split"]) == {"train"}  # variants practise different ones
-    text = summary.to_markdown(evolving, statistics)
+    text = to_markdown(summary, evolving, statistics)
     assert "Unseen goals (primary)" in text
     assert "mean success over training of the last phase" in text
     assert "Phase 2, at the end" in text
@@ -310,7 +310,7 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
     for ax in figure.axes:
         assert ax.get_xlim() == (0, 12_000)
         (switch,) = [line for line in ax.get_lines() if list(line.get_xdata()) == [4_000, 4_000]]
-        assert switch.get_color() == phases_figure.SWITCH.color
+        assert switch.get_color() == training.SWITCH.color
     upper, lower = figure.axes[1], figure.axes[4 + 1]  # grow plant
     shaded = [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)]
     assert shaded == [[0], [4_000]]
@@ -322,7 +322,7 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
         where = {"split": "unseen", "category": "grow_plant", **algorithm._asdict()}
         rows = evolving.table("evaluation", **where).groupby("episode")["success"].mean()
         np.testing.assert_allclose(thick.get_ydata(), rows)
-    *_, common = lines_of(lower, phases_figure.SHARED.color)
+    *_, common = lines_of(lower, training.SHARED.color)
     assert list(common.get_xdata()) == list(range(0, 4_001, 1_000))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == [

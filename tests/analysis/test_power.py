@@ -39,10 +39,6 @@ def test_residuals_have_the_unbiased_variance_within_algorithms():
         power.residuals({A: np.ones(1)})
 
 
-def test_runs_without_spread_need_two_seeds():
-    assert power.seeds_needed({A: np.full(3, 0.5)}, 0.1, 0.8) == (2, 2)
-
-
 def test_chance_of_the_right_order_by_enumeration():
     """One run each: .2 or .6 against .4 or .6: of four pairs one win, one tie, two losses."""
     runs = {A: np.array([0.2, 0.6]), B: np.array([0.4, 0.6])}

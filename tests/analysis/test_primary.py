@@ -7,11 +7,11 @@ import pytest
 
 from analysis import figures
 from analysis.report import summary
-from analysis.statistics import intervals, primary, significance, summaries
+from analysis.statistics import intervals, primary, summaries
 from analysis.tables import store
-from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results, rows_where
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SPACE = synthetic.GOAL_SPACE
 
@@ -19,9 +19,12 @@ SPACE = synthetic.GOAL_SPACE
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
     """Three samplers and five seeds."""
-    declared = synthetic.experiment(("random", "online", "magellan"), seeds=(1, 2, 3, 4, 5))
-    root = tmp_path_factory.mktemp("five")
-    return store.combine(synthetic.write_runs(root, declared, episodes=6_000), declared)
+    return synthetic.combined(
+        tmp_path_factory.mktemp("five"),
+        ("random", "online", "magellan"),
+        seeds=(1, 2, 3, 4, 5),
+        episodes=6_000,
+    )
 
 
 def means(results, sampler, split="train"):
@@ -40,9 +43,9 @@ def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five
     row = rows.iloc[1]
     assert row["difference"] == pytest.approx(ours.mean() - theirs.mean())
     assert (row["runs"], row["baseline_runs"], row["tasks"]) == (5, 5, 4)
-    assert row["p"] == pytest.approx(significance.permutation_test(ours, theirs).p)
+    assert row["p"] == pytest.approx(intervals.permutation_test(ours, theirs).p)
     assert row["test"] == "exact: all 252 splits of the runs"
-    assert row["p_paired"] == pytest.approx(significance.sign_flip_test(ours - theirs).p)
+    assert row["p_paired"] == pytest.approx(intervals.sign_flip_test(ours - theirs).p)
     found = intervals.difference_estimate(
         ours[:, None], theirs[:, None], summaries.bootstrap_of(five)
     )
@@ -54,7 +57,7 @@ def test_p_is_corrected_over_the_baselines_within_split_and_score(five):
     frame = primary.comparison(five)
     assert len(frame.groupby(primary.FAMILY)) == 4
     for _, family in frame.groupby(primary.FAMILY):
-        np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
+        np.testing.assert_allclose(family["p_holm"], intervals.holm(family["p"].to_numpy()))
         assert family["p_holm"].min() == pytest.approx(2 * family["p"].min())
 
 
@@ -66,7 +69,7 @@ def test_a_question_may_be_one_family_with_both_splits(five):
     np.testing.assert_array_equal(frame["p"], apart["p"])
     for _, family in frame.groupby(["goal_space", "score"]):
         assert len(family) == 2 * 2
-        np.testing.assert_allclose(family["p_holm"], significance.holm(family["p"].to_numpy()))
+        np.testing.assert_allclose(family["p_holm"], intervals.holm(family["p"].to_numpy()))
     assert (frame["p_holm"] >= apart["p_holm"]).all()
     assert (frame["p_holm"] > apart["p_holm"]).any()
 
@@ -80,7 +83,7 @@ def test_other_seeds_are_not_paired(runs, tmp_path):
     assert (row["runs"], row["baseline_runs"]) == (2, 1)
     assert row["method"] == intervals.SINGLE
     assert frame.loc[("online", "train", "area"), "p_paired"] > 0
-    text = summary.to_markdown(partial, summaries.compute(partial))
+    text = to_markdown(summary, partial, summaries.compute(partial))
     assert "| 2 and 1 |" in text
     assert "| n/a |" in text
 
@@ -89,7 +92,7 @@ def test_readers_get_the_comparison_first(five, tmp_path):
     statistics = summaries.compute(five)
     summaries.write(statistics, tmp_path)
     loaded = summaries.load(tmp_path)
-    text = summary.to_markdown(five, loaded)
+    text = to_markdown(summary, five, loaded)
     title = (
         "**MAGELLAN minus each other (permutation of whole runs, Holm): mean success over training"
     )
@@ -108,8 +111,3 @@ def test_the_figure_says_difference_and_p(five):
     row = rows_where(statistics["comparison"], split="unseen", score="area").iloc[1]
     words = [text.get_text() for text in figure.axes[1].texts]
     assert words[2] == f"{row['difference']:+.2f}\np = {row['p_holm']:.2g}"
-
-
-def test_run_means_are_over_categories(five):
-    found = primary.run_means(five, Algorithm("random", "default"), SPACE, "unseen")
-    np.testing.assert_allclose(found, means(five, "random", "unseen"))

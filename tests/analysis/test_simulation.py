@@ -1,11 +1,11 @@
 """Coverage of the intervals, simulated small: the old ones fail, those in use pass."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.figures.sources import ROOT
 from analysis.statistics import simulation
 from analysis.statistics.intervals import Bootstrap
 from analysis.statistics.simulation import METHODS, SIZES, WORLDS, coverage
@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused_in_one_line(capsys, arguments):
 
 def test_the_page_has_the_tables_that_the_command_prints():
     """Their form: the same rows and columns, with shares; the large simulation is not rerun."""
-    text = (ROOT / "docs" / "studies" / "coverage.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
     for world in WORLDS:
         assert text.count(f"**Coverage of 95 % intervals: {world.name}**") == 1
         table = text.split(f"**Coverage of 95 % intervals: {world.name}**")[1].strip().splitlines()

@@ -9,14 +9,15 @@ import pytest
 
 from analysis import figures
 from analysis.report import summary
-from analysis.report.captions import numbers
-from analysis.statistics import comparison, measures, primary, summaries
+from analysis.report.finding import numbers
+from analysis.statistics import comparison, matrices, primary, summaries
 from analysis.statistics.practice_shares import by_length, run_counts, window_shares
 from analysis.tables import store
 from analysis.tables.results import Results
 from magellan.config import load_experiment
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
 
 SPACE = synthetic.GOAL_SPACE
 LABELS = {"steps": "environment steps", "updates": "policy updates"}
@@ -69,7 +70,7 @@ def test_figures_and_tables_name_the_unit(unit, made):
         labels = {ax.get_xlabel() for ax in figure.axes} - {""}
         assert labels == {LABELS[unit]}
         assert {ax.get_xlim() for ax in figure.axes} == {(0, 8_000)}
-    text = summary.to_markdown(results, found)
+    text = to_markdown(summary, results, found)
     assert f"mean {LABELS[unit]} until then" in text
     assert "Secondary" not in text
     caption = numbers(results.runs, 0, results.experiment)
@@ -122,8 +123,8 @@ def test_written_and_read_again(made, tmp_path):
     summaries.write(found, tmp_path / "statistics")
     again = store.load(tmp_path / "tables")
     assert again.unit == "steps"
-    text = summary.to_markdown(again, summaries.load(tmp_path / "statistics"))
-    assert text == summary.to_markdown(results, found)
+    text = to_markdown(summary, again, summaries.load(tmp_path / "statistics"))
+    assert text == to_markdown(summary, results, found)
 
 
 def test_evaluations_between_which_no_episode_ended_are_two(made):
@@ -170,30 +171,21 @@ def test_practice_must_have_all_episodes(made):
         store.diagnose(changed_run(results, more))
 
 
-def test_episodes_do_not_count_where_they_do_not_end_the_run(made):
-    results, _, _ = made("steps")
-
-    def other(run):
-        run["config"]["budget"]["episodes"] = 9
-
-    store.diagnose(changed_run(results, other))
-
-
 # --- the second reading, at equal steps -----------------------------------------------------------
 
 
 def test_a_mean_up_to_a_number_of_steps_by_hand():
     curve, steps = np.array([0.0, 0.4, 1.0]), np.array([0.0, 100.0, 200.0])
-    assert measures.mean_until(curve, steps, 200.0) == pytest.approx((20 + 70) / 200)
-    assert measures.mean_until(curve, steps, 100.0) == pytest.approx(0.2)
+    assert matrices.mean_until(curve, steps, 200.0) == pytest.approx((20 + 70) / 200)
+    assert matrices.mean_until(curve, steps, 100.0) == pytest.approx(0.2)
     # At 150 the curve is at 0.7: (20 + (0.4 + 0.7) / 2 * 50) / 150.
-    assert measures.mean_until(curve, steps, 150.0) == pytest.approx(47.5 / 150)
-    assert measures.mean_until(curve, steps, 0.0) == 0.0
+    assert matrices.mean_until(curve, steps, 150.0) == pytest.approx(47.5 / 150)
+    assert matrices.mean_until(curve, steps, 0.0) == 0.0
     # Two evaluations at the same step have no width.
     twice = np.array([0.0, 100.0, 100.0, 200.0])
-    assert measures.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
+    assert matrices.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
     with pytest.raises(InputError, match="steps fall"):
-        measures.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
+        matrices.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +250,6 @@ def test_the_report_has_both_and_the_cost(hand_made):
     }
     assert cost.loc["MAGELLAN", "Environment steps"] == "n/a"
     assert cost.loc["MAGELLAN", "Episodes"] == "2,000"
-    text = summary.to_markdown(hand_made, found)
+    text = to_markdown(summary, hand_made, found)
     assert "**Secondary, over the first 2,000 environment steps of each run: MAGELLAN" in text
     assert "Cost of a run, goal space" in text

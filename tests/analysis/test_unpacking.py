@@ -1,6 +1,6 @@
 """Runs come out of combined tables as they went in."""
 
-from analysis.tables import store, unpacking
+from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
 from tests.analysis import synthetic
 
@@ -12,7 +12,7 @@ def contents(folder):
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):
     declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
     store.write(varied[0], tmp_path / "tables")
-    written, there = unpacking.unpack(tmp_path / "tables", tmp_path / "results")
+    written, there = store.unpack(tmp_path / "tables", tmp_path / "results")
     runs = synthetic.plan(declared)
     assert (written, there) == (len(runs), 0)
     folders = [tmp_path / "results" / run.path for run in runs]
@@ -26,6 +26,6 @@ def test_a_run_that_is_there_is_left_alone(runs, results, tmp_path):
     folder = tmp_path / "results" / first.path
     folder.mkdir(parents=True)
     (folder / MANIFEST).write_text("{}")
-    written, there = unpacking.unpack(tmp_path / "tables", tmp_path / "results")
+    written, there = store.unpack(tmp_path / "tables", tmp_path / "results")
     assert (written, there) == (len(runs) - 1, 1)
     assert contents(folder) == {MANIFEST: b"{}"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from analysis.tables.markdown import head, row
+from analysis.tables.printing import head, row
 from magellan.config import resolve_run
 from magellan.core.settings import Section
 from magellan.training.loop import Trainer

@@ -24,6 +24,8 @@ from tests.workflow.test_analysis_rules import digests, edit
 DOCUMENTED = ROOT / "docs/extend.md"
 CALL = ("--configfile", "mine.yaml")
 PLACE = "results/mine/figures/30-10"
+# Nobody knows how a sampler of one's own explores.
+DRAWN = {*PLAIN_FIGURES, "forgetting"} - {"exploitation"}
 
 
 def with_files(folder):
@@ -65,11 +67,9 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     frame = pd.read_csv(statistics / "forgetting.csv")
     assert set(frame["category"]) == {"closed", "locked"}
     assert len(frame) == 2 * 2 * 3 * 2  # splits, categories, algorithms, seeds
-    # Nobody knows how a sampler of one's own explores.
-    drawn = {*PLAIN_FIGURES, "forgetting"} - {"exploitation"}
     assert {path.name for path in (mine / PLACE).iterdir()} == {
         "numbers.html",
-        *(f"{name}.{end}" for name in drawn for end in ("png", "pdf")),
+        *(f"{name}.{end}" for name in DRAWN for end in ("png", "pdf")),
     }
     assert mine.planned(*CALL) == {}
 
@@ -78,7 +78,7 @@ EDITS = {
     "my_figure.py": {"draw_forgetting": 1, "summary": 1},
     "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1, "summary": 1},
     "my_sampler.py": {},
-    "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
+    "analysis/figures/practice.py": {f"draw_{name}": 1 for name in DRAWN} | {"summary": 1},
 }
 
 

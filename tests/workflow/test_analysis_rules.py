@@ -69,14 +69,12 @@ def test_finished_runs_become_tables_statistics_figures_and_a_report(analysed):
 
 AFTER_STATISTICS = {"numbers": 1, "summary": 1, **DRAWN}
 EDITS = {
-    "analysis/figures/practice.py": {"draw_practice": 1, "summary": 1},
     "analysis/figures/style.py": {"summary": 1, **DRAWN},
-    "analysis/statistics/measures.py": {"statistics": 1, **AFTER_STATISTICS},
+    "analysis/statistics/matrices.py": {"statistics": 1, **AFTER_STATISTICS},
     "analysis/tables/store.py": {
         **dict.fromkeys(("combine", "statistics", "coverage", "runs"), 1),
         **AFTER_STATISTICS,
     },
-    "analysis/tables/runs.py": {"runs": 1},
     "magellan/training/loop.py": {},
     "magellan/worlds/little_zoo/world.py": {},
 }

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.tables import store
-from analysis.tables.worlds import categories_of, category_colors
+from analysis.tables.labels import categories_of, category_colors
 from magellan import cli
 from magellan.competence import Outcomes
 from magellan.config import grid, identity, load_experiment, resolve_run

@@ -8,7 +8,7 @@
 rule statistics:
     input:
         tables=tables_in("{folder}"),
-        code=sources("analysis.statistics.summaries"),
+        code=code_of(*COMPUTING),
     output:
         statistics_in("{folder}"),
     log:
@@ -67,7 +67,7 @@ rule numbers:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
         study=study_of,
-        code=sources("analysis.report.summary"),
+        code=code_of(*COMPUTING, "report"),
     output:
         page=report(
             "{folder}/figures/{goal_space}/numbers.html",
@@ -103,7 +103,7 @@ rule summary:
         tables=tables_in("{folder}"),
         statistics=statistics_in("{folder}"),
         figures=PLAN.pictures,
-        code=sources("analysis.report.summary_page"),
+        code=code_of(*DRAWING, "report"),
         captions=captions(CHECKOUT),
     output:
         page="{folder}/summary.html",
@@ -134,7 +134,7 @@ for page, label in (("coverage", "Coverage of the grid"), ("runs", "Time, memory
             page
         input:
             manifest="{folder}/tables/manifest.json",
-            code=sources(f"analysis.tables.{page}"),
+            code=code_of("tables"),
         output:
             page=report(
                 f"{{folder}}/figures/{page}.html",

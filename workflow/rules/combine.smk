@@ -6,7 +6,7 @@ rule combine:
     input:
         manifests=PLAN.run_files(RUN_FILES[-1:]),
         tables=PLAN.run_files(RUN_FILES[:-1]),
-        code=sources("analysis.tables.store"),
+        code=code_of("tables"),
     output:
         manifest=f"{FOLDER}/tables/manifest.json",
         tables=expand("{folder}/tables/{table}", folder=FOLDER, table=RUN_FILES[:-1]),

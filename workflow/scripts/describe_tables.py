@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from analysis.statistics.summaries import STATISTICS  # noqa: E402
 from analysis.tables.columns import ELSEWHERE, MEANINGS, OF_RUNS, columns_of_runs, meaning  # noqa: E402
-from analysis.tables.markdown import head, row  # noqa: E402
+from analysis.tables.printing import head, row  # noqa: E402
 
 PAGE = ROOT / "docs" / "tables.md"
 EXAMPLES = ROOT / "results" / "reference" / "statistics"

@@ -1,0 +1,172 @@
+"""Algorithms over all categories together: aggregates, probability of improvement, profiles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+from analysis.statistics.matrices import SCORES
+from analysis.statistics.primary import PRIMARY_SCORE
+from analysis.tables.grid import Algorithm
+from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
+from analysis.tables.results import SPLITS, Results, rows_where
+
+TITLES = {"iqm": "IQM (higher is better)", "mean": "Mean (higher is better)"}
+METHODS = f"IQM {style.PERCENTILE}, mean {style.STUDENTISED}"
+MARKERS = {"final": "o", "area": "s"}
+OFFSETS = {"final": -0.14, "area": 0.14}
+TEST = (
+    "p: permutation test of that difference (Welch's t), Holm-corrected over {tests} comparisons. "
+    "It is no test of the squares: these count how often a run\nwins in a category and are not "
+    "corrected, so an interval may exclude 0.5 where p is large, and the other way round."
+)
+
+
+def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Columns are aggregates, rows are score and split; a mark with its interval per algorithm."""
+    count = len(results.algorithms_in(goal_space))
+    panels = list(itertools.product(SCORES, SPLITS))
+    subtitle = f"{style.describe(results, goal_space)}; over seeds and feasible categories together"
+    figure, axes = style.page(
+        (len(panels), len(TITLES)),
+        (8.0, 1.4 + len(panels) * (0.45 + 0.24 * count)),
+        "Aggregate success",
+        subtitle,
+        style.algorithm_handles(results, goal_space, lines=False),
+        sharex="col",
+        sharey=True,
+    )
+    frame = rows_where(statistics["aggregates"], goal_space=goal_space)
+    for row, (score, split) in enumerate(panels):
+        for column, statistic in enumerate(TITLES):
+            chosen = rows_where(frame, score=score, split=split, statistic=statistic)
+            _estimates(axes[row, column], results, goal_space, chosen)
+        label = f"{SCORE_LABELS[score]}\n{SPLIT_LABELS[split].lower()}"
+        axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
+    for column, title in enumerate(TITLES.values()):
+        axes[0, column].set_title(title)
+        axes[-1, column].set_xlabel("success rate")
+    for ax in axes.flat:
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_xticks(np.linspace(0.0, 1.0, 6))
+    axes[0, 0].set_ylim(count - 0.5, -0.5)
+    axes[0, 0].set_yticks([])
+    style.footnote(figure, style.interval_text(results, goal_space, METHODS))
+    return figure
+
+
+def _estimates(ax: Axes, results: Results, goal_space: str, estimates: pd.DataFrame) -> None:
+    styles = style.algorithm_styles(results.algorithms)
+    for place, algorithm in enumerate(results.algorithms_in(goal_space)):
+        look, found = styles[algorithm], rows_where(estimates, **algorithm._asdict()).iloc[0]
+        style.interval_bar(ax, found["low"], found["high"], place, look.color)
+        ax.plot(found["value"], place, color=look.color, marker=look.marker, markersize=6)
+    ax.grid(axis="y", visible=False)
+
+
+def improvement(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> Figure:
+    """One panel per split; a row per other algorithm, a mark with its interval per score."""
+    reference = figure_label(results.reference, results.algorithms)
+    others = [each for each in results.algorithms_in(goal_space) if each != results.reference]
+    looks = [style.LineStyle(SCORE_LABELS[s], style.GREY, "-", MARKERS[s]) for s in SCORES]
+    figure, axes = style.page(
+        (1, len(SPLITS)),
+        (9.0, 1.9 + 0.55 * len(others)),
+        f"Probability that {reference} beats the others",
+        f"{style.describe(results, goal_space)}; averaged over feasible categories",
+        [style.line_handle(look, line=False) for look in looks],
+        footer_rows=3,
+        sharex=True,
+        sharey=True,
+    )
+    frame = rows_where(statistics["improvement"], goal_space=goal_space)
+    compared = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
+    for ax, split in zip(axes[0], SPLITS, strict=True):
+        _chances(ax, results, rows_where(frame, split=split), others)
+        _differences(ax, rows_where(compared, split=split), others)
+        ax.set_title(SPLIT_LABELS[split])
+        ax.set_xlabel(f"P({reference} > other)")
+    axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
+    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
+    axes[0, 0].set_yticks(np.arange(len(others)), labels, size=9)
+    together = results.experiment["analysis"].get("family") == "question"
+    tests = len(others) * (len(SPLITS) if together else 1)
+    intervals = style.interval_text(results, goal_space)
+    style.footnote(figure, f"{intervals}\n{TEST.format(tests=tests)}")
+    return figure
+
+
+def _chances(ax: Axes, results: Results, frame: pd.DataFrame, others: Sequence[Algorithm]) -> None:
+    ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
+    styles = style.algorithm_styles(results.algorithms)
+    for place, other in enumerate(others):
+        color = styles[other].color
+        mine = rows_where(frame, baseline=other.sampler, baseline_variant=other.variant)
+        for score in SCORES:
+            found = rows_where(mine, score=score).iloc[0]
+            height = place + OFFSETS[score]
+            style.interval_bar(ax, found["low"], found["high"], height, color)
+            mark = MARKERS[score]
+            ax.plot(found["probability"], height, color=color, marker=mark, markersize=6)
+    ax.set_xlim(-0.03, 1.03)
+    ax.set_xticks(np.linspace(0.0, 1.0, 6))
+    ax.grid(axis="y", visible=False)
+
+
+def _differences(ax: Axes, compared: pd.DataFrame, others: Sequence[Algorithm]) -> None:
+    """Right of the panel: difference of mean success over training, and its p value."""
+    small = {"size": 7.5, "color": style.GREY}
+    head = "difference in mean\nsuccess over training"
+    ax.text(1.02, 1.0, head, va="bottom", transform=ax.transAxes, **small)
+    across = ax.get_yaxis_transform()
+    for place, other in enumerate(others):
+        where = {"baseline": other.sampler, "baseline_variant": other.variant}
+        found = rows_where(compared, **where).iloc[0]
+        words = f"{found['difference']:+.2f}\np = {found['p_holm']:.2g}"
+        ax.text(1.02, place, words, va="center", transform=across, **small)
+
+
+def profiles(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Columns are splits, rows are scores, one line with its band per algorithm."""
+    band = "; band: interval" if max(results.seed_counts(goal_space)) > 1 else ""
+    figure, axes = style.page(
+        (len(SCORES), len(SPLITS)),
+        (8.6, 6.4),
+        "Performance profiles",
+        f"{style.describe(results, goal_space)}; higher is better{band}",
+        style.algorithm_handles(results, goal_space),
+        sharex=True,
+        sharey=True,
+    )
+    frame = rows_where(statistics["profiles"], goal_space=goal_space)
+    for row, score in enumerate(SCORES):
+        for ax, split in zip(axes[row], SPLITS, strict=True):
+            _profile(ax, results, goal_space, rows_where(frame, split=split, score=score))
+            ax.set_xlabel(f"{SCORE_LABELS[score].lower()} above")
+            ax.xaxis.set_tick_params(labelbottom=True)
+        axes[row, 0].set_ylabel("fraction of seeds x categories")
+    for ax, split in zip(axes[0], SPLITS, strict=True):
+        ax.set_title(SPLIT_LABELS[split])
+    style.fraction_axis(axes.flat)
+    for ax in axes.flat:
+        ax.set_xlim(0, 1)
+    style.footnote(figure, style.interval_text(results, goal_space))
+    return figure
+
+
+def _profile(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
+    styles = style.algorithm_styles(results.algorithms)
+    for algorithm in results.algorithms_in(goal_space):
+        look = styles[algorithm]
+        line = rows_where(frame, **algorithm._asdict()).sort_values("threshold")
+        x, low, high = line["threshold"], line["low"], line["high"]
+        ax.fill_between(x, low, high, step="post", color=look.color, alpha=0.13, lw=0)
+        style.step_line(ax, x, line["fraction"], look, where="post", markevery=20)

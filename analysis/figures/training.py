@@ -1,0 +1,278 @@
+"""Success over training: per category and phase, over all categories together, to mastery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.figures import style
+from analysis.statistics.intervals import Matrix
+from analysis.statistics.mastery import MASTERED, kaplan_meier, times_of
+from analysis.statistics.matrices import evaluated_categories, evaluation_points, success_curves
+from analysis.tables.grid import UNIT_LABELS, Algorithm
+from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.phases import OnePhase, each_phase
+from analysis.tables.results import SPLITS, Results, rows_where
+
+MARKS = "thick: mean over seeds, thin: each seed"
+WIDEST, NARROWEST = 3.2, 1.4
+SHADE = "#F1EDE2"
+SWITCH = style.LineStyle("goals replaced", "#000000", (0, (1.5, 1.5)), "")
+SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
+
+
+def _category_page(
+    results: Results,
+    goal_space: str,
+    words: tuple[str, str],
+    handles: Sequence[Artist],
+    across: str,
+    last: float,
+    up: str = "success rate",
+) -> tuple[Figure, style.AxesGrid]:
+    """A page with a row for each split and a column for each feasible category.
+
+    Args:
+        words: title, and what the subtitle says behind goal space and seeds.
+        handles: of the legend.
+        across, up: labels of the axes.
+        last: where the x axis ends.
+    """
+    feasible = results.categories.feasible
+    figure, axes = style.page(
+        (len(SPLITS), len(feasible)),
+        (max(9.6, 2.4 * len(feasible)), 5.4),
+        words[0],
+        f"{style.describe(results, goal_space)}; {words[1]}",
+        handles,
+        sharex=True,
+        sharey=True,
+    )
+    for row, split in enumerate(SPLITS):
+        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\n{up}")
+    for column, category in enumerate(feasible):
+        axes[0, column].set_title(results.categories.named(category).words)
+        axes[-1, column].set_xlabel(across)
+    style.training_axis(axes.flat, last)
+    style.fraction_axis(axes.flat)
+    return figure, axes
+
+
+# --- success per category -------------------------------------------------------------------------
+
+
+def success_by_category(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> Figure:
+    """Rows are splits, columns are categories; a thick line per algorithm, a thin one per run."""
+    success = results.table("evaluation", goal_space=goal_space)
+    figure, axes = _category_page(
+        results,
+        goal_space,
+        ("Success per category over training", style.seed_lines(results, goal_space, MARKS)),
+        style.algorithm_handles(results, goal_space),
+        results.length_label,
+        success[results.at].max(),
+    )
+    for row, split in enumerate(SPLITS):
+        for column, category in enumerate(results.categories.feasible):
+            mine = rows_where(success, split=split, category=category)
+            _success(axes[row, column], results, mine, goal_space)
+    style.footnote(figure, _footnote(success["n"]))
+    return figure
+
+
+def _success(ax: Axes, results: Results, success: pd.DataFrame, goal_space: str) -> None:
+    if not len(success):
+        style.nothing_here(ax, "no goals of this category\nin the goal space")
+    styles = style.algorithm_styles(results.algorithms)
+    for algorithm in results.algorithms_in(goal_space):
+        mine = rows_where(success, **algorithm._asdict())
+        if not len(mine):
+            continue  # no such goals; an empty line that is not clipped would lie in the corner
+        runs = mine.pivot_table(index="seed", columns=results.at, values="success")
+        style.run_lines(ax, runs.columns, runs.to_numpy(), styles[algorithm].color)
+        style.mean_line(ax, runs.columns, runs.mean(), styles[algorithm])
+
+
+def _footnote(counts: pd.Series) -> str:
+    goals = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}-{counts.max()}"
+    noise = 0.5 / counts.min() ** 0.5
+    return (
+        f"Each point: {goals} episodes per seed (standard error up to {noise:.2f}). No smoothing. "
+        "Intervals of the means are in statistics/success.csv."
+    )
+
+
+# --- all phases -----------------------------------------------------------------------------------
+
+
+class Curve(NamedTuple):
+    """Success of an algorithm in one phase, of one split and category.
+
+    Attributes:
+        points: length of the run at each evaluation, from the beginning of its first phase,
+            (points,).
+        runs: success of each run, (seeds, points).
+    """
+
+    algorithm: Algorithm
+    points: Matrix
+    runs: Matrix
+
+
+Curves = dict[tuple[str, str], list[Curve]]
+"""A curve of each algorithm that has runs, by split and category."""
+
+
+def curves(phase: OnePhase, goal_space: str) -> Curves:
+    """Success in a phase; empty where the goal space has no runs of it."""
+    results = phase.results
+    if goal_space not in results.goal_spaces:
+        return {}
+    points = evaluation_points(results, goal_space) + phase.begins
+    found: Curves = {}
+    for split in SPLITS:
+        for algorithm in results.algorithms_in(goal_space):
+            cube = success_curves(results, algorithm, goal_space, split)
+            for column, category in enumerate(evaluated_categories(results, goal_space, split)):
+                curve = Curve(algorithm, points, cube[:, column])
+                found.setdefault((split, category), []).append(curve)
+    return found
+
+
+def is_shared(phase: OnePhase, found: Curves) -> bool:
+    """Whether several algorithms have the very same runs in a phase, because they start from them.
+
+    Equal success alone does not say so: it is 0 wherever nothing is learnt.
+    """
+    return phase.named and all(
+        len(each) > 1 and all(np.array_equal(each[0].runs, other.runs) for other in each[1:])
+        for each in found.values()
+    )
+
+
+def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Rows are splits, columns are categories, one line per algorithm and phase."""
+    drawn = [(phase, curves(phase, goal_space)) for phase in each_phase(results)]
+    drawn = [(phase, found) for phase, found in drawn if found]
+    shared = [is_shared(*each) for each in drawn]
+    figure, axes = _category_page(
+        results,
+        goal_space,
+        ("Success per category over all phases", style.seed_lines(results, goal_space, MARKS)),
+        [
+            *style.algorithm_handles(results, goal_space),
+            *([style.line_handle(SHARED)] if any(shared) else []),
+            style.line_handle(SWITCH, linewidth=1.2),
+            Patch(facecolor=SHADE, label="goals practised"),
+        ],
+        UNIT_LABELS[results.unit],
+        max(curve.points[-1] for _, found in drawn for each in found.values() for curve in each),
+    )
+    for (phase, found), is_one in zip(drawn, shared, strict=True):
+        for row, split in enumerate(SPLITS):
+            for column, category in enumerate(results.categories.feasible):
+                lines = found.get((split, category), [])
+                _where(axes[row, column], phase, split, lines)
+                _lines(axes[row, column], results, lines, is_one)
+    style.footnote(
+        figure,
+        "Where goals are replaced, success is measured twice: on the goals before and after. "
+        "No smoothing. Intervals are in statistics/phases.csv.",
+    )
+    return figure
+
+
+def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
+    """Shade a phase where its goals are practised, and mark a beginning with new goals."""
+    if phase.goals.split == split and lines:
+        ax.axvspan(phase.begins, lines[0].points[-1], color=SHADE, lw=0, zorder=0)
+    if phase.replaces:
+        ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
+
+
+def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool) -> None:
+    """The curves of one phase; a phase that all algorithms share is one line."""
+    styles = style.algorithm_styles(results.algorithms)
+    for curve in lines[:1] if shared else lines:
+        look = SHARED if shared else styles[curve.algorithm]
+        style.run_lines(ax, curve.points, curve.runs, look.color)
+        style.mean_line(ax, curve.points, curve.runs.mean(axis=0), look)
+
+
+# --- all categories together ----------------------------------------------------------------------
+
+
+def sample_efficiency(
+    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
+) -> Figure:
+    """One panel per split: IQM over training with its interval, one line per algorithm."""
+    figure, axes = style.page(
+        (1, len(SPLITS)),
+        (9.0, 4.3),
+        "Sample efficiency",
+        f"{style.describe(results, goal_space)}; IQM over seeds x feasible categories",
+        style.algorithm_handles(results, goal_space),
+        sharex=True,
+        sharey=True,
+    )
+    styles = style.algorithm_styles(results.algorithms)
+    frame = rows_where(statistics["sample_efficiency"], goal_space=goal_space)
+    for ax, split in zip(axes[0], SPLITS, strict=True):
+        for algorithm in results.algorithms_in(goal_space):
+            line = rows_where(frame, split=split, **algorithm._asdict()).sort_values(results.at)
+            points, look = line[results.at], styles[algorithm]
+            ax.fill_between(points, line["low"], line["high"], color=look.color, alpha=0.15, lw=0)
+            style.mean_line(ax, points, line["iqm"], look, zorder=2)
+        ax.set_title(SPLIT_LABELS[split])
+        ax.set_xlabel(results.length_label)
+    axes[0, 0].set_ylabel("IQM of success rate")
+    style.training_axis(axes.flat, frame[results.at].max())
+    style.fraction_axis(axes.flat)
+    style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
+    return figure
+
+
+# --- time to mastery ------------------------------------------------------------------------------
+
+
+def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+    """Rows are splits, columns are categories; one line of steps per algorithm."""
+    last = float(evaluation_points(results, goal_space)[-1])
+    figure, axes = _category_page(
+        results,
+        goal_space,
+        ("Time to mastery", "share of runs that have mastered a category"),
+        style.algorithm_handles(results, goal_space),
+        results.length_label,
+        last,
+        "share of runs",
+    )
+    styles = style.algorithm_styles(results.algorithms)
+    algorithms = results.algorithms_in(goal_space)
+    # Wide lines first, so that none hides another.
+    widths = np.linspace(WIDEST, NARROWEST, len(algorithms))
+    for row, split in enumerate(SPLITS):
+        for algorithm, width in zip(algorithms, map(float, widths), strict=True):
+            found = times_of(results, algorithm, goal_space, split)
+            for ax, category in zip(axes[row], results.categories.feasible, strict=True):
+                if category in found:
+                    steps, look = kaplan_meier(*found[category]), styles[algorithm]
+                    times = np.append(steps.times, last)
+                    shares = 1.0 - np.append(steps.shares, steps.shares[-1])
+                    options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
+                    style.step_line(ax, times, shares, look, where="post", **options)
+    style.footnote(
+        figure,
+        f"Mastered: success above {MASTERED} at two evaluations in a row, counted at the "
+        "first of them. Kaplan-Meier estimate. No intervals, no smoothing.",
+    )
+    return figure

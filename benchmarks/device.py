@@ -190,7 +190,7 @@ class DeviceBenchmark:
 
     def _sac_update(self, size: int) -> Operation:
         some = _first(self.batch, size)
-        return lambda: self.backend.update("sac", some)
+        return lambda: self.backend.update_policy(some)
 
     def _sac_gflop(self) -> float:
         """Bootstrap by policy and target, the critic's step, the actor's step."""
@@ -211,7 +211,7 @@ class DeviceBenchmark:
 
         def make(n: int) -> Operation:
             some = _first(episodes, n)
-            return lambda: self.backend.update("competence", some)
+            return lambda: self.backend.update_competence(some)
 
         found = self._timed(make, size, 4, seconds)
         gflop = self.flops.with_gradients(segments)

@@ -96,8 +96,8 @@ class CompetenceHead:
         self._taken = 0
         self._restored: int | None = None
 
-    def update(self, episodes: Episodes) -> dict[str, float]:
-        """One step of binary cross-entropy: `competence_loss`."""
+    def update(self, episodes: Episodes) -> float:
+        """One step of binary cross-entropy; gives the loss."""
         success = self.backbone.tensor(episodes.success)
         adapter, moves, *_ = self.readers
 
@@ -112,7 +112,7 @@ class CompetenceHead:
         found = descend(self.backbone, self.optimizer, states, loss_of)
         if moves:
             self.backbone.adapter_changed(adapter)
-        return {"competence_loss": float(sum(found))}
+        return float(sum(found))
 
     def now(self, prompts: PackedBatch) -> np.ndarray:
         """Success of each prompt as the current estimator predicts it, float64 (n,)."""

@@ -1,8 +1,8 @@
 """The seam between the trainer and the model: what is said across it is arrays and numbers.
 
 `base` says what a backend does, `local` does it in this process, `lamorel` behind lamorel's
-servers; `registry` knows them by name, and those of users beside them; `updates` names what a
-backend learns by. Importing this package imports no torch; making a backend does.
+servers; `registry` knows them by name, and those of users beside them. Importing this package
+imports no torch; making a backend does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
-from magellan.backends.forwarding import Forwarding
 from magellan.backends.kinds import check_local, make_local
 from magellan.backends.registry import BACKENDS, BackendParts, BackendSpec, register_backend
 from magellan.core.errors import InputError, shown
@@ -71,7 +70,6 @@ __all__ = [
     "Backend",
     "BackendParts",
     "BackendSpec",
-    "Forwarding",
     "Which",
     "check_backend",
     "check_local",

@@ -80,8 +80,8 @@ def test_states_move_between_devices(model, order):
     """Trained on one device, put on the other: what it says there differs by rounding."""
     with undecided(model) as (folder, score):
         first, second = (make(each, folder, score) for each in order)
-        first.update("sac", transitions(first))
-        first.update("competence", episodes(first))
+        first.update_policy(transitions(first))
+        first.update_competence(episodes(first))
         first.restore(first.snapshot())
         second.load_state_dict(first.state_dict())
         states, held = some_states(first), prompts(first)
@@ -91,7 +91,7 @@ def test_states_move_between_devices(model, order):
             lambda each: each.competence(held, ("current", "delayed")),
         ):
             np.testing.assert_allclose(ask(second), ask(first), atol=1e-4)
-        losses = [each.update("sac", transitions(each)) for each in (first, second)]
+        losses = [each.update_policy(transitions(each)) for each in (first, second)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-3, abs=1e-4)
 
 
@@ -127,7 +127,7 @@ def test_recomputed_layers_give_the_same_numbers(model):
             make("cuda", folder, gradient_checkpointing=each, dtype="bfloat16")
             for each in (False, True)
         )
-        losses = [each.update("sac", transitions(each)) for each in (plain, twice)]
+        losses = [each.update_policy(transitions(each)) for each in (plain, twice)]
         assert losses[0] == losses[1]
         first, second = (moments(each.state_dict(), "sac") for each in (plain, twice))
         for name, values in first.items():

@@ -36,7 +36,7 @@ SEPARATE = {"joint_update": False}
 def updated(folder: str, **backend):
     """Losses and moments of one update of each kind."""
     made = make("plain", folder, agent=SEPARATE, **backend)
-    losses = made.update("sac", transitions(made)), made.update("competence", episodes(made))
+    losses = made.update_policy(transitions(made)), made.update_competence(episodes(made))
     state = made.state_dict()
     return made, losses, {**moments(state, "sac"), "competence": moments(state, "competence")}
 
@@ -147,7 +147,7 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
 
         monkeypatch.setattr(Backbone, "_read_by", noted)
         backend.probabilities(some_states(backend))
-        backend.update("sac", transitions(backend))
+        backend.update_policy(transitions(backend))
         backend.competence(prompts(backend))
     assert len(seen) > 5
     # A decoder that reads its start token alone is as short as that.
@@ -171,7 +171,7 @@ def test_compiled_layers_give_the_same_numbers(monkeypatch):
     plain, made = make("plain"), make("plain", compile=True)
     compiled = layers.repeated_layers(made.backbone.stacks()["decoder"])
     assert all(each._compiled_call_impl is not None for each in compiled)
-    found, wanted = (each.update("competence", episodes(each)) for each in (made, plain))
+    found, wanted = (each.update_competence(episodes(each)) for each in (made, plain))
     assert found == pytest.approx(wanted, rel=1e-4)
     gradients = (moments(each.state_dict(), "competence") for each in (made, plain))
     assert largest_gap(*gradients) < 1e-4
@@ -193,7 +193,7 @@ def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
         )
     backend.probabilities(some_states(backend))
     assert seen == {(torch.bfloat16, torch.float32, torch.bfloat16)}
-    backend.update("sac", transitions(backend))
+    backend.update_policy(transitions(backend))
     adapter = backend.backbone.adapter("policy").values()
     assert {parameter.grad.dtype for parameter in adapter if parameter.grad is not None} == {
         torch.float32
@@ -234,7 +234,7 @@ def test_four_bits_are_close_to_all_of_them(model, dtype):
         gaps = np.abs(four.probabilities(states) - full.probabilities(states))
         assert 0 < gaps.max() < 0.5
         assert np.abs(four.competence(held) - full.competence(held)).max() < 0.5
-        losses = four.update("sac", transitions(four))
+        losses = four.update_policy(transitions(four))
         assert np.isfinite(list(losses.values())).all()
         kinds = {
             "lora" if "lora_" in name else weight.dtype

@@ -93,7 +93,7 @@ def test_it_judges(way, plain):
 @JOINT
 def test_one_update_of_the_agent(way, joint):
     backend, expected = (make(each, agent={"joint_update": joint}) for each in (way, "plain"))
-    found, wanted = (each.update("sac", transitions(each)) for each in (backend, expected))
+    found, wanted = (each.update_policy(transitions(each)) for each in (backend, expected))
     assert found.keys() == set(LOSSES)
     assert [found[name] for name in LOSSES] == pytest.approx(
         [wanted[name] for name in LOSSES], rel=10 * tolerance(way)
@@ -109,7 +109,7 @@ def test_one_update_of_the_competence(way):
     np.testing.assert_allclose(
         backend.competence(packed), expected.competence(packed), atol=tolerance(way)
     )
-    found, wanted = (each.update("competence", episodes(each)) for each in (backend, expected))
+    found, wanted = (each.update_competence(episodes(each)) for each in (backend, expected))
     assert found == pytest.approx(wanted, rel=10 * tolerance(way))
     states = (moments(each.state_dict(), "competence") for each in (backend, expected))
     assert largest_gap(*states) < 10 * tolerance(way)
@@ -123,7 +123,7 @@ def test_snapshots_say_what_was_said_when_they_were_taken(way):
     for _ in range(4):
         said.append(backend.competence(held)[0])
         numbers.append(backend.snapshot())
-        backend.update("competence", episodes(backend))
+        backend.update_competence(episodes(backend))
     assert len(set(numbers)) == 4
     backend.restore(numbers[1])
     backend.discard(numbers[0])
@@ -166,8 +166,8 @@ def leaves(value, name=""):
 def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
     backend, copy = (make(way, agent={"joint_update": joint}) for _ in range(2))
     for _ in range(2):
-        backend.update("sac", transitions(backend))
-        backend.update("competence", episodes(backend))
+        backend.update_policy(transitions(backend))
+        backend.update_competence(episodes(backend))
         backend.restore(backend.snapshot())
     state = backend.state_dict()
     for name, value in leaves(state):
@@ -175,8 +175,8 @@ def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
         assert not isinstance(value, np.ndarray) or value.dtype != np.float16, name
     copy.load_state_dict(state)
     for each in (backend, copy):
-        each.update("sac", transitions(each))
-        each.update("competence", episodes(each))
+        each.update_policy(transitions(each))
+        each.update_competence(episodes(each))
     held = prompts(backend)
     assert backend.snapshot() == copy.snapshot()
     np.testing.assert_array_equal(backend.competence(held, BOTH), copy.competence(held, BOTH))
@@ -197,9 +197,9 @@ def test_starting_again_forgets_what_was_learned(way):
         for name, value in backend.backbone.adapter("competence").items()
     }
     before = backend.competence(held)
-    backend.update("competence", episodes(backend))
+    backend.update_competence(episodes(backend))
     backend.backbone.load_adapter("competence", adapter)
-    backend.start("competence", backend.head.config, 0)
+    backend.start_competence(backend.head.config, 0)
     np.testing.assert_allclose(backend.competence(held), before, atol=1e-6)
 
 
@@ -215,11 +215,11 @@ def test_micro_batches_equal_the_whole_batch(size, joint, model):
         whole, parts = (
             make("plain", folder, agent=settings, micro_batch=each) for each in (0, size)
         )
-        found, wanted = (each.update("sac", transitions(each)) for each in (parts, whole))
+        found, wanted = (each.update_policy(transitions(each)) for each in (parts, whole))
         assert found == pytest.approx(wanted, rel=1e-5)
         states = (moments(each.state_dict(), "sac") for each in (parts, whole))
         assert largest_gap(*states) < 1e-4
-        found, wanted = (each.update("competence", episodes(each)) for each in (parts, whole))
+        found, wanted = (each.update_competence(episodes(each)) for each in (parts, whole))
         assert found == pytest.approx(wanted, rel=1e-5)
         states = (moments(each.state_dict(), "competence") for each in (parts, whole))
         assert largest_gap(*states) < 1e-4
@@ -235,23 +235,23 @@ def test_micro_batches_bound_what_a_pass_with_gradients_reads(monkeypatch):
         return hidden_states(adapter, tokens, *more)
 
     monkeypatch.setattr(backend.backbone, "hidden_states", counted)
-    backend.update("sac", transitions(backend))
+    backend.update_policy(transitions(backend))
     assert read == [5, 5, 2, 5, 5, 2]
-    backend.update("competence", episodes(backend))
+    backend.update_competence(episodes(backend))
     assert read[6:] == [5, 5, 5, 5]
 
 
 def test_written_out_passes_take_no_micro_batches():
     """They have pieces of their own: the numbers are those of the whole batch, bit by bit."""
     whole, parts = (make("torch", micro_batch=each) for each in (0, 5))
-    assert whole.update("sac", transitions(whole)) == parts.update("sac", transitions(parts))
+    assert whole.update_policy(transitions(whole)) == parts.update_policy(transitions(parts))
 
 
 @JOINT
 def test_a_resting_actor_is_seen_in_parts_too(joint):
     settings = {"joint_update": joint, "actor_warmup_updates": 5}
     whole, parts = (make("plain", agent=settings, micro_batch=each) for each in (0, 5))
-    found, wanted = (each.update("sac", transitions(each)) for each in (parts, whole))
+    found, wanted = (each.update_policy(transitions(each)) for each in (parts, whole))
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
@@ -277,9 +277,9 @@ def test_bfloat16_is_close_to_float32(case):
         gaps = np.abs(half.probabilities(states) - full.probabilities(states))
         assert 0 < gaps.max() < 0.05
         assert np.abs(half.competence(held) - full.competence(held)).max() < 0.05
-        losses, wanted = (each.update("sac", transitions(each)) for each in (half, full))
+        losses, wanted = (each.update_policy(transitions(each)) for each in (half, full))
         assert losses == pytest.approx(wanted, rel=0.2, abs=0.05)
-        half.update("competence", episodes(half))
+        half.update_competence(episodes(half))
         for name, value in leaves(half.state_dict()):
             assert not isinstance(value, np.ndarray) or value.dtype in (np.float32, np.int64), name
 
@@ -337,7 +337,7 @@ def test_nothing_is_held_after_the_end():
     backend = make()
     backend.hold(prompts(backend))
     backend.close()
-    assert not backend.learners
+    assert not backend.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_every_tensor_is_made_on_the_device_of_the_model(case):
         batch = transitions(backend)
         with torch.device("meta"):
             for _ in range(2):
-                assert np.isfinite(list(backend.update("sac", batch).values())).all()
-                backend.update("competence", experience)
+                assert np.isfinite(list(backend.update_policy(batch).values())).all()
+                backend.update_competence(experience)
             backend.restore(backend.snapshot())
             number = backend.snapshot()
             assert np.isfinite(backend.competence(held, (CURRENT, DELAYED, number))).all()

@@ -117,7 +117,7 @@ def test_the_bootstrap_is_in_parts_as_well(monkeypatch):
         return hidden_states(adapter, tokens, *more)
 
     monkeypatch.setattr(parts.backbone, "hidden_states", noted)
-    found, wanted = (each.update("sac", transitions(each)) for each in (parts, whole))
+    found, wanted = (each.update_policy(transitions(each)) for each in (parts, whole))
     assert max(read) == 5
     assert found == pytest.approx(wanted, rel=1e-5)
 

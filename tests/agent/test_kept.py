@@ -8,9 +8,8 @@ from magellan.config import BackboneConfig, BackendConfig
 from magellan.core.codec import Codec, stack
 from magellan.fastpath.trie import build_tree
 from magellan.model.backbone import Backbone
-from magellan.model.scoring import prompt_features, score_candidates
-from tests.agent.states import CANDIDATES, PROMPTS
-from tests.agent.tiny import write
+from magellan.model.scoring import score_candidates
+from tests.agent.tiny import CANDIDATES, PROMPTS, write
 
 MORE = tuple(
     (PROMPTS[0].replace("lion", animal), CANDIDATES[0]) for animal in ("cow", "bear", "elephant")
@@ -145,14 +144,6 @@ def test_branches_that_hang_elsewhere_are_another_state(make):
     got, other = kept.of(one), kept.of(two)
     assert kept.computed == 2
     assert not torch.equal(got, other)
-
-
-def test_prompts_are_kept_too(make):
-    backbone = make()
-    prompts = batch(backbone, *STATES, *MORE)
-    first = prompt_features(backbone, "competence", prompts).detach()
-    assert torch.equal(prompt_features(backbone, "competence", prompts), first)
-    assert backbone.reader.kept.found == backbone.reader.kept.computed == 5
 
 
 def test_nothing_is_kept_where_every_layer_carries_adapters(make):

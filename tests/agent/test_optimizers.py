@@ -65,13 +65,3 @@ def test_its_state_goes_on_where_it_was():
     first.step()
     second.step()
     assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
-
-
-def test_without_any_gradient_nothing_moves():
-    own = parameters()
-    optimizer = Adam(own, 1e-2)
-    optimizer.step()
-    assert all(torch.equal(*pair) for pair in zip(own, parameters(), strict=True))
-    own[0].grad = torch.ones_like(own[0])
-    optimizer.zero_grad()
-    assert own[0].grad is None

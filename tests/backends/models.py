@@ -22,8 +22,7 @@ from magellan.model import loading
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.compilers import needs_compiler
-from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

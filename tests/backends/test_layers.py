@@ -13,10 +13,8 @@ from magellan.backends.memory import StoragePeak
 from magellan.core.errors import InputError
 from magellan.model import layers, loading
 from magellan.model.backbone import Backbone
-from magellan.model.packing import PackedBatch
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
-    check_half,
     check_one_update,
     episodes,
     largest_gap,
@@ -106,21 +104,6 @@ def test_an_update_with_another_gradient_is_noticed():
 
 
 @MODELS
-@MERGED
-def test_the_way_that_a_gpu_takes_in_bfloat16(model, merged):
-    with undecided(model) as (folder, score):
-        full = make("plain", folder, score)
-        check_half(full, make_as_for_a_gpu(merged, folder, score, dtype="bfloat16"))
-        chances = full.probabilities(some_states(full)).max(axis=1)
-        assert model == "zoo-mini" or np.median(chances) < 0.8
-
-
-def test_plain_products_on_a_cpu_fused_kernels_on_a_gpu():
-    assert loading.attention_on(torch.device("cpu")) == "eager"
-    assert loading.attention_on(torch.device("cuda")) is None
-
-
-@MODELS
 @pytest.mark.parametrize("bucket", [16, 50])
 def test_longer_batches_give_the_same_numbers(model, bucket):
     with model_folder(model) as folder:
@@ -152,17 +135,6 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     assert len(seen) > 5
     # A decoder that reads its start token alone is as short as that.
     assert {length % 16 for length in seen if length > 1} == {0}
-
-
-def test_batches_are_as_long_as_their_bucket_says():
-    tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0]])
-    segments = np.array([[0, 0, 1, -1], [0, 1, -1, -1]], np.int8)
-    plain, wide = PackedBatch(tokens, segments), PackedBatch(tokens, segments, bucket=8)
-    assert plain.tokens.shape == (2, 3)
-    assert wide.tokens.shape == wide.segments.shape == (2, 8)
-    assert (wide.segments[:, 3:] == -1).all()
-    assert wide.prompts().tokens.shape == (2, 8)
-    assert wide.with_one_candidate(np.zeros(2, int)).bucket == 8
 
 
 def test_compiled_layers_give_the_same_numbers(monkeypatch):
@@ -200,24 +172,10 @@ def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
     }
 
 
-def test_a_run_says_which_operations_it_takes():
-    try:
-        settle(1, deterministic=False)
-        assert not torch.are_deterministic_algorithms_enabled()
-    finally:
-        settle(1)
-    assert torch.are_deterministic_algorithms_enabled()
-
-
 def test_four_bits_without_their_library_are_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"^backbone.quantization: 'nf4' needs the package bits"):
         make_backend(BackboneConfig(quantization="nf4", lora_mode="per_token"), BackendConfig())
-
-
-def test_four_bits_are_not_merged():
-    with pytest.raises(ValueError, match=r"backbone.quantization: 'nf4' is not for backbone"):
-        BackboneConfig(quantization="nf4")
 
 
 @pytest.mark.skipif(
@@ -244,3 +202,12 @@ def test_four_bits_are_close_to_all_of_them(model, dtype):
         adapters = four.backbone.adapter("policy").values()
         assert {parameter.dtype for parameter in adapters} == {torch.float32}
         assert all(parameter.grad is not None for parameter in adapters)
+
+
+def test_a_run_says_which_operations_it_takes():
+    try:
+        settle(1, deterministic=False)
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        settle(1)
+    assert torch.are_deterministic_algorithms_enabled()

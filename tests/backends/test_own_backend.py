@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from magellan.backends import BACKENDS, register_backend
-from magellan.cli import main
 from magellan.config import counted, identity, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
@@ -92,14 +91,6 @@ def test_what_is_wrong_is_one_line(case, files):
         resolve_run("smoke", [layer(modules=[files["my_backend.py"]], **values)])
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_one_ends_the_command_before_any_work(tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert main([*CALL, "--set", "backend.kind=theirs", "--output", str(folder)]) == 2
-    expected = "error: backend.kind: 'theirs' is unknown; allowed: local, lamorel\n"
-    assert capsys.readouterr().err == expected
-    assert not folder.exists()
 
 
 def test_its_check_comes_before_any_work(made, tmp_path):

@@ -125,12 +125,3 @@ def test_remembered_scores_are_those_of_their_snapshots():
     for kept in estimator._snapshots:
         again = backend.competence(estimator._whole, (kept["number"],))[0]
         np.testing.assert_array_equal(again, kept["goals"])
-
-
-def test_a_snapshot_costs_one_pass_over_the_space():
-    backend = FakeBackend()
-    estimator = learned(backend)
-    before = backend.asked["competence"]
-    for _ in range(8):
-        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
-    assert backend.asked["competence"] - before == 4

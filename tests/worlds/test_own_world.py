@@ -13,7 +13,7 @@ from analysis.tables import store
 from analysis.tables.worlds import categories_of, category_colors
 from magellan import cli
 from magellan.competence import Outcomes
-from magellan.config import grid, identity, load_experiment, resolve_run
+from magellan.config import grid, load_experiment, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.jobs.run import UNCHECKED, train
@@ -142,14 +142,6 @@ def test_its_runs_resume_in_the_middle_of_episodes(module, model):
     assert repr(second.record.tables) == repr(whole.record.tables)  # NaN is not equal to NaN
 
 
-def test_the_world_counts_for_what_a_run_is(module):
-    ours = resolve_run("smoke", [layer(module)])
-    zoo = resolve_run("smoke", [{"goal_space": "40-20-12-8-8"}])
-    named = resolve_run("smoke", [{"goal_space": "40-20-12-8-8", "world": "little_zoo"}])
-    assert identity(zoo) == identity(named)
-    assert identity(ours) != identity(zoo)
-
-
 def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors):
     goals, again = doors.goals("30-10", 3), doors.goals("30-10", 3)
     assert goals.sizes.tolist() == [30, 10]
@@ -190,11 +182,6 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
 def test_other_goal_spaces_are_refused(module, name):
     with pytest.raises(InputError, match="goal_space"):
         resolve_run("smoke", [layer(module, goal_space=name)])
-
-
-def test_an_unknown_world_is_refused():
-    with pytest.raises(InputError, match="world: 'nowhere' is unknown; allowed: little_zoo"):
-        resolve_run("smoke", [{"world": "nowhere"}])
 
 
 KINDS = {

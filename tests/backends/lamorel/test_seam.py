@@ -95,13 +95,6 @@ def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
         backend.competence(held)
 
 
-def test_it_says_where_the_model_is():
-    backend = behind(2)
-    assert backend.passes.startswith("transformers, lamorel ")
-    assert backend.device == "cpu, lamorel with 2 servers"
-    assert backend.dtype == "float32"
-
-
 def test_a_model_that_cannot_be_used_is_one_line_and_ends_the_servers(monkeypatch):
     from magellan.backends.lamorel import serving
 
@@ -167,25 +160,6 @@ def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
     backend.update_policy(transitions(local()))
 
 
-def test_one_server_says_what_it_chose(monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 30 * MEGA)
-    backend = behind(1, replace(served(), settings=BackendConfig(micro_batch="auto")))
-    assert backend.memory == ""
-    backend.start_policy(AGENT, 0)
-    assert backend.memory.startswith("micro-batch ")
-    assert "servers" not in backend.memory
-    assert behind(2).memory == ""
-
-
-def test_a_server_is_settled_as_configured(monkeypatch):
-    from magellan.backends.lamorel import serving
-
-    settled = []
-    monkeypatch.setattr(serving, "settle", lambda *how: settled.append(how))
-    behind(1, replace(served(), settings=BackendConfig(deterministic=False)))
-    assert settled == [(1, False)]
-
-
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     backend = as_local(behind(), expected)
     batch = transitions(expected)
@@ -232,19 +206,6 @@ def test_servers_that_drift_apart_are_noticed(expected):
     head.get_parameter("0.weight").data.add_(0.1)
     with pytest.raises(ServersDiffer, match="servers differ after update_policy"):
         backend.update_policy(transitions(expected))
-
-
-def test_it_is_ended_once(expected):
-    backend = behind()
-    caller = backend._caller
-    backend.close()
-    backend.close()
-    assert caller.closed == 1
-
-
-def test_merged_adapters_are_read_by_the_same_passes():
-    backend = behind(1, served(mode="merged"))
-    assert backend.passes.startswith(("compiled (", "torch"))
 
 
 def test_without_its_launcher_it_is_one_line():

@@ -14,9 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.descent import Part, descend
-from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import (
+    Part,
+    adam,
+    descend,
+    frozen_copy,
+    load_state,
+    mlp,
+    state_of,
+    value,
+)
 from magellan.agent.replay import Episodes
 from magellan.core.errors import InputError, shown
 from magellan.model.packing import PackedBatch
@@ -91,7 +98,7 @@ class CompetenceHead:
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(self.readers.learning, DELAYED)
         moved = self._adapter().values() if self.readers.moves else ()
-        self.optimizer = Adam([*moved, *self.head.parameters()], config.learning_rate)
+        self.optimizer = adam([*moved, *self.head.parameters()], config.learning_rate)
         self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
         self._taken = 0
         self._restored: int | None = None
@@ -178,7 +185,7 @@ class CompetenceHead:
         return {
             "head": self.head.state_dict(),
             "adapter": dict(self._adapter()),
-            "optimizer": self.optimizer.state(),
+            "optimizer": state_of(self.optimizer),
             "snapshots": {str(number): each for number, each in self.snapshots.items()},
             "taken": self._taken,
             "restored": self._restored,
@@ -188,7 +195,7 @@ class CompetenceHead:
         """Put back what `state_dict` gave."""
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
-        self.optimizer.load(state["optimizer"])
+        load_state(self.optimizer, state["optimizer"])
         self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
         self._taken, self._restored = int(state["taken"]), state["restored"]
         if any(number >= self._taken for number in self.snapshots):

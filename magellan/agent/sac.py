@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 
-from magellan.agent.descent import Kept, Part, descend, parts_of
-from magellan.agent.heads import blend, frozen_copy, mlp, value
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import (
+    Kept,
+    Part,
+    adam,
+    blend,
+    descend,
+    frozen_copy,
+    load_state,
+    mlp,
+    parts_of,
+    state_of,
+    value,
+)
 from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState, stack
 from magellan.model.packing import PackedBatch
@@ -68,12 +79,12 @@ class SAC:
         rate = self.config.learning_rate
         adapter = list(self.backbone.adapter("policy").values())
         critic = list(self.critic.parameters())
-        temperature = Adam([self.log_alpha], self.config.temperature_learning_rate)
+        temperature = adam([self.log_alpha], self.config.temperature_learning_rate)
         if self.config.joint_update:
-            return {"joint": Adam(adapter + critic, rate), "temperature": temperature}
+            return {"joint": adam(adapter + critic, rate), "temperature": temperature}
         return {
-            "critic": Adam(adapter + critic, rate),
-            "actor": Adam(adapter, rate),
+            "critic": adam(adapter + critic, rate),
+            "actor": adam(adapter, rate),
             "temperature": temperature,
         }
 
@@ -282,7 +293,7 @@ class SAC:
             "adapters": {
                 name: dict(self.backbone.adapter(name)) for name in ("policy", "critic_target")
             },
-            "optimizers": {name: each.state() for name, each in self.optimizers.items()},
+            "optimizers": {name: state_of(each) for name, each in self.optimizers.items()},
         }
 
     @torch.no_grad()
@@ -295,7 +306,7 @@ class SAC:
         for name, parameters in state["adapters"].items():
             self.backbone.load_adapter(name, parameters)
         for name, saved in state["optimizers"].items():
-            self.optimizers[name].load(saved)
+            load_state(self.optimizers[name], saved)
 
 
 def soft_value(scores: Scores, values: Tensor, alpha: Tensor) -> Tensor:

@@ -10,8 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
-from magellan.backends.kinds import check_local, make_local
-from magellan.backends.registry import BACKENDS, BackendParts, BackendSpec, register_backend
+from magellan.backends.registry import (
+    BACKENDS,
+    BackendParts,
+    BackendSpec,
+    check_local,
+    make_local,
+    register_backend,
+)
 from magellan.core.errors import InputError, shown
 from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World

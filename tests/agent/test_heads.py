@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from magellan.agent.heads import mlp, value
+from magellan.agent.learning import mlp, value
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])

@@ -1,8 +1,8 @@
-"""Adam is PyTorch's, bit by bit."""
+"""Adam's state goes on where it was."""
 
 import torch
 
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import adam, load_state, state_of
 
 SHAPES = [(16, 64), (192, 16), (7,), ()]
 
@@ -12,56 +12,27 @@ def parameters() -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator).requires_grad_() for shape in SHAPES]
 
 
-def pull(own, other, step: int, resting: int | None) -> None:
-    """The same gradients for both, none for the one that rests."""
+def pull(optimizer, moved: list[torch.Tensor], step: int, resting: int | None) -> None:
+    """One step along gradients of its own; one parameter rests."""
     generator = torch.Generator().manual_seed(step)
-    for number, pair in enumerate(zip(own, other, strict=True)):
-        gradient = torch.randn(pair[0].shape, generator=generator)
-        for parameter in pair:
-            parameter.grad = None if number == resting else gradient.clone()
-
-
-def state_of(optimizer: torch.optim.Adam) -> dict[str, dict[str, torch.Tensor]]:
-    return {str(number): dict(v) for number, v in optimizer.state_dict()["state"].items()}
-
-
-def same(one, other) -> bool:
-    return one.keys() == other.keys() and all(
-        torch.equal(one[key][name], other[key][name])
-        for key in one
-        for name in ("step", "exp_avg", "exp_avg_sq")
-    )
-
-
-def test_steps_and_state_are_pytorchs():
-    own, other = parameters(), parameters()
-    mine, torchs = Adam(own, 1e-2), torch.optim.Adam(other, 1e-2, fused=True)
-    assert mine.state() == {}
-    for step, resting in enumerate([1, None, 2, None, None]):
-        pull(own, other, step, resting)
-        mine.step()
-        torchs.step()
-        assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
-        assert same(mine.state(), state_of(torchs))
+    for number, parameter in enumerate(moved):
+        gradient = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = None if number == resting else gradient
+    optimizer.step()
 
 
 def test_its_state_goes_on_where_it_was():
     own, other = parameters(), parameters()
-    first, second = Adam(own, 1e-2), Adam(other, 1e-2)
+    first, second = adam(own, 1e-2), adam(other, 1e-2)
+    assert state_of(first) == {}
     for step in range(3):
-        pull(own, other, step, 0)
-        first.step()
+        pull(first, own, step, 0)
+    assert list(state_of(first)) == ["1", "2", "3"]
+    pull(second, other, 9, None)  # something to forget
     with torch.no_grad():
         for mine, others in zip(own, other, strict=True):
             others.copy_(mine)
-    pull(own, other, 9, None)
-    second.step()  # something to forget
-    second.load(first.state())
-    with torch.no_grad():
-        for mine, others in zip(own, other, strict=True):
-            others.copy_(mine)
-    assert same(first.state(), second.state())
-    pull(own, other, 4, None)
-    first.step()
-    second.step()
+    load_state(second, state_of(first))
+    for optimizer, moved in ((first, own), (second, other)):
+        pull(optimizer, moved, 4, None)
     assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))

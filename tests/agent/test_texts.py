@@ -8,7 +8,7 @@ from magellan.model import tokenizers
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
-from magellan.worlds.little_zoo.parts import prompt_parts
+from magellan.worlds.little_zoo.texts import prompt_parts
 from tests.agent.tiny import CORPUS, fast, in_bytes, trained
 
 ZOO = WORLDS["little_zoo"]

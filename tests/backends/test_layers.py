@@ -11,7 +11,7 @@ from magellan.backends import make_backend
 from magellan.backends.machine import settle
 from magellan.backends.memory import StoragePeak
 from magellan.core.errors import InputError
-from magellan.model import layers, loading
+from magellan.model import backbone, loading
 from magellan.model.backbone import Backbone
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
@@ -139,9 +139,9 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
 
 def test_compiled_layers_give_the_same_numbers(monkeypatch):
     """PyTorch reads and splits the layers; programs are not made, which takes minutes."""
-    monkeypatch.setattr(layers, "COMPILER", "eager")
+    monkeypatch.setattr(backbone, "COMPILER", "eager")
     plain, made = make("plain"), make("plain", compile=True)
-    compiled = layers.repeated_layers(made.backbone.stacks()["decoder"])
+    compiled = backbone.repeated_layers(made.backbone.stacks()["decoder"])
     assert all(each._compiled_call_impl is not None for each in compiled)
     found, wanted = (each.update_competence(episodes(each)) for each in (made, plain))
     assert found == pytest.approx(wanted, rel=1e-4)

@@ -12,8 +12,7 @@ from magellan.core.codec import Codec
 from magellan.core.errors import InputError
 from magellan.pretraining.build import object_rows
 from magellan.pretraining.play import random_play
-from magellan.pretraining.wheel import check_wheel
-from magellan.pretraining.words import centroid_accuracy
+from magellan.pretraining.wheel import centroid_accuracy, check_wheel
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 

@@ -17,7 +17,7 @@ from magellan.samplers import (
     make_sampler,
     register_sampler,
 )
-from magellan.samplers.choice import WeightedChoice
+from magellan.samplers.base import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.signals import (
     absolute_learning_progress,

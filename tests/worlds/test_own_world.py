@@ -20,7 +20,7 @@ from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
-from magellan.worlds.describe import describe
+from magellan.worlds.base import describe
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import ROOT, write_files
 

@@ -14,9 +14,7 @@ from magellan.jobs.run import train
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
 from magellan.worlds import SPLITS, WORLDS
-from magellan.worlds.simulated import KINDS, chance, practised
-from magellan.worlds.simulated.grammar import COLORS, texts
-from magellan.worlds.simulated.learner import TRANSFER
+from magellan.worlds.simulated import COLORS, KINDS, TRANSFER, chance, practised, texts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/studies/simulated.md"
 WORLD = WORLDS["simulated"]

@@ -9,7 +9,7 @@ import pytest
 
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
-from magellan.worlds.describe import describe
+from magellan.worlds.base import describe
 from magellan.worlds.little_zoo import (
     CATEGORIES,
     FEASIBLE,
@@ -298,7 +298,7 @@ def test_the_whole_training_space_by_rank():
 COST = """
 import resource, sys
 from magellan.worlds import WORLDS
-from magellan.worlds.describe import describe
+from magellan.worlds.base import describe
 describe(WORLDS["little_zoo"], sys.argv[1], 0)
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))

@@ -154,17 +154,6 @@ def test_a_policy_update_equals_the_torch_pass(model, joint):
 
 
 @needs_compiler
-@pytest.mark.parametrize("model", MODELS)
-def test_a_competence_update_equals_the_torch_pass(model):
-    (own, loss, seen), (torch_, torch_loss, torch_seen) = (
-        learned(passes, model) for passes in ("compiled", "torch")
-    )
-    assert gap(own, torch_) < GRADIENT
-    assert abs(loss - torch_loss) < 1e-5
-    np.testing.assert_allclose(seen, torch_seen, atol=1e-5)
-
-
-@needs_compiler
 def test_the_same_bytes_every_time_whatever_memory_held():
     found = []
     for value in (0.0, float("nan"), 1e30):

@@ -166,18 +166,6 @@ def test_prompts_of_equal_length_are_read_by_one_query_each(pair):
             close(*(prompt_features(m, "policy", batch(*stack(states))).detach() for m in pair))
 
 
-def test_one_candidate_is_the_one_that_was_taken(pair):
-    own, _ = pair
-    states = random_batch(5)
-    rng = np.random.default_rng(1)
-    taken = np.array([rng.integers(parts.max()) for parts in states.segment_array])
-    with torch.no_grad():
-        scores = score_candidates(own, "policy", states)
-        alone = candidate_features(own, "policy", states.with_one_candidate(taken))
-    close(alone, scores.features[scores.index(torch.from_numpy(taken))])
-    assert states.with_one_candidate(taken).candidates == 1
-
-
 def test_adapters_change_what_is_read(pair):
     own, _ = pair
     states = random_batch(2)

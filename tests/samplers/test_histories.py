@@ -7,7 +7,7 @@ import pytest
 
 from magellan.competence import CompetenceEstimator
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.samplers import SAMPLERS, SamplerParts, make_sampler
+from magellan.samplers import SamplerParts, make_sampler
 from magellan.samplers.magellan import MagellanSettings
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import TEN_GOALS, FewGoals, exploration, make, outcomes
@@ -165,18 +165,6 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
     drawn = sampler.sample(500)
     assert (drawn >= worth_practising).all()
     assert drawn.max() <= 9_999
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("randome", "; did you mean random?"), ("", ""), ("Online", "; did you mean online?")],
-)
-def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str, meant: str) -> None:
-    parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
-    with pytest.raises(InputError) as error:
-        make_sampler(name, parts)
-    allowed = ", ".join(SAMPLERS)
-    assert str(error.value) == f"sampler: {name!r} is unknown; allowed: {allowed}{meant}"
 
 
 class Pool(Fixed):

@@ -22,7 +22,6 @@ from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.signals import (
     absolute_learning_progress,
     learnability,
-    positive_learning_progress,
 )
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
@@ -63,11 +62,6 @@ def test_a_full_window_holds_the_last_hundred() -> None:
     history = [1] * 30 + [int(k % 3 == 0) for k in range(120)]
     kept = history[-100:]
     assert after(history) == (sum(kept[50:]) / 50, sum(kept[:50]) / 50)
-
-
-def test_a_window_of_odd_length_splits_alike_when_full() -> None:
-    """Five are held: 1 1 0 0 1 0 1 -> 0 0 | 1 0 1."""
-    assert after([1, 1, 0, 0, 1, 0, 1], window=5) == (pytest.approx(2 / 3), 0.0)
 
 
 def test_only_touched_goals_are_reported_as_changed() -> None:
@@ -140,7 +134,6 @@ def test_signals() -> None:
     np.testing.assert_allclose(absolute_learning_progress(now, delayed), [0.25, 0.5, 0.01, 0])
     cut = absolute_learning_progress(now, delayed, threshold=0.05)
     np.testing.assert_allclose(cut, [0.25, 0.5, 0, 0])
-    np.testing.assert_allclose(positive_learning_progress(now, delayed), [0.25, 0, 0.01, 0])
     np.testing.assert_allclose(learnability(now, delayed), [0.25, 0.16, 0.2499, 0])
 
 

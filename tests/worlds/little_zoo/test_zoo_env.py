@@ -46,26 +46,6 @@ def test_registered_vector_versions_take_sampled_actions(mode):
     assert len(infos["possible_actions"]) == 3
 
 
-def test_carnivore_in_eleven_steps():
-    """The whole food chain, worked out by hand; only the last step is rewarded."""
-    env = LittleZoo()
-    env.reset(options=LION)
-    *before, last = [env.step(action) for action in GROW_LION]
-    assert [step[1:4] for step in before] == [(0.0, False, False)] * 10
-    assert last[1:4] == (1.0, True, False)
-    assert last[0] == "You see: lion\nYou are standing on: lion\nInventory (0/2): empty"
-    assert last[4]["possible_actions"] == ["Grasp", "Go to lion"]
-
-
-def test_success_on_the_last_step_is_terminated_and_truncated():
-    env = LittleZoo()
-    env.reset(options={"goal": "Grasp door", "objects": ["door"] * 4, "standing_on": -1})
-    flags = [env.step(a)[1:4] for a in ("Grasp", "Go to door", "Grasp", "Grasp")]
-    nothing = (0.0, False, False)
-    # A fourth step goes on without the flag of the horizon; what is held still counts.
-    assert flags == [nothing, nothing, (1.0, True, True), (1.0, True, False)]
-
-
 def test_what_is_not_given_is_drawn():
     env = LittleZoo()
     env.reset(seed=0)

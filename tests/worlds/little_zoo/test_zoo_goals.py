@@ -318,19 +318,6 @@ def test_goals_cost_at_most_2_s_and_300_mb(name):
     assert torch_imported == "False"
 
 
-@BOTH
-def test_kinds_say_why_a_goal_is_impossible_and_nothing_else(split):
-    goals = random_goals(split, 3_000)
-    world = WORLDS["little_zoo"]
-    kinds = world.kinds(goals, np.arange(len(goals)))
-    words = [world.categories[each].words for each in goals.categories]
-    told = [kind == word for kind, word in zip(kinds, words, strict=True)]
-    np.testing.assert_array_equal(told, goals.categories != 0)
-    wanted = {"target never grows", "no water", "several missing"}
-    assert wanted <= set(kinds)
-    assert ("target not there" in kinds) == (split == "train")
-
-
 @pytest.mark.parametrize(
     ("words", "objects", "kind"),
     [

@@ -97,14 +97,6 @@ def test_bytes_that_are_no_text_are_no_action():
     assert out.getvalue().endswith("Stopped.\n")
 
 
-@pytest.mark.parametrize("space", ["3-0-0-0-0", "1-0-0-0-0", "0-0-0-0-1"])
-def test_a_space_of_any_goals_can_be_played(space):
-    out = io.StringIO()
-    assert not play(space, 0, None, io.StringIO("q\n"), out)
-    assert ("(impossible)" in out.getvalue()) == space.endswith("0-0-0-0")
-    assert out.getvalue().endswith("Stopped.\n")
-
-
 class Terminal:
     """`magellan play` in a terminal of its own."""
 

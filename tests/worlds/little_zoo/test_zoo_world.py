@@ -5,6 +5,7 @@ from itertools import permutations, product
 
 import pytest
 
+from magellan.worlds.little_zoo.graph import representative, shape_of
 from magellan.worlds.little_zoo.text import layout, resolve, scene_words
 from magellan.worlds.little_zoo.vocabulary import (
     KIND_OF,
@@ -18,8 +19,6 @@ from magellan.worlds.little_zoo.world import (
     horizon,
     initial_state,
     parse_goal,
-    representative,
-    shape_of,
     transition,
 )
 

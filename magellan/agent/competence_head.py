@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from magellan.agent.learning import (
+    Adam,
     Part,
-    adam,
     descend,
     frozen_copy,
-    load_state,
     mlp,
-    state_of,
     value,
 )
 from magellan.agent.replay import Episodes
@@ -98,7 +96,7 @@ class CompetenceHead:
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(self.readers.learning, DELAYED)
         moved = self._adapter().values() if self.readers.moves else ()
-        self.optimizer = adam([*moved, *self.head.parameters()], config.learning_rate)
+        self.optimizer = Adam([*moved, *self.head.parameters()], config.learning_rate)
         self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
         self._taken = 0
         self._restored: int | None = None
@@ -185,7 +183,7 @@ class CompetenceHead:
         return {
             "head": self.head.state_dict(),
             "adapter": dict(self._adapter()),
-            "optimizer": state_of(self.optimizer),
+            "optimizer": self.optimizer.state(),
             "snapshots": {str(number): each for number, each in self.snapshots.items()},
             "taken": self._taken,
             "restored": self._restored,
@@ -195,7 +193,7 @@ class CompetenceHead:
         """Put back what `state_dict` gave."""
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
-        load_state(self.optimizer, state["optimizer"])
+        self.optimizer.load(state["optimizer"])
         self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
         self._taken, self._restored = int(state["taken"]), state["restored"]
         if any(number >= self._taken for number in self.snapshots):

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from magellan.agent.learning import (
+    Adam,
     Kept,
     Part,
-    adam,
     blend,
     descend,
     frozen_copy,
-    load_state,
     mlp,
     parts_of,
-    state_of,
     value,
 )
 from magellan.agent.replay import Batch
@@ -79,12 +76,12 @@ class SAC:
         rate = self.config.learning_rate
         adapter = list(self.backbone.adapter("policy").values())
         critic = list(self.critic.parameters())
-        temperature = adam([self.log_alpha], self.config.temperature_learning_rate)
+        temperature = Adam([self.log_alpha], self.config.temperature_learning_rate)
         if self.config.joint_update:
-            return {"joint": adam(adapter + critic, rate), "temperature": temperature}
+            return {"joint": Adam(adapter + critic, rate), "temperature": temperature}
         return {
-            "critic": adam(adapter + critic, rate),
-            "actor": adam(adapter, rate),
+            "critic": Adam(adapter + critic, rate),
+            "actor": Adam(adapter, rate),
             "temperature": temperature,
         }
 
@@ -293,7 +290,7 @@ class SAC:
             "adapters": {
                 name: dict(self.backbone.adapter(name)) for name in ("policy", "critic_target")
             },
-            "optimizers": {name: state_of(each) for name, each in self.optimizers.items()},
+            "optimizers": {name: each.state() for name, each in self.optimizers.items()},
         }
 
     @torch.no_grad()
@@ -306,7 +303,7 @@ class SAC:
         for name, parameters in state["adapters"].items():
             self.backbone.load_adapter(name, parameters)
         for name, saved in state["optimizers"].items():
-            load_state(self.optimizers[name], saved)
+            self.optimizers[name].load(saved)
 
 
 def soft_value(scores: Scores, values: Tensor, alpha: Tensor) -> Tensor:

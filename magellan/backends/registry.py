@@ -99,7 +99,7 @@ def make_local(parts: BackendParts) -> LocalBackend:
     """
     from magellan.backends.local import LocalBackend
     from magellan.model.backbone import Backbone
-    from magellan.model.scoring import check_scores
+    from magellan.model.scoring_check import check_scores
 
     made = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
     check_scores(made, parts.world or WORLDS[DEFAULT_WORLD])

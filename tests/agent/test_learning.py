@@ -1,10 +1,10 @@
-"""Heads give the same with and without gradients; Adam's state goes on where it was."""
+"""Heads give the same with and without gradients; Adam is PyTorch's, bit by bit."""
 
 import pytest
 import torch
 from torch import nn
 
-from magellan.agent.learning import adam, load_state, mlp, state_of, value
+from magellan.agent.learning import Adam, mlp, value
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
@@ -33,27 +33,56 @@ def parameters() -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator).requires_grad_() for shape in SHAPES]
 
 
-def pull(optimizer, moved: list[torch.Tensor], step: int, resting: int | None) -> None:
-    """One step along gradients of its own; one parameter rests."""
+def pull(own, other, step: int, resting: int | None) -> None:
+    """The same gradients for both, none for the one that rests."""
     generator = torch.Generator().manual_seed(step)
-    for number, parameter in enumerate(moved):
-        gradient = torch.randn(parameter.shape, generator=generator)
-        parameter.grad = None if number == resting else gradient
-    optimizer.step()
+    for number, pair in enumerate(zip(own, other, strict=True)):
+        gradient = torch.randn(pair[0].shape, generator=generator)
+        for parameter in pair:
+            parameter.grad = None if number == resting else gradient.clone()
+
+
+def state_of(optimizer: torch.optim.Adam) -> dict[str, dict[str, torch.Tensor]]:
+    return {str(number): dict(v) for number, v in optimizer.state_dict()["state"].items()}
+
+
+def same(one, other) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.equal(one[key][name], other[key][name])
+        for key in one
+        for name in ("step", "exp_avg", "exp_avg_sq")
+    )
+
+
+def test_steps_and_state_are_pytorchs():
+    own, other = parameters(), parameters()
+    mine, torchs = Adam(own, 1e-2), torch.optim.Adam(other, 1e-2, fused=True)
+    assert mine.state() == {}
+    for step, resting in enumerate([1, None, 2, None, None]):
+        pull(own, other, step, resting)
+        mine.step()
+        torchs.step()
+        assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
+        assert same(mine.state(), state_of(torchs))
 
 
 def test_its_state_goes_on_where_it_was():
     own, other = parameters(), parameters()
-    first, second = adam(own, 1e-2), adam(other, 1e-2)
-    assert state_of(first) == {}
+    first, second = Adam(own, 1e-2), Adam(other, 1e-2)
     for step in range(3):
-        pull(first, own, step, 0)
-    assert list(state_of(first)) == ["1", "2", "3"]
-    pull(second, other, 9, None)  # something to forget
+        pull(own, other, step, 0)
+        first.step()
     with torch.no_grad():
         for mine, others in zip(own, other, strict=True):
             others.copy_(mine)
-    load_state(second, state_of(first))
-    for optimizer, moved in ((first, own), (second, other)):
-        pull(optimizer, moved, 4, None)
+    pull(own, other, 9, None)
+    second.step()  # something to forget
+    second.load(first.state())
+    with torch.no_grad():
+        for mine, others in zip(own, other, strict=True):
+            others.copy_(mine)
+    assert same(first.state(), second.state())
+    pull(own, other, 4, None)
+    first.step()
+    second.step()
     assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))

@@ -16,7 +16,7 @@ from magellan.backends.machine import settle
 from magellan.core.codec import Packed, PackedState
 from magellan.model.backbone import Backbone
 from magellan.model.loading import checked_model
-from magellan.model.scoring import check_scores
+from magellan.model.scoring_check import check_scores
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds import World
 

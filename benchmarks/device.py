@@ -191,7 +191,7 @@ class DeviceBenchmark:
     def _sac(self, seconds: float) -> Part:
         def make(size: int) -> Operation:
             some = _first(self.batch, size)
-            return lambda: self.backend.update("sac", some)
+            return lambda: self.backend.update_policy(some)
 
         size = len(self.batch.actions)
         return self._timed("SAC update", "", make, size, 4, seconds, "transitions")
@@ -203,7 +203,7 @@ class DeviceBenchmark:
 
         def make(n: int) -> Operation:
             some = _first(episodes, n)
-            return lambda: self.backend.update("competence", some)
+            return lambda: self.backend.update_competence(some)
 
         return self._timed("competence update", "", make, size, 4, seconds, "episodes")
 

@@ -107,7 +107,7 @@ class ModelBenchmark:
     def sac_update(self) -> None:
         """Critic step, actor step, temperature and target critic, from a batch of the replay."""
         batch = self.trainer.replay.sample(self.config.agent.batch_size)
-        self.trainer.backend.update("sac", batch)
+        self.trainer.backend.update_policy(batch)
 
     def competence_update(self) -> None:
         """One gradient step on the episodes of `fill`.

@@ -13,7 +13,7 @@ from benchmarks.fresh import SEED, in_fresh_process
 from benchmarks.rows import Row
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
-from magellan.samplers.schedules import ConstantEpsilon
+from magellan.samplers.base import ConstantEpsilon
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
 from magellan.worlds.little_zoo.goals import GoalSet
 

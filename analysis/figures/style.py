@@ -1,8 +1,9 @@
 """How all figures look: colours, page layout and files with the same bytes every time.
 
-Samplers and estimators bring their looks (`magellan.core.registry.Look`), with Okabe and Ito's
-colours, safe for colour-blind readers. Further variants, and what has no look, take spare ones. A
-line style and a marker always say the same as the colour, so that lines are told apart in grey too.
+The package's samplers and estimators have their looks in `LOOKS`, in Okabe and Ito's colours, safe
+for colour-blind readers; a user's may bring one. Further variants, and what has none, take spares.
+A line style and a marker always say the same as the colour, so that lines are told apart in grey
+too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,25 @@ class LineStyle:
 
 
 # None of the built-in samplers and estimators has one of these colours, markers or line styles.
+LOOKS: Mapping[str, Mapping[str, Look]] = {
+    "sampler": {
+        "random": Look("#000000", (0, (1, 1.3)), "D"),
+        "online": Look("#009E73", (0, (5, 1.5, 1, 1.5)), "^"),
+        "ek_online": Look("#0072B2", (0, (5, 1.5)), "s"),
+        "ek_eval": Look("#56B4E9", (0, (2, 1)), "X"),
+        "learnability": Look("#B58900", (0, (8, 2)), "x"),
+        "magellan": Look("#D55E00", "-", "o"),
+        "scripted": Look("#666666", (0, (3, 1, 1, 1)), "P"),
+    },
+    "estimator": {
+        "per_goal": Look("#009E73", "-", "^"),
+        "expert_buckets": Look("#0072B2", "-", "s"),
+        "evaluated_goals": Look("#E69F00", "-", "P"),
+        "evaluated_buckets": Look("#56B4E9", "-", "X"),
+        "learned": Look("#D55E00", "-", "o"),
+    },
+}
+"""Of the package's own samplers and estimators."""
 SPARE_LOOKS = (
     Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
     Look("#7A4B1F", (0, (5, 2)), "h"),
@@ -125,7 +145,7 @@ def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict
 def _look(registry: Registry[Any], name: str, names: Names) -> Look | None:
     """The look that something is registered with, here or where its runs were made."""
     if name in registry:
-        look: Look | None = registry[name].look
+        look: Look | None = LOOKS[registry.kind].get(name) or registry[name].look
         return look
     look = names.look(registry.kind, name)
     return look if look is not None and _can_be_drawn(look) else None

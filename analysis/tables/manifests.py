@@ -17,7 +17,7 @@ from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import NAME
 from magellan.core.settings import validated, without_duplicates
-from magellan.worlds.registry import COLOR, LABEL
+from magellan.worlds.base import COLOR, LABEL
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2

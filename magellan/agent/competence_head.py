@@ -14,9 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.descent import Part, descend
-from magellan.agent.heads import frozen_copy, mlp, value
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import (
+    Adam,
+    Part,
+    descend,
+    frozen_copy,
+    mlp,
+    value,
+)
 from magellan.agent.replay import Episodes
 from magellan.core.errors import InputError, shown
 from magellan.model.packing import PackedBatch
@@ -96,8 +101,8 @@ class CompetenceHead:
         self._taken = 0
         self._restored: int | None = None
 
-    def update(self, episodes: Episodes) -> dict[str, float]:
-        """One step of binary cross-entropy: `competence_loss`."""
+    def update(self, episodes: Episodes) -> float:
+        """One step of binary cross-entropy; gives the loss."""
         success = self.backbone.tensor(episodes.success)
         adapter, moves, *_ = self.readers
 
@@ -112,7 +117,7 @@ class CompetenceHead:
         found = descend(self.backbone, self.optimizer, states, loss_of)
         if moves:
             self.backbone.adapter_changed(adapter)
-        return {"competence_loss": float(sum(found))}
+        return float(sum(found))
 
     def now(self, prompts: PackedBatch) -> np.ndarray:
         """Success of each prompt as the current estimator predicts it, float64 (n,)."""

@@ -14,9 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from magellan.agent.descent import Kept, Part, descend, parts_of
-from magellan.agent.heads import blend, frozen_copy, mlp, value
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import (
+    Adam,
+    Kept,
+    Part,
+    blend,
+    descend,
+    frozen_copy,
+    mlp,
+    parts_of,
+    value,
+)
 from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState, stack
 from magellan.model.packing import PackedBatch

@@ -1,8 +1,8 @@
 """The seam between the trainer and the model: what is said across it is arrays and numbers.
 
 `base` says what a backend does, `local` does it in this process, `lamorel` behind lamorel's
-servers; `registry` knows them by name, and those of users beside them; `updates` names what a
-backend learns by. Importing this package imports no torch; making a backend does.
+servers; `registry` knows them by name, and those of users beside them. Importing this package
+imports no torch; making a backend does.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
-from magellan.backends.forwarding import Forwarding
-from magellan.backends.kinds import check_local, make_local
-from magellan.backends.registry import BACKENDS, BackendParts, BackendSpec, register_backend
+from magellan.backends.registry import (
+    BACKENDS,
+    BackendParts,
+    BackendSpec,
+    check_local,
+    make_local,
+    register_backend,
+)
 from magellan.core.errors import InputError, shown
 from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
@@ -71,7 +76,6 @@ __all__ = [
     "Backend",
     "BackendParts",
     "BackendSpec",
-    "Forwarding",
     "Which",
     "check_backend",
     "check_local",

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magellan.agent.replay import Batch, Episodes
 from magellan.core.codec import Codec, Packed, PackedState
 from magellan.core.errors import InputError
+from magellan.model.settings import AgentConfig
+
+if TYPE_CHECKING:
+    from magellan.agent.competence_head import HeadSettings
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
@@ -38,14 +43,17 @@ class Backend(ABC):
     memory: str = ""
 
     @abstractmethod
-    def start(self, name: str, settings: Any, seed: int) -> None:
-        """Make what an update moves, in its initial state, instead of what was there.
+    def start_policy(self, settings: AgentConfig, seed: int) -> None:
+        """Make policy and critic anew; `probabilities`, `values` and `update_policy` need them.
 
-        Args:
-            name: `sac`, which `probabilities` and `values` need, or `competence`, which
-                `competence` and the snapshots need, or another of `magellan.backends.updates`.
-            settings: its section of the configuration.
-            seed: of the initial values.
+        seed: of the initial values.
+        """
+
+    @abstractmethod
+    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+        """Make the estimator of competence anew, with no snapshot.
+
+        seed: of the initial values.
         """
 
     @abstractmethod
@@ -91,15 +99,16 @@ class Backend(ABC):
         )
 
     @abstractmethod
-    def update(self, name: str, data: Any) -> dict[str, float]:
-        """One update by its name; gives losses and other figures by name.
+    def update_policy(self, transitions: Batch) -> dict[str, float]:
+        """One update of policy and critic.
 
-        Args:
-            name: as in `start`.
-            data: a dataclass of arrays: `sac` takes a `magellan.agent.replay.Batch` and gives
-                `critic_loss`, `actor_loss`, `entropy`, `temperature`; `competence` takes
-                `magellan.agent.replay.Episodes` and gives `competence_loss`.
+        Returns:
+            `critic_loss`, `actor_loss`, `entropy`, `temperature`.
         """
+
+    @abstractmethod
+    def update_competence(self, episodes: Episodes) -> float:
+        """One update of the current estimator of competence; gives its loss."""
 
     @abstractmethod
     def snapshot(self) -> int:
@@ -115,14 +124,14 @@ class Backend(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that learning changes, by update: arrays and JSON-able values.
+        """All that learning changes, by what was started: arrays and JSON-able values.
 
         Arrays may be views of what the next update moves: write or copy them before it.
         """
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, after the same updates were started."""
+        """Put back what `state_dict` gave, after the same was started."""
 
     def close(self) -> None:  # noqa: B027  # most have nothing to end
         """Free what the backend holds outside this process's memory; the last call to it."""

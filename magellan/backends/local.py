@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from magellan.agent.competence_head import CompetenceHead
+from magellan.agent.competence_head import CompetenceHead, HeadSettings
+from magellan.agent.replay import Batch, Episodes
 from magellan.agent.sac import SAC
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
 from magellan.backends.memory import longest_state, measured_room
-from magellan.backends.updates import UPDATES, Learner
 from magellan.core.codec import Codec, Packed, PackedState, stack
 from magellan.core.errors import InputError
 from magellan.model.devices import described
 from magellan.model.packing import PackedBatch
+from magellan.model.settings import AgentConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 if TYPE_CHECKING:
@@ -37,14 +38,17 @@ class LocalBackend(Backend):
         self.passes = backbone.passes
         self.device = described(backbone.device)
         self.dtype = str(backbone.dtype).removeprefix("torch.")
-        self.learners: dict[str, Learner] = {}
+        self._learners: dict[str, SAC | CompetenceHead] = {}
         self._held: dict[int, PackedBatch] = {}
         self._handles = 0
 
-    def start(self, name: str, settings: Any, seed: int) -> None:
-        self.learners[name] = UPDATES.find(name).build(self.backbone, settings, seed)
-        if name == "sac" and self.backbone.sizes_itself and self.backbone.reader is None:
+    def start_policy(self, settings: AgentConfig, seed: int) -> None:
+        self._learners["sac"] = SAC(self.backbone, settings, seed)
+        if self.backbone.sizes_itself and self.backbone.reader is None:
             self._choose_micro_batch(settings.batch_size)
+
+    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+        self._learners["competence"] = CompetenceHead(self.backbone, settings, seed)
 
     def _choose_micro_batch(self, batch: int) -> None:
         """As many states per pass as the free memory takes, told in `memory`."""
@@ -66,13 +70,13 @@ class LocalBackend(Backend):
 
     @property
     def agent(self) -> SAC:
-        """What the update `sac` moves."""
-        return cast(SAC, self.learners["sac"])
+        """Policy and critic."""
+        return cast(SAC, self._learners["sac"])
 
     @property
     def head(self) -> CompetenceHead:
-        """What the update `competence` moves."""
-        return cast(CompetenceHead, self.learners["competence"])
+        """The estimator of competence."""
+        return cast(CompetenceHead, self._learners["competence"])
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         return self.agent.probabilities(states)
@@ -108,8 +112,11 @@ class LocalBackend(Backend):
             return self.head.delayed(prompts)
         return self.head.at(cast(int, which), prompts)
 
-    def update(self, name: str, data: Any) -> dict[str, float]:
-        return self.learners[name].update(data)
+    def update_policy(self, transitions: Batch) -> dict[str, float]:
+        return self.agent.update(transitions)
+
+    def update_competence(self, episodes: Episodes) -> float:
+        return self.head.update(episodes)
 
     def snapshot(self) -> int:
         return self.head.snapshot()
@@ -121,14 +128,14 @@ class LocalBackend(Backend):
         self.head.discard(snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: _as_arrays(each.state_dict()) for name, each in self.learners.items()}
+        return {name: _as_arrays(each.state_dict()) for name, each in self._learners.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, each in self.learners.items():
+        for name, each in self._learners.items():
             each.load_state_dict(_as_tensors(state[name]))
 
     def close(self) -> None:
-        self.learners.clear()
+        self._learners.clear()
         self._held.clear()
         if self.backbone.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magellan.backends.base import Backend
-from magellan.core.registry import Registry, source_of
+from magellan.core.errors import InputError
+from magellan.core.registry import Registry, Spec
 from magellan.core.settings import NoSettings, Section
 from magellan.model.settings import BackboneConfig, BackendConfig
-from magellan.worlds import World
+from magellan.worlds import DEFAULT_WORLD, WORLDS, World
+
+if TYPE_CHECKING:
+    from magellan.backends.local import LocalBackend
 
 
 @dataclass(frozen=True)
@@ -40,29 +44,18 @@ def nothing(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
     """Of a backend that finds out what is absent when it is built."""
 
 
-@dataclass(frozen=True)
-class BackendSpec:
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec(Spec):
     """A backend that `backend.kind` can name.
 
+    Its own constants say how a job is run, like those of `backend`, and are no part of what the run
+    is.
+
     Attributes:
-        name: there.
-        build: its builder.
-        settings: its own constants; their keys stand in the section of its name. They say how a
-            job is run, like those of `backend`, and are no part of what the run is.
         check: looks, before any work, for what it needs.
-        source: file that it comes from.
     """
 
-    name: str
-    build: Builder
-    settings: type[Section] = NoSettings
     check: Check = nothing
-    source: str = ""
-
-    @property
-    def section(self) -> str:
-        """Section of its own constants."""
-        return self.name
 
 
 BACKENDS: Registry[BackendSpec] = Registry("backend")
@@ -73,11 +66,62 @@ def register_backend(
 ) -> Callable[[Builder], Builder]:
     """Decorator of a builder: `backend.kind` can then name it.
 
-    Args: see `BackendSpec`.
+    Args: see `BackendSpec` and `Spec`.
     """
 
-    def add(build: Builder) -> Builder:
-        BACKENDS.add(BackendSpec(name, build, settings, check, source_of(build)))
-        return build
+    return BACKENDS.adding(BackendSpec, name, settings=settings, check=check)
 
-    return add
+
+def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """Look for the device, and for what the model needs there.
+
+    Raises:
+        InputError: the device, or a library, is absent.
+        OutOfMemoryError: the weights alone are larger than the free memory.
+    """
+    from magellan.model.devices import check_format, find_device
+
+    device = find_device(settings.device)
+    check_format(device, settings.dtype)
+    if backbone is not None:
+        from magellan.backends.memory import check_room
+        from magellan.model.loading import check_four_bits
+
+        check_four_bits(backbone.quantization)
+        check_room(backbone, settings, device)
+
+
+def make_local(parts: BackendParts) -> LocalBackend:
+    """The model in this process, on the device that the settings name, whatever their `kind`.
+
+    Raises:
+        InputError: the model is missing, or cannot be read as configured.
+    """
+    from magellan.backends.local import LocalBackend
+    from magellan.model.backbone import Backbone
+    from magellan.model.scoring_check import check_scores
+
+    made = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
+    check_scores(made, parts.world or WORLDS[DEFAULT_WORLD])
+    return LocalBackend(made, parts.world)
+
+
+@register_backend("local", check=check_local)
+def local(parts: BackendParts, settings: NoSettings) -> Backend:
+    """The model in this process."""
+    return make_local(parts)
+
+
+def not_by_itself(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """A job cannot start lamorel's servers: their launcher gives the run its backend."""
+    raise InputError(
+        "backend.kind: 'lamorel' is not allowed here: the servers are started by "
+        "`python -m lamorel_launcher.launch` (docs/lamorel.md); allowed: local"
+    )
+
+
+@register_backend("lamorel", check=not_by_itself)
+def lamorel(parts: BackendParts, settings: NoSettings) -> Backend:
+    """Behind lamorel's servers: made by `magellan.launcher`, never from here."""
+    not_by_itself(parts.settings, parts.backbone)
+    raise AssertionError("unreachable")

@@ -19,7 +19,6 @@ from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.errors import InputError
 from magellan.core.parsing import checked_numbers
-from magellan.core.registry import Look
 from magellan.core.settings import Count, Section
 from magellan.worlds import GoalSet
 
@@ -181,20 +180,13 @@ class EvaluatedBucketsSettings(EvaluationSettings):
     """The estimator `evaluated_buckets`, which drives `ek_eval` (EK-Eval-ALP)."""
 
 
-@register_estimator(
-    "evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings, look=Look("#E69F00", "-", "P")
-)
+@register_estimator("evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings)
 def build_goals(parts: EstimatorParts, settings: EvaluatedGoalsSettings) -> EvaluatedGoals:
     """Every goal of the training space."""
     return EvaluatedGoals(parts.goals, settings, parts.stream("evaluated_goals"))
 
 
-@register_estimator(
-    "evaluated_buckets",
-    "Evaluated categories",
-    EvaluatedBucketsSettings,
-    look=Look("#56B4E9", "-", "X"),
-)
+@register_estimator("evaluated_buckets", "Evaluated categories", EvaluatedBucketsSettings)
 def build_buckets(parts: EstimatorParts, settings: EvaluatedBucketsSettings) -> EvaluatedBuckets:
     """Every category of the training space."""
     return EvaluatedBuckets(parts.goals, settings, parts.stream("evaluated_buckets"))

@@ -8,7 +8,6 @@ from pydantic import Field
 from magellan.competence.base import Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.core.registry import Look
 from magellan.worlds import NOTHING, GoalSet
 
 
@@ -54,12 +53,7 @@ class ExpertBucketsSettings(WindowSettings):
     )
 
 
-@register_estimator(
-    "expert_buckets",
-    "Windows per category",
-    ExpertBucketsSettings,
-    look=Look("#0072B2", "-", "s"),
-)
+@register_estimator("expert_buckets", "Windows per category", ExpertBucketsSettings)
 def build(parts: EstimatorParts, settings: ExpertBucketsSettings) -> ExpertBuckets:
     """One window per feasible category."""
     return ExpertBuckets(parts.goals, settings.window, settings.drop_standing_starts)

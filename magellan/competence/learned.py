@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.errors import InputError
-from magellan.core.registry import Look
 from magellan.core.settings import BatchSize, Count, Section, StepSize, Width
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ class LearnedSettings(Section):
         return self
 
 
-@register_estimator(
-    "learned", "Learned", LearnedSettings, section="competence", look=Look("#D55E00", "-", "o")
-)
+@register_estimator("learned", "Learned", LearnedSettings, section="competence")
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
     """Head, adapter and delayed copy on the run's language model."""
     from magellan.competence.learned_estimator import LearnedCompetence

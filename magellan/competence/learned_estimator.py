@@ -32,8 +32,6 @@ from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
 from magellan.worlds import NOTHING, GoalSet
 
-UPDATE = "competence"
-"""What the backend learns it by."""
 REMEMBERED = 20_000
 """Packed prompts that are kept before the memory is emptied."""
 
@@ -68,7 +66,7 @@ class LearnedCompetence(CompetenceEstimator):
         self.last_loss: float | None = None  # of the last update, where it made a gradient step
         self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
         self._rng, self._pool_rng = rng, pool_rng
-        backend.start(UPDATE, config, seed)
+        backend.start_competence(config, seed)
         # Number of the goal space, goal, start and success of recent episodes.
         self._buffer: deque[tuple[int, int, int, float]] = deque(maxlen=config.buffer)
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
@@ -142,8 +140,7 @@ class LearnedCompetence(CompetenceEstimator):
         episodes = [self._buffer[i] for i in self._recent(self.config.batch_size)]
         tokens, segments = stack([self._prompt(*start) for *start, _ in episodes])
         success = np.array([outcome for *_, outcome in episodes], np.float32)
-        found = self.backend.update(UPDATE, Episodes(tokens, segments, success))
-        return found["competence_loss"]
+        return self.backend.update_competence(Episodes(tokens, segments, success))
 
     def _prompt(self, space: int, goal: int, standing_on: int) -> PackedState:
         """An episode's first prompt; those of late are drawn again and again."""

@@ -7,7 +7,6 @@ import numpy as np
 from magellan.competence.base import Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.competence.windows import OutcomeWindows, WindowSettings
-from magellan.core.registry import Look
 from magellan.worlds import GoalSet
 
 
@@ -39,7 +38,7 @@ class PerGoalSettings(WindowSettings):
     """The estimator `per_goal`, which drives `online`."""
 
 
-@register_estimator("per_goal", "Windows per goal", PerGoalSettings, look=Look("#009E73", "-", "^"))
+@register_estimator("per_goal", "Windows per goal", PerGoalSettings)
 def build(parts: EstimatorParts, settings: PerGoalSettings) -> PerGoalWindows:
     """One window per goal of the training space."""
     return PerGoalWindows(parts.goals, settings.window)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.core.registry import Look, Registry, source_of
+from magellan.core.registry import Look, Registry, Spec
 from magellan.core.settings import NoSettings, Section
 
 if TYPE_CHECKING:
@@ -41,27 +41,17 @@ Builder = Callable[[EstimatorParts, Any], CompetenceEstimator]
 """(parts, settings of the estimator's own section) to the estimator at the start of a run."""
 
 
-@dataclass(frozen=True)
-class EstimatorSpec:
-    """An estimator that a configuration can name.
+@dataclass(frozen=True, kw_only=True)
+class EstimatorSpec(Spec):
+    """An estimator that a configuration can name: in `observers`, or as a sampler's `estimator`.
 
     Attributes:
-        name: in `observers`, in tables and in samplers' `estimator`.
-        build: its builder.
         label: its name in figures.
-        settings: its own constants; their keys stand in `section` of a run's configuration.
-        section: that section; the name, unless told otherwise.
         look: colour and line style in figures; None takes a spare one.
-        source: file that it comes from.
     """
 
-    name: str
-    build: Builder
     label: str
-    settings: type[Section] = NoSettings
-    section: str = ""
     look: Look | None = None
-    source: str = ""
 
 
 ESTIMATORS: Registry[EstimatorSpec] = Registry("estimator")
@@ -76,15 +66,9 @@ def register_estimator(
 ) -> Callable[[Builder], Builder]:
     """Decorator of a builder: the estimator can then be named in configurations.
 
-    Args: see `EstimatorSpec`.
+    Args: see `EstimatorSpec` and `Spec`.
     """
 
-    def add(build: Builder) -> Builder:
-        ESTIMATORS.add(
-            EstimatorSpec(
-                name, build, label or name, settings, section or name, look, source_of(build)
-            )
-        )
-        return build
-
-    return add
+    return ESTIMATORS.adding(
+        EstimatorSpec, name, label=label or name, settings=settings, section=section, look=look
+    )

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from magellan.backends import BACKENDS
-from magellan.backends.updates import UPDATES
 from magellan.competence import ESTIMATORS
 from magellan.config.modules import own_code
 from magellan.config.phases import drivers_of, phases_of
@@ -138,7 +137,6 @@ def own_code_of(config: RunConfig) -> dict[str, dict[str, str]]:
     used = {(SAMPLERS.kind, phase.sampler) for phase in phases_of(config)}
     used |= {(ESTIMATORS.kind, name) for name in estimators_of(config)}
     used |= {(WORLDS.kind, config.world), (BACKENDS.kind, config.backend.kind)}
-    used |= {(UPDATES.kind, name) for name in UPDATES}  # no key says which it asks for
     return own_code(config.modules, used)
 
 

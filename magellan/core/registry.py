@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from magellan.core.errors import InputError, meant, shown
-from magellan.core.settings import Section
+from magellan.core.settings import NoSettings, Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 PACKAGES = tuple(Path(__file__).parents[2] / name for name in ("magellan", "analysis"))
@@ -51,6 +51,29 @@ class Entry(Named, Protocol):
 
 
 EntryT = TypeVar("EntryT", bound=Named)
+BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Something that a builder makes when a run names it.
+
+    Attributes:
+        name: in configurations and tables.
+        build: its builder.
+        settings: its own constants.
+        section: where their keys stand in a run's configuration; the name, unless told otherwise.
+        source: file that it comes from.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    settings: type[Section] = NoSettings
+    section: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "section", self.section or self.name)
 
 
 class Registry(Mapping[str, EntryT], Generic[EntryT]):
@@ -84,6 +107,17 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
             )
         self._entries[entry.name] = entry
         return entry
+
+    def adding(
+        self, spec: Callable[..., EntryT], name: str, **fields: Any
+    ) -> Callable[[BuilderT], BuilderT]:
+        """Decorator of a builder: adds what `spec` makes of it."""
+
+        def add(build: BuilderT) -> BuilderT:
+            self.add(spec(name=name, build=build, source=source_of(build), **fields))
+            return build
+
+        return add
 
     def remove(self, name: str) -> None:
         """Forget an entry, as when the file that added it failed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,54 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from magellan.core.errors import InputError
 from magellan.fastpath import Adapted, Change, CompiledLlama, Reader, written_out_pass
 from magellan.model.devices import CPU, check_format, find_device
-from magellan.model.layers import compiled, recomputed, repeated_layers
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.model.packing import PackedBatch, Piece
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
+
+COMPILER = "inductor"
+SHAPES = 64
+"""Programs that PyTorch may compile of one layer: adapters, with and without gradients, lengths."""
+
+
+def repeated_layers(stack: nn.Module) -> list[nn.Module]:
+    """The layers of an encoder or a decoder: its first list of modules; none where it has none."""
+    lists = (each for each in stack.children() if isinstance(each, nn.ModuleList))
+    return list(next(lists, ()))
+
+
+def recomputed(layers: Iterable[nn.Module]) -> None:
+    """Let each layer keep its input only, and compute the rest again for the gradients.
+
+    The same operations on the same numbers, so the gradients are the same to the last bit.
+    """
+    for layer in layers:
+        layer.forward = _twice(layer.forward)
+
+
+def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def forward_twice(*inputs: Any, **named: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*inputs, **named)
+        # Models are in evaluation mode: nothing is drawn, so no generator has to be put back.
+        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
+
+    return forward_twice
+
+
+def compiled(layers: Iterable[nn.Module]) -> None:
+    """Let PyTorch compile each layer when it is first called."""
+    torch._dynamo.config.recompile_limit = SHAPES
+    for layer in layers:
+        layer.compile(backend=COMPILER)
+
 
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 GPU_BUCKET = 16

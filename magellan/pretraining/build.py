@@ -18,12 +18,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
-from magellan.pretraining import smollm2, words
+from magellan.pretraining import smollm2
 from magellan.pretraining.card import write_card
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import probe, reader_of
 from magellan.pretraining.reading import Lessons, invented_objects, start_comparing
 from magellan.pretraining.tokenizer import build_tokenizer
+from magellan.pretraining.wheel import centroid_accuracy, object_states, project
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
@@ -109,8 +110,8 @@ def build(
     """
     recipe = recipe or find_recipe(name)
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(recipe.seed).spawn(2)]
-    states = words.object_states(wheel, list(OBJECTS))
-    vectors = words.project(states, recipe.width, streams[0])
+    states = object_states(wheel, list(OBJECTS))
+    vectors = project(states, recipe.width, streams[0])
     tokenizer = build_tokenizer(list(OBJECTS))
     torch.manual_seed(recipe.seed)
     model = make_model(recipe, tokenizer, vectors)
@@ -133,7 +134,7 @@ def embedding_figures(vectors: np.ndarray) -> dict[str, float]:
     kinds = np.asarray(KIND_OF)
     held_out = np.asarray([name in HELD_OUT_OBJECTS for name in OBJECTS])
     kept = kinds != KINDS.index("supply")
-    accuracy = words.centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
+    accuracy = centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
     return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
 
 

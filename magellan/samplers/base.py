@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +13,101 @@ from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.parsing import checked_numbers
 from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
-from magellan.samplers.choice import WeightedChoice
+
+
+@dataclass(frozen=True)
+class ExponentialEpsilon:
+    """end + (start - end) exp(-step / decay), the step counting sampler updates.
+
+    The defaults are the released code's.
+    """
+
+    start: float = 1.0
+    end: float = 0.2
+    decay: float = 320.0
+
+    def __call__(self, step: int) -> float:
+        return self.end + (self.start - self.end) * math.exp(-step / self.decay)
+
+
+@dataclass(frozen=True)
+class ConstantEpsilon:
+    """The same epsilon at every step; 1 is a sampler that only explores."""
+
+    value: float
+
+    def __call__(self, step: int) -> float:
+        return self.value
+
+
+LARGEST_BLOCK = 1_024
+
+
+class WeightedChoice:
+    """Weights over n positions, with cumulative sums over blocks of about sqrt(n) and inside them.
+
+    Changing k weights costs O(k sqrt(n)) and a draw O(sqrt(n)); one flat cumulative sum would cost
+    O(n) after every change. Only blocks that ever had a positive weight are stored. Block sums are
+    summed afresh from the weights, never added to, so that a resumed run, which sets all weights
+    at once, draws the same as one that never stopped.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._block = min(math.isqrt(max(n - 1, 0)) + 1, LARGEST_BLOCK)
+        n_blocks = -(-n // self._block)
+        self._row_of = np.zeros(n_blocks, dtype=np.int64)  # 0: a block without weights
+        self._rows = np.zeros((1, self._block))
+        self._n_rows = 1
+        self._sums = np.zeros(n_blocks)
+        self._cumulative = np.zeros(n_blocks)
+        self._n = n
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(n,) float64, a copy: for looking at, all n are written down."""
+        return self._rows[self._row_of].reshape(-1)[: self._n]
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self._n
+
+    @property
+    def total(self) -> float:
+        return float(self._cumulative[-1]) if self._n else 0.0
+
+    def set(self, positions: np.ndarray, weights: np.ndarray) -> None:
+        """Put new weights at `positions`; NotFiniteError if one is negative or not finite."""
+        if not (np.isfinite(weights).all() and (weights >= 0).all()):
+            raise NotFiniteError("goal weights must be finite and not negative")
+        blocks, columns = np.divmod(positions, self._block)
+        self._store(blocks[weights > 0])
+        rows = self._row_of[blocks]
+        stored = rows > 0
+        self._rows[rows[stored], columns[stored]] = weights[stored]
+        touched = np.unique(blocks[stored])
+        self._sums[touched] = self._rows[self._row_of[touched]].sum(axis=1)
+        self._cumulative = np.cumsum(self._sums)
+
+    def _store(self, blocks: np.ndarray) -> None:
+        """Give these blocks a row where they have none; storage doubles when it is full."""
+        new = np.unique(blocks[self._row_of[blocks] == 0])
+        self._row_of[new] = np.arange(self._n_rows, self._n_rows + len(new))
+        self._n_rows += len(new)
+        if self._n_rows > len(self._rows):
+            more = max(self._n_rows, 2 * len(self._rows)) - len(self._rows)
+            self._rows = np.pad(self._rows, ((0, more), (0, 0)))
+
+    def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Positions (size,) int64, with replacement, in proportion to the weights; total > 0.
+
+        A weight of exactly 0 is never drawn: "right" steps past equal cumulative sums.
+        """
+        blocks = np.searchsorted(self._cumulative, rng.random(size) * self.total, side="right")
+        inside = np.cumsum(self._rows[self._row_of[blocks]], axis=1)
+        columns = (inside <= rng.random((size, 1)) * inside[:, -1:]).sum(axis=1)
+        return blocks * self._block + columns
+
 
 Signal = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(now, delayed), float64 (n,) each, to non-negative weights (n,); (0, 0) has weight 0."""

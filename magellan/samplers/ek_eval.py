@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from magellan.core.registry import Look
 from magellan.core.settings import NoSettings
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
 
 
-@register_sampler(
-    "ek_eval",
-    "EK-Eval-ALP",
-    estimator="evaluated_buckets",
-    look=Look("#56B4E9", (0, (2, 1)), "X"),
-)
+@register_sampler("ek_eval", "EK-Eval-ALP", estimator="evaluated_buckets")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """As EK-Online-ALP, but competence is evaluated (Gaven et al. 2025, the reference of Q1)."""
     return GoalSampler(

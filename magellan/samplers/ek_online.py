@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from magellan.core.registry import Look
 from magellan.core.settings import Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -24,11 +23,7 @@ class EkOnlineSettings(Section):
 
 
 @register_sampler(
-    "ek_online",
-    "EK-Online-ALP",
-    estimator="expert_buckets",
-    settings=EkOnlineSettings,
-    look=Look("#0072B2", (0, (5, 1.5)), "s"),
+    "ek_online", "EK-Online-ALP", estimator="expert_buckets", settings=EkOnlineSettings
 )
 def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
     """One window per feasible category, no threshold on learning progress.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from magellan.core.registry import Look
 from magellan.core.settings import NoSettings
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import learnability
 
 
-@register_sampler(
-    "learnability",
-    "Learnability",
-    estimator="per_goal",
-    look=Look("#B58900", (0, (8, 2)), "x"),
-)
+@register_sampler("learnability", "Learnability", estimator="per_goal")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), from practice.
 

@@ -6,7 +6,6 @@ from functools import partial
 
 from pydantic import Field
 
-from magellan.core.registry import Look
 from magellan.core.settings import Fraction, Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -19,13 +18,7 @@ class MagellanSettings(Section):
     lp_threshold: Fraction = Field(0.01, description="Learning progress below this counts as 0.")
 
 
-@register_sampler(
-    "magellan",
-    "MAGELLAN",
-    estimator="learned",
-    settings=MagellanSettings,
-    look=Look("#D55E00", "-", "o"),
-)
+@register_sampler("magellan", "MAGELLAN", estimator="learned", settings=MagellanSettings)
 def build(parts: SamplerParts, settings: MagellanSettings) -> GoalSampler:
     """The learned estimator of every goal, and a threshold against its noise."""
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from magellan.core.registry import Look
 from magellan.core.settings import NoSettings
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
 
 
-@register_sampler(
-    "online",
-    "Online-ALP",
-    estimator="per_goal",
-    look=Look("#009E73", (0, (5, 1.5, 1, 1.5)), "^"),
-)
+@register_sampler("online", "Online-ALP", estimator="per_goal")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """One window per goal, no threshold on learning progress."""
     return GoalSampler(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from magellan.core.registry import Look
 from magellan.core.settings import NoSettings
-from magellan.samplers.base import GoalSampler
+from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.signals import absolute_learning_progress
 
 
-@register_sampler("random", "Random", epsilon=False, look=Look("#000000", (0, (1, 1.3)), "D"))
+@register_sampler("random", "Random", epsilon=False)
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """No estimator, and exploration only."""
     return GoalSampler(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.core.registry import Look, Registry, source_of
+from magellan.core.registry import Look, Registry, Spec
 from magellan.core.settings import NoSettings, Section
 from magellan.samplers.arms import Goals
 from magellan.samplers.base import GoalSampler, Schedule
@@ -36,34 +36,21 @@ Builder = Callable[[SamplerParts, Any], GoalSampler]
 """(parts, settings of the sampler's own section) to the sampler at the start of a run."""
 
 
-@dataclass(frozen=True)
-class SamplerSpec:
+@dataclass(frozen=True, kw_only=True)
+class SamplerSpec(Spec):
     """A sampler that a configuration can name.
 
     Attributes:
-        name: in `samplers` of an experiment and in tables.
-        build: its builder.
         label: its name in figures.
         estimator: name of the competence estimator that drives it; None: it follows none.
-        settings: its own constants; their keys stand in the section of the sampler's name.
         epsilon: whether it explores by the epsilon that samplers share.
         look: colour and line style in figures; None takes a spare one.
-        source: file that it comes from.
     """
 
-    name: str
-    build: Builder
     label: str
     estimator: str | None = None
-    settings: type[Section] = NoSettings
     epsilon: bool = True
     look: Look | None = None
-    source: str = ""
-
-    @property
-    def section(self) -> str:
-        """Section of its own constants."""
-        return self.name
 
 
 SAMPLERS: Registry[SamplerSpec] = Registry("sampler")
@@ -79,15 +66,15 @@ def register_sampler(
 ) -> Callable[[Builder], Builder]:
     """Decorator of a builder: the sampler can then be named in configurations.
 
-    Args: see `SamplerSpec`.
+    Args: see `SamplerSpec` and `Spec`.
     """
 
-    def add(build: Builder) -> Builder:
-        SAMPLERS.add(
-            SamplerSpec(
-                name, build, label or name, estimator, settings, epsilon, look, source_of(build)
-            )
-        )
-        return build
-
-    return add
+    return SAMPLERS.adding(
+        SamplerSpec,
+        name,
+        label=label or name,
+        estimator=estimator,
+        settings=settings,
+        epsilon=epsilon,
+        look=look,
+    )

@@ -10,11 +10,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from magellan.core.errors import InputError
-from magellan.core.registry import Look
 from magellan.core.settings import Count, Section
-from magellan.samplers.base import GoalSampler
+from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.schedules import ConstantEpsilon
 from magellan.samplers.signals import absolute_learning_progress
 
 
@@ -76,13 +74,7 @@ class Scripted(GoalSampler):
         return self.arms.spread(self.shares)
 
 
-@register_sampler(
-    "scripted",
-    "Scripted",
-    settings=ScriptedSettings,
-    epsilon=False,
-    look=Look("#666666", (0, (3, 1, 1, 1)), "P"),
-)
+@register_sampler("scripted", "Scripted", settings=ScriptedSettings, epsilon=False)
 def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
     """InputError: a stage has shares for more or fewer categories, or for one without goals."""
     possible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)

@@ -17,11 +17,6 @@ def absolute_learning_progress(
     return np.where(progress < threshold, 0.0, progress)
 
 
-def positive_learning_progress(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:
-    """now - delayed where competence grows, 0 where it falls: forgetting draws no practice."""
-    return np.maximum(now - delayed, 0.0)
-
-
 def learnability(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:
     """now (1 - now), the variance of an outcome: largest where success is a coin toss."""
     return now * (1.0 - now)

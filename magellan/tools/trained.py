@@ -164,9 +164,9 @@ class TrainedAgent:
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
         backend = make_backend(backbone, settings, adapters, self.goals.world)
         with self._fitting():
-            backend.start("sac", config.agent, agent)
+            backend.start_policy(config.agent, agent)
             if self.predicts:
-                backend.start("competence", config.section("competence"), estimators)
+                backend.start_competence(config.section("competence"), estimators)
         return backend
 
     def load(self, backend: Backend) -> None:

@@ -63,7 +63,7 @@ class Trainer:
         parts = estimator_parts(config, self._streams, backend=backend)
         assert parts.backend is not None
         self.goals, self.backend = parts.goals, parts.backend
-        self.backend.start("sac", config.agent, initial_seeds(self.phase.seed)[1])
+        self.backend.start_policy(config.agent, initial_seeds(self.phase.seed)[1])
         self.estimators = Estimators(config, parts)
         self.estimators.check_phases(self.phases)
         self.sampler = self.estimators.drive(self.phase.sampler, self.goals, rngs["sampler"])
@@ -136,7 +136,7 @@ class Trainer:
         return play_many(self.backend, codec, self.goals, goals, rng, aside)
 
     def _learn(self) -> None:
-        losses = self.backend.update("sac", self.replay.sample(self.config.agent.batch_size))
+        losses = self.backend.update_policy(self.replay.sample(self.config.agent.batch_size))
         self.updates += 1
         check_losses(self.updates, losses)
         temperature = losses.pop("temperature")

@@ -7,8 +7,10 @@ import it below.
 from __future__ import annotations
 
 from magellan.worlds.base import (
+    DEFAULT_WORLD,
     NOTHING,
     SPLITS,
+    WORLDS,
     Categories,
     Category,
     Environment,
@@ -16,10 +18,10 @@ from magellan.worlds.base import (
     ListedGoals,
     PromptParts,
     World,
+    register_world,
 )
 from magellan.worlds.episodes import Episode
 from magellan.worlds.listed import ListedWorld
-from magellan.worlds.registry import DEFAULT_WORLD, WORLDS, register_world
 
 # Importing a world registers it; names are listed in this order.
 from magellan.worlds import little_zoo, simulated  # isort: skip

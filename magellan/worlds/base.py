@@ -7,15 +7,17 @@ goal in every set of its split.
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 import numpy as np
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, shown
+from magellan.core.registry import NAME, Registry
 
 SPLITS = ("train", "unseen")
 """Goals of training, and goals that no run trains on. Every world has both."""
@@ -337,3 +339,59 @@ class World(ABC):
     ) -> bool:
         """Let a person play one episode in the terminal; return whether the goal was reached."""
         raise InputError(f"world = {self.name!r}: it cannot be played in a terminal")
+
+
+WORLDS: Registry[World] = Registry("world")
+
+DEFAULT_WORLD = "little_zoo"
+"""World of a configuration that names none."""
+
+LABEL = re.compile(r"[A-Za-z0-9 .,()/_-]{0,34}")
+COLOR = re.compile(r"(#[0-9A-Fa-f]{6})?")
+
+WorldT = TypeVar("WorldT", bound=World)
+
+
+def register_world(kind: type[WorldT]) -> type[WorldT]:
+    """Decorator of a subclass of `World`: its name can then stand in configurations."""
+    world = kind()
+    _check_categories(world)
+    WORLDS.add(world)
+    return kind
+
+
+def _check_categories(world: World) -> None:
+    """Names, labels and colours go into tables, pages and figures."""
+    names = world.categories.names
+    for each in world.categories:
+        for key, rule, words in (
+            ("name", NAME, "lower-case letters, digits and underscores, a letter first"),
+            ("label", LABEL, "up to 34 letters, digits, spaces and .,()/_-"),
+            ("color", COLOR, "#RRGGBB"),
+        ):
+            if not rule.fullmatch(getattr(each, key)):
+                raise InputError(
+                    f"world {world.name}: {key} {shown(getattr(each, key))} of a category is not "
+                    f"allowed; allowed: {words}"
+                )
+    if len(set(names)) < len(names) or not world.categories.feasible:
+        raise InputError(
+            f"world {world.name}: categories are {', '.join(names)}; allowed: each name once, and "
+            "one that is feasible"
+        )
+
+
+def describe(world: World, name: str, seed: int, split: str = "train") -> str:
+    """Return the counts of a goal space and one example prompt for each of its categories."""
+    goals, totals = world.goals(name, seed, split), world.totals(split)
+    lines = [f"Goal space {name}, {split} split, seed {seed}: {len(goals):,} goals", ""]
+    lines.append(f"{'category':16}{'goals':>10}" + (f"{'of':>14}" if totals else ""))
+    counts = [*goals.counts().items(), ("total", len(goals))]
+    for place, (category, count) in enumerate(counts):
+        of = f"{(*totals, sum(totals))[place]:>14,}" if totals else ""
+        lines.append(f"{category:16}{count:>10,}{of}")
+    for number in np.flatnonzero(goals.sizes).tolist():
+        first = goals.nth(number, np.array([0]))[0]
+        example = goals.prompt(int(first)).rstrip()
+        lines += ["", f"Example of {world.categories[number].name}:", example]
+    return "\n".join(lines)

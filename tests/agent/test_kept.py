@@ -8,9 +8,8 @@ from magellan.config import BackboneConfig, BackendConfig
 from magellan.core.codec import Codec, stack
 from magellan.fastpath.trie import build_tree
 from magellan.model.backbone import Backbone
-from magellan.model.scoring import prompt_features, score_candidates
-from tests.agent.states import CANDIDATES, PROMPTS
-from tests.agent.tiny import write
+from magellan.model.scoring import score_candidates
+from tests.agent.tiny import CANDIDATES, PROMPTS, write
 
 MORE = tuple(
     (PROMPTS[0].replace("lion", animal), CANDIDATES[0]) for animal in ("cow", "bear", "elephant")
@@ -45,10 +44,6 @@ def batch(backbone, *states):
 STATES = tuple(zip(PROMPTS, CANDIDATES, strict=True))
 
 
-def trees(backbone, states, share=False):
-    return [piece.tree for piece in states.pieces(backbone.start_token, share)]
-
-
 def scores(backbone, states):
     with torch.no_grad():
         found = score_candidates(backbone, "policy", states)
@@ -64,42 +59,6 @@ def test_a_state_is_computed_once(make):
     assert (kept.computed, kept.found) == (2, 2)
     score_candidates(backbone, "critic_target", batch(backbone, STATES[0]))  # with gradients
     assert (kept.computed, kept.found) == (2, 3)
-
-
-def test_it_is_what_the_layers_make_of_it(make, folder):
-    """Against the hidden states that `transformers` gives behind the second of four layers."""
-    from transformers import AutoModelForCausalLM
-
-    backbone = make()
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    prompt = Codec(backbone.tokenizer).pack(PROMPTS[:1], [()])
-    [tree] = trees(backbone, backbone.batch(*stack(prompt)))
-    tokens = torch.from_numpy(np.array(prompt[0].tokens, np.int64))[None]
-    with torch.no_grad():
-        wanted = model(tokens, output_hidden_states=True).hidden_states[2][0]
-    got = backbone.reader.kept.of(tree)
-    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("share", [False, True])
-def test_its_numbers_do_not_depend_on_what_came_before_or_beside_it(make, share):
-    alone, among, later = make(), make(), make()
-    state = batch(alone, STATES[0])
-    [tree] = trees(alone, state, share)
-    wanted = alone.reader.kept.of(tree)
-    scores(later, batch(later, *MORE, STATES[1]))
-    assert torch.equal(later.reader.kept.of(tree), wanted)
-    for one in trees(among, batch(among, *MORE, *STATES), share):
-        found = among.reader.kept.of(one)
-        for row in range(len(one.rows.nodes)):
-            nodes = one.rows.nodes[row]
-            if one.rows.filled is not None:
-                nodes = nodes[one.rows.filled[row]]
-            if torch.equal(one.tokens[nodes], tree.tokens[tree.rows.nodes[0]]):
-                assert share or torch.equal(found[nodes], wanted)
-                torch.testing.assert_close(found[nodes], wanted)
-                break
-    assert among.reader.kept.computed == 5
 
 
 def test_room_changes_no_number(make):
@@ -119,22 +78,6 @@ def test_room_changes_no_number(make):
     assert results[1] == results[0] == results[2]
 
 
-def test_the_longest_unused_goes_first(make):
-    backbone = make()
-    kept = backbone.reader.kept
-    one, two, three = (batch(backbone, state) for state in (STATES[0], *MORE[:2]))
-    scores(backbone, one)
-    kept._room = 2 * kept.bytes + 100
-    for states in (two, one, three):  # three sends two away
-        scores(backbone, states)
-    before = kept.computed
-    scores(backbone, one)
-    scores(backbone, three)
-    assert kept.computed == before
-    scores(backbone, two)
-    assert kept.computed == before + 1
-
-
 def test_branches_that_hang_elsewhere_are_another_state(make):
     """The same tokens in the same places: only what sees what tells these apart."""
     backbone = make()
@@ -145,14 +88,6 @@ def test_branches_that_hang_elsewhere_are_another_state(make):
     got, other = kept.of(one), kept.of(two)
     assert kept.computed == 2
     assert not torch.equal(got, other)
-
-
-def test_prompts_are_kept_too(make):
-    backbone = make()
-    prompts = batch(backbone, *STATES, *MORE)
-    first = prompt_features(backbone, "competence", prompts).detach()
-    assert torch.equal(prompt_features(backbone, "competence", prompts), first)
-    assert backbone.reader.kept.found == backbone.reader.kept.computed == 5
 
 
 def test_nothing_is_kept_where_every_layer_carries_adapters(make):

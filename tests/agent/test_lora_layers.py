@@ -8,9 +8,7 @@ from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import score_candidates
-from tests.agent.compilers import needs_compiler
-from tests.agent.states import CANDIDATES, PROMPTS
-from tests.agent.tiny import write
+from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler, write
 
 LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer", "t5": "num_layers"}
 WAYS = [

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from magellan.core.codec import PADDING, PROMPT, PackedState, stack
 from magellan.fastpath.trie import build_tree
@@ -50,83 +49,6 @@ def test_every_distinct_beginning_is_one_node(seed, share):
         assert len(expected) <= len(tree) < len(build_tree(tokens, segments))
     else:
         assert len(tree) == len(expected)
-
-
-def seen(tree, state: int, column: int) -> tuple[int, ...]:
-    """Tokens that a place sees, in order of position; its own is the last."""
-    visible = tree.visible[state if len(tree.visible) > 1 else 0, column]
-    nodes = tree.rows.nodes[state][visible]
-    assert tree.positions[nodes].tolist() == list(range(len(nodes)))
-    return tuple(tree.tokens[nodes].tolist())
-
-
-@pytest.mark.parametrize("share", [False, True])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_place_sees_its_own_sequence_and_nothing_else(seed, share):
-    tokens, segments = random_states(seed)
-    order = np.lexsort(tokens.T[::-1])
-    tokens, segments = tokens[order], segments[order]
-    tree = build_tree(tokens, segments, share_prompts=share)
-    filled = torch.ones(tree.rows.nodes.shape, dtype=torch.bool)
-    filled = filled if tree.rows.filled is None else tree.rows.filled
-    for state, mine in enumerate(paths(tokens, segments)):
-        columns = filled[state].nonzero().squeeze(1).tolist()
-        assert {seen(tree, state, column) for column in columns} == set(mine)
-        assert len(columns) == len(set(mine))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_candidates_are_spelled_by_their_tokens(seed):
-    tokens, segments = random_states(seed)
-    tree = build_tree(tokens, segments)
-    spelled: dict[int, list[int]] = {}
-    for slot, part in zip(tree.slots.tolist(), tree.parts.tolist(), strict=True):
-        spelled.setdefault(slot, []).append(int(tree.tokens[tree.after[part]]))
-    expected = {
-        state * tree.candidates + k - 1: row[parts == k].tolist()
-        for state, (row, parts) in enumerate(zip(tokens, segments, strict=True))
-        for k in range(1, parts.max() + 1)
-    }
-    assert spelled == expected
-    assert tree.last_slots.tolist() == sorted(expected)
-    for node, slot in zip(tree.last.tolist(), tree.last_slots.tolist(), strict=True):
-        assert int(tree.tokens[node]) == expected[slot][-1]
-        state = slot // tree.candidates
-        prompt = int((segments[state] == PROMPT).sum())
-        assert int(tree.positions[node]) == prompt + len(expected[slot]) - 1
-
-
-def test_rows_lay_out_and_pick_up():
-    tokens, segments = random_states(3)
-    tree = build_tree(tokens, segments)
-    values = torch.arange(len(tree) * 6.0).view(-1, 6)
-    laid_out = tree.rows.lay_out(values, heads=2)
-    assert laid_out.shape == (len(tokens) * 2, tree.rows.nodes.shape[1], 3)
-    assert torch.equal(tree.rows.pick_up(laid_out, heads=2), values)
-    node = int(tree.rows.nodes[4, 2])
-    assert torch.equal(laid_out[4 * 2 + 1, 2], values[node, 3:])
-
-
-def test_selected_nodes_keep_their_state_and_column():
-    tokens, segments = random_states(5)
-    tree = build_tree(tokens, segments)
-    nodes = torch.tensor(sorted({0, 3, len(tree) - 1, *tree.last.tolist()}))
-    rows, (states, columns) = tree.select(nodes)
-    back = tree.rows.nodes[states, columns]
-    assert torch.equal(back.flatten()[rows.owners], nodes)
-    if rows.filled is not None:
-        assert int(rows.filled.sum()) == len(nodes)
-
-
-def test_each_choice_of_nodes_is_selected_by_itself():
-    tree = build_tree(*random_states(3))
-    all_nodes = torch.arange(len(tree))
-    first, second = all_nodes[: len(tree) // 2], all_nodes[len(tree) // 2 :]
-    kept = tree.select(first)
-    for nodes in (second, first.clone(), first):
-        rows, (states, columns) = tree.select(nodes)
-        assert torch.equal(tree.rows.nodes[states, columns].flatten()[rows.owners], nodes)
-    assert tree.select(first) is kept
 
 
 def test_padding_is_no_token():

@@ -37,11 +37,6 @@ def test_window_longer_than_the_episode_gives_monte_carlo_returns():
     assert [t.discount for t in made] == [0.0, 0.0, 0.0]
 
 
-def test_one_step_returns():
-    made = fold_episode(1, 0.9, [0.0, 1.0])
-    assert [(t.returns, t.discount) for t in made] == [(0.0, 0.9), (1.0, 0.0)]
-
-
 def transition(number: int, length: int = 3, discount: float = 0.5) -> Transition:
     return Transition(
         state(number, length), number, float(number), discount, state(-number, length)
@@ -82,13 +77,6 @@ def test_marks_do_not_reach_what_has_replaced_a_transition():
     replay.add(transition(2))
     replay.add(transition(3))  # stands where the first one stood
     replay.mark_success([first])
-    assert not replay.state_dict()["fields"]["success"].any()
-
-
-def test_a_reused_row_loses_its_mark():
-    replay = Replay(1, np.random.default_rng(0), success_fraction=1.0)
-    replay.mark_success([replay.add(transition(1))])
-    replay.add(transition(2))
     assert not replay.state_dict()["fields"]["success"].any()
 
 

@@ -14,7 +14,7 @@ from magellan.config import AgentConfig, BackboneConfig
 from magellan.core.codec import Codec, stack
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import Scores
-from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.tiny import CANDIDATES, PROMPTS
 
 
 def make_agent(seed=0, learning_rate=1e-2, **settings) -> SAC:
@@ -242,14 +242,6 @@ def test_actor_follows_the_values_by_hand(monkeypatch):
     torch.testing.assert_close(logits.grad, policy * (gap - (policy * gap).sum()))
 
 
-def test_probabilities_end_where_the_candidates_end():
-    agent = make_agent()
-    policy = agent.probabilities(Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES))
-    assert np.allclose(policy.sum(axis=1), 1.0)
-    assert policy[1, 4] == 0.0
-    assert (policy[0] > 0).all()
-
-
 def test_candidates_of_the_current_state_under_the_next_prompt():
     agent = make_agent()
     batch = make_batch(agent)
@@ -259,17 +251,6 @@ def test_candidates_of_the_current_state_under_the_next_prompt():
     decode = agent.backbone.tokenizer.decode
     assert decode(tokens[0][segments[0] == 0]) == PROMPTS[1]
     assert decode(tokens[0][segments[0] == 2]) == CANDIDATES[0][1]
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_state_round_trip_continues_the_same(joint):
-    agent, copy = (make_agent(joint_update=joint, actor_warmup_updates=1) for _ in range(2))
-    for _ in range(3):
-        agent.update(make_batch(agent))
-    copy.load_state_dict(agent.state_dict())
-    for each in (agent, copy):
-        each.update(make_batch(each))
-    assert moved(snapshot(agent), snapshot(copy)) == set()
 
 
 def states_of(agent: SAC) -> list:
@@ -322,8 +303,3 @@ def test_a_critic_of_chances_learns_by_cross_entropy() -> None:
     wanted = target.clamp(max=1.0)
     by_hand = -(wanted * chance.log() + (1 - wanted) * (1 - chance).log()).mean()
     assert loss == pytest.approx(float(by_hand), rel=1e-5)
-
-
-def test_a_norm_stands_before_each_activation() -> None:
-    kinds = [type(layer) for layer in make_agent(critic_norm=True, critic_activation="tanh").critic]
-    assert kinds == [nn.Linear, nn.LayerNorm, nn.Tanh, nn.Linear]

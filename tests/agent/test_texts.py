@@ -2,43 +2,30 @@
 
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer
 
 from magellan.model import tokenizers
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
-from magellan.worlds.little_zoo.parts import prompt_parts
+from magellan.worlds.little_zoo.texts import prompt_parts
+from tests.agent.tiny import CORPUS, fast, in_bytes, trained
 
 ZOO = WORLDS["little_zoo"]
-CORPUS = [text for group in ZOO.texts() for text in group.values()]
 WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-
-
-def trained(model, trainer, before=None, corpus=CORPUS):
-    tokenizer = Tokenizer(model)
-    if before is not None:
-        tokenizer.pre_tokenizer = before
-    tokenizer.train_from_iterator(corpus, trainer)
-    return tokenizer
 
 
 def unigram(before, corpus=CORPUS):
     trainer = trainers.UnigramTrainer(
         vocab_size=200, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )
-    return fast(trained(models.Unigram(), trainer, before, corpus), unk_token="<unk>")
+    return fast(trained(Tokenizer(models.Unigram()), trainer, before, corpus), unk_token="<unk>")
 
 
-def pairs(corpus, **settings):
-    trainer = trainers.BpeTrainer(vocab_size=300, show_progress=False, **settings)
-    return trained(models.BPE(unk_token="<unk>"), trainer, pre_tokenizers.Whitespace(), corpus)
-
-
-def in_bytes():
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False)
-    return trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(), ["hello"])
+def pairs(corpus):
+    settings = {"special_tokens": ["<unk>"], "vocab_size": 300, "show_progress": False}
+    empty = Tokenizer(models.BPE(unk_token="<unk>"))
+    return trained(empty, trainers.BpeTrainer(**settings), pre_tokenizers.Whitespace(), corpus)
 
 
 def pieces():
@@ -48,10 +35,6 @@ def pieces():
     return tokenizer
 
 
-def fast(tokenizer, **named):
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
-
-
 GOOD = {
     "zoo-mini": lambda: load_model("zoo-mini")[1],
     "as T5": lambda: unigram(WORDS),
@@ -59,17 +42,17 @@ GOOD = {
     "line break unknown": lambda: unigram(
         pre_tokenizers.Metaspace(), [text.replace("\n", " ") for text in CORPUS]
     ),
-    "as GPT-2": lambda: fast(in_bytes()),
+    "as GPT-2": lambda: fast(in_bytes(corpus=["hello"])),
     "byte by byte, not a fast one": ByT5Tokenizer,
-    "pairs": lambda: fast(pairs(CORPUS, special_tokens=["<unk>"])),
+    "pairs": lambda: fast(pairs(CORPUS)),
 }
 BAD = {
     "other letters": (
-        lambda: fast(pairs(["abcde"], special_tokens=["<unk>"]), unk_token="<unk>"),
+        lambda: fast(pairs(["abcde"]), unk_token="<unk>"),
         "does not know 'G'",
     ),
     "unknown token not declared": (
-        lambda: fast(pairs(["abcde"], special_tokens=["<unk>"])),
+        lambda: fast(pairs(["abcde"])),
         "does not know 'G'",
     ),
     "other words": (lambda: fast(pieces()), "does not know 'Grasp'"),

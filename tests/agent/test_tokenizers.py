@@ -9,20 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from magellan.core.codec import PADDING, Codec, stack
@@ -31,12 +23,10 @@ from magellan.model.backbone import Backbone
 from magellan.model.files import backbone_folder, is_to_be_made
 from magellan.model.scoring import candidate_features, prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
-from magellan.worlds import WORLDS
-from tests.agent.compilers import needs_compiler
-from tests.agent.states import PROMPTS, features_of
+from tests.agent import tiny
+from tests.agent.tiny import PROMPTS, features_of, needs_compiler
 from tests.backends.models import needs_cuda
 
-CORPUS = [text for group in WORLDS["little_zoo"].texts() for text in group.values()]
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
 STATES = (
     (
@@ -46,126 +36,26 @@ STATES = (
     (PROMPTS[1], ("Grasp", "Release carrot seed", "Release carrot", "Release carrot seed")),
     ("Goal: Grasp water\nAction: ", ("Go to water",)),
 )
-SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
-
-
-def in_bytes(prefix: bool) -> Tokenizer:
-    """As GPT-2: pieces of bytes, a space belongs to the word behind it."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500,
-        initial_alphabet=alphabet,
-        special_tokens=["<|endoftext|>"],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return tokenizer
-
-
-def in_pieces(template: str) -> Tokenizer:
-    """As SentencePiece: a mark stands for the space before a word; special tokens by template."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
-    )
-    # A piece is what several words have in common; "Grasp" is to be one.
-    tokenizer.train_from_iterator(CORPUS + 500 * ["Grasp Grasps Grasped"], trainer)
-    named = [(token, tokenizer.token_to_id(token)) for token in SPECIAL]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=template, special_tokens=[pair for pair in named if pair[0] in template]
-    )
-    return tokenizer
-
-
-def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
-    """No token for padding, and none for a begin: the end stands for it."""
-    end = "<|endoftext|>"
-    return fast(in_bytes(prefix), bos_token=end, eos_token=end)
-
-
-def like_llama() -> PreTrainedTokenizerFast:
-    return fast(
-        in_pieces("<s> $A"),
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        padding_side="left",
-        pad_token="</s>",
-    )
-
-
-def like_t5() -> PreTrainedTokenizerFast:
-    return fast(in_pieces("$A </s>"), eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
-
-
-def that_pads_and_cuts() -> PreTrainedTokenizerFast:
-    """Its file asks for padding on the left and for at most eight tokens."""
-    tokenizer = in_pieces("<s> $A </s>")
-    tokenizer.enable_padding(direction="left", pad_id=3, pad_token="<pad>", length=64)
-    tokenizer.enable_truncation(max_length=8)
-    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    return fast(tokenizer, **names, padding_side="left", model_max_length=8)
-
-
-def fast(tokenizer: Tokenizer, **named: object) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
-
-
 TOKENIZERS = {
-    "GPT-2": like_gpt2,
-    "GPT-2 with a space in front": functools.partial(like_gpt2, prefix=True),
-    "Llama": like_llama,
-    "T5": like_t5,
-    "pads and cuts": that_pads_and_cuts,
+    "GPT-2": tiny.like_gpt2,
+    "GPT-2 with a space in front": functools.partial(tiny.like_gpt2, prefix=True),
+    "Llama": tiny.like_llama,
+    "T5": tiny.like_t5,
+    "pads and cuts": tiny.that_pads_and_cuts,
 }
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-}
-
-
-def gpt2(tokens: int) -> GPT2LMHeadModel:
-    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=tokens, **sizes))
-
-
-def llama(tokens: int) -> LlamaForCausalLM:
-    return LlamaForCausalLM(LlamaConfig(vocab_size=tokens, tie_word_embeddings=True, **SIZES))
-
-
-def qwen2(tokens: int) -> Qwen2ForCausalLM:
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=tokens, tie_word_embeddings=True, **SIZES))
-
-
-def t5(tokens: int) -> T5ForConditionalGeneration:
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2}
-    return T5ForConditionalGeneration(
-        T5Config(vocab_size=tokens, decoder_start_token_id=0, pad_token_id=0, **sizes)
-    )
-
-
 PER_TOKEN, TORCH = {"lora_mode": "per_token"}, {"passes": "torch"}
 WAYS = {
-    "gpt2": (gpt2, {}, "cpu"),
-    "gpt2 per token": (gpt2, PER_TOKEN, "cpu"),
-    "qwen2": (qwen2, {}, "cpu"),
-    "llama compiled": (llama, {"passes": "compiled"}, "cpu"),
-    "llama torch": (llama, TORCH, "cpu"),
-    "llama per token": (llama, PER_TOKEN, "cpu"),
-    "t5": (t5, {}, "cpu"),
-    "t5 per token": (t5, PER_TOKEN, "cpu"),
-    "gpt2 on a GPU": (gpt2, {}, "cuda"),
-    "llama on a GPU": (llama, PER_TOKEN, "cuda"),
-    "t5 on a GPU": (t5, {}, "cuda"),
+    "gpt2": ("gpt2", {}, "cpu"),
+    "gpt2 per token": ("gpt2", PER_TOKEN, "cpu"),
+    "qwen2": ("qwen2", {}, "cpu"),
+    "llama compiled": ("llama", {"passes": "compiled"}, "cpu"),
+    "llama torch": ("llama", TORCH, "cpu"),
+    "llama per token": ("llama", PER_TOKEN, "cpu"),
+    "t5": ("t5", {}, "cpu"),
+    "t5 per token": ("t5", PER_TOKEN, "cpu"),
+    "gpt2 on a GPU": ("gpt2", {}, "cuda"),
+    "llama on a GPU": ("llama", PER_TOKEN, "cuda"),
+    "t5 on a GPU": ("t5", {}, "cuda"),
 }
 MARKS = {"llama compiled": needs_compiler}
 MARKS |= {name: needs_cuda for name, (_, _, device) in WAYS.items() if device == "cuda"}
@@ -218,15 +108,16 @@ PAIRS = [
 @pytest.fixture(scope="module", params=PAIRS)
 def read(request, tmp_path_factory) -> Read:
     way, kind = request.param
-    make, settings, device = WAYS[way]
+    family, settings, device = WAYS[way]
     folder = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
-    model = make(len(made(kind)))
-    if make is not t5:  # whose initial weights are large
+    more = {} if family in ("gpt2", "t5") else {"tie_word_embeddings": True}
+    more |= {"num_key_value_heads": 2} if family == "llama" else {}
+    model = tiny.model(family, len(made(kind)), **more)
+    if family != "t5":  # whose initial weights are large
         for parameter in model.parameters():  # else all candidates are about alike
             parameter.data *= 3 if parameter.dim() > 1 else 1
-    model.save_pretrained(folder)
-    made(kind).save_pretrained(folder)
+    tiny.save(folder, model, made(kind))
     config = BackboneConfig(model=str(folder), lora_rank=2, lora_targets="all_linear", **settings)
     backbone = Backbone(config, backend=BackendConfig(device=device))
     return Read(backbone, *without_this_package(folder))
@@ -325,6 +216,8 @@ def test_prompts_read_alone_equal_those_with_candidates(read):
             for states in (alone, packed(read.backbone))
         ]
     close(*found)
+    plain = [read.plainly(prompt, "")[1] for prompt, _ in STATES]
+    close(found[0].cpu(), torch.stack(plain))  # an encoder-decoder reads its start token alone
 
 
 # --- tokens, without a model ----------------------------------------------------------------------
@@ -357,13 +250,6 @@ def test_no_special_token_stands_in_a_state(kind, tokenizer):
         assert special & set(tokenizer(PROMPTS[0]).input_ids)  # it would add some if it were let
 
 
-def test_the_texts_have_what_the_tests_are_about(tokenizer):
-    encoded = [ids.tolist() for ids in Codec(tokenizer).encode(STATES[0][1])]
-    assert len(encoded[0]) == 1
-    assert encoded[2][: len(encoded[1])] == encoded[1]  # "Go to lion" and "Go to lion seed"
-    assert encoded[4][:2] == encoded[1][:2]
-
-
 def test_a_text_is_tokenised_once(tokenizer):
     asked = []
 
@@ -375,6 +261,12 @@ def test_a_text_is_tokenised_once(tokenizer):
     for _ in range(2):
         codec.pack(*zip(*STATES, strict=True))
     assert sorted(asked) == sorted({text for prompt, each in STATES for text in (prompt, *each)})
+    forgetful = Codec(tokenizer, remember=2)
+    for _ in range(2):
+        assert [each.tolist() for each in forgetful.encode(PROMPTS)] == [
+            each.tolist() for each in codec.encode(PROMPTS)
+        ]
+        forgetful.encode(["Grasp", "Go to water"])
 
 
 def test_more_actions_than_can_be_numbered_are_refused(tokenizer):

@@ -1,57 +1,162 @@
-"""Tiny random models, saved as Hugging Face folders, that speak zoo-mini's tokens."""
+"""What the agent's tests share: two states, tiny random models, tokenizers of every family."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    BartConfig,
-    BartForConditionalGeneration,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
+    PreTrainedTokenizerFast,
 )
 
 from magellan.config import check_backbone
+from magellan.fastpath import SOURCE
+from magellan.fastpath.compiler import NotCompiledError, load
+from magellan.model.scoring import Scores
+from magellan.worlds import WORLDS
+
+try:
+    load(SOURCE)
+    MISSING = ""
+except NotCompiledError as error:
+    MISSING = str(error)
+needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"not compiled: {MISSING}")
+
+# Five distinct candidates, and two equal ones.
+PROMPTS = (
+    "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n"
+    "You are standing on: nothing\nInventory (0/2): empty\nAction: ",
+    "Goal: Grasp water\nYou see: water\nYou are standing on: water\n"
+    "Inventory (2/2): carrot seed, carrot seed\nAction: ",
+)
+CANDIDATES = (
+    ("Grasp", "Go to baby lion", "Go to water", "Go to baby cow", "Go to carrot seed"),
+    ("Grasp", "Go to water", "Release carrot seed", "Release carrot seed"),
+)
 
 
-def t5(words: int, **settings: Any) -> PreTrainedModel:
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2}
-    special = {"decoder_start_token_id": 0, "pad_token_id": 0, "dropout_rate": 0.0}
-    return T5ForConditionalGeneration(T5Config(vocab_size=words, **sizes | special | settings))
+def features_of(scores: Scores, row: int) -> torch.Tensor:
+    """Features of one state's candidates, in their order: (candidates, width)."""
+    mine = (scores.slots // scores.log_policy.shape[1]) == row
+    return scores.features[mine][scores.slots[mine].argsort()]
 
 
-def bart(words: int, **settings: Any) -> PreTrainedModel:
-    """An encoder-decoder whose positions are learnt, one by one."""
-    sizes = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
-    each = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in sizes.items()}
-    return BartForConditionalGeneration(BartConfig(vocab_size=words, d_model=32, **each | settings))
+LAYERED = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = {**LAYERED, "intermediate_size": 48, "max_position_embeddings": 256}
+BART = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 2, "dropout_rate": 0.0}
+T5 |= {"decoder_start_token_id": 0, "pad_token_id": 0}
+SIZES: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "qwen2": {**LLAMA, "num_key_value_heads": 2},
+    "mistral": {**LLAMA, "num_key_value_heads": 2},
+    "gemma2": {**LLAMA, "num_key_value_heads": 2, "head_dim": 8},
+    "gpt_neox": {**LAYERED, "intermediate_size": 48},
+    "opt": {**LAYERED, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "bert": {**LAYERED, "intermediate_size": 48, "is_decoder": True},
+    "mamba": {"hidden_size": 32, "num_hidden_layers": 2},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "gpt2": {"n_positions": 256, "n_embd": 32, "n_layer": 2, "n_head": 4},
+    "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
+    "t5": T5,
+    "mt5": T5,
+    "longt5": {**T5, "local_radius": 3},
+    "bart": {f"{part}_{key}": n for part in ("encoder", "decoder") for key, n in BART.items()}
+    | {"d_model": 32},
+}
 
 
-def gpt2(words: int, **settings: Any) -> PreTrainedModel:
-    """Its weights are transposed."""
-    sizes = {"n_positions": 256, "n_embd": 32, "n_layer": 2, "n_head": 4}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=words, **sizes | settings))
-
-
-def llama(words: int, **settings: Any) -> PreTrainedModel:
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=words, **sizes | heads | settings))
-
-
-FAMILIES = {"t5": t5, "bart": bart, "gpt2": gpt2, "llama": llama}
-
-
-def write(path, family: str, seed: int = 0, **settings: Any) -> None:
+def model(family: str, words: int, **settings: Any) -> PreTrainedModel:
     """A random model of a family; `settings` are those of its configuration."""
+    config = AutoConfig.for_model(family, vocab_size=words, **SIZES[family] | settings)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return kind.from_config(config)
+
+
+def save(path: Path, made: PreTrainedModel, tokenizer: Any) -> None:
+    """A Hugging Face folder."""
+    made.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+
+
+def write(path: Path, family: str, seed: int = 0, **settings: Any) -> None:
+    """The folder of a random model that speaks zoo-mini's tokens."""
     tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
     torch.manual_seed(seed)
-    FAMILIES[family](len(tokenizer), **settings).save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    save(path, model(family, len(tokenizer), **settings), tokenizer)
+
+
+CORPUS = [text for group in WORLDS["little_zoo"].texts() for text in group.values()]
+SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
+NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+
+
+def fast(tokenizer: Tokenizer, **named: Any) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+
+
+def trained(tokenizer: Tokenizer, trainer: Any, before: Any, corpus: list[str]) -> Tokenizer:
+    tokenizer.pre_tokenizer = before
+    tokenizer.train_from_iterator(corpus, trainer)
+    return tokenizer
+
+
+def in_bytes(prefix: bool = False, corpus: list[str] = CORPUS) -> Tokenizer:
+    """As GPT-2: pieces of bytes, a space belongs to the word behind it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+    )
+    return trained(tokenizer, trainer, pre_tokenizers.ByteLevel(add_prefix_space=prefix), corpus)
+
+
+def in_pieces(template: str) -> Tokenizer:
+    """As SentencePiece: a mark stands for the space before a word; special tokens by template."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+    )
+    # A piece is what several words have in common; "Grasp" is to be one.
+    corpus = CORPUS + 500 * ["Grasp Grasps Grasped"]
+    trained(tokenizer, trainer, pre_tokenizers.Metaspace(), corpus)
+    named = [(token, tokenizer.token_to_id(token)) for token in SPECIAL]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[pair for pair in named if pair[0] in template]
+    )
+    return tokenizer
+
+
+def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
+    """No token for padding, and none for a begin: the end stands for it."""
+    end = "<|endoftext|>"
+    return fast(in_bytes(prefix), bos_token=end, eos_token=end)
+
+
+def like_llama() -> PreTrainedTokenizerFast:
+    return fast(in_pieces("<s> $A"), **{**NAMES, "pad_token": "</s>"}, padding_side="left")
+
+
+def like_t5() -> PreTrainedTokenizerFast:
+    names = {key: name for key, name in NAMES.items() if key != "bos_token"}
+    return fast(in_pieces("$A </s>"), **names)
+
+
+def that_pads_and_cuts() -> PreTrainedTokenizerFast:
+    """Its file asks for padding on the left and for at most eight tokens."""
+    tokenizer = in_pieces("<s> $A </s>")
+    tokenizer.enable_padding(direction="left", pad_id=3, pad_token="<pad>", length=64)
+    tokenizer.enable_truncation(max_length=8)
+    return fast(tokenizer, **NAMES, padding_side="left", model_max_length=8)

@@ -162,7 +162,7 @@ def test_success_panels_show_the_means_of_their_sampler_category_and_split(resul
     rows = results.table("evaluation", sampler="online", split="unseen", category="grow_plant")
     by_seed = [run.sort_values("episode") for _, run in rows.groupby("seed")]
     mean = np.mean([run["success"] for run in by_seed], axis=0)
-    *thin, thick = lines_of(panel, SAMPLERS["online"].look.color)
+    *thin, thick = lines_of(panel, style.LOOKS["sampler"]["online"].color)
     np.testing.assert_allclose(thick.get_ydata(), mean)
     for line, run in zip(thin, by_seed, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), run["success"])
@@ -255,7 +255,7 @@ def test_interval_marks_are_the_statistics(results, statistics):
     figure = figures.draw("aggregates", results, statistics, GOAL_SPACE)
     frame = statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"])
     row = frame.loc[("final", "unseen", "mean", "ek_online")]
-    bar, mark = lines_of(figure.axes[2 + 1], SAMPLERS["ek_online"].look.color)
+    bar, mark = lines_of(figure.axes[2 + 1], style.LOOKS["sampler"]["ek_online"].color)
     np.testing.assert_allclose(bar.get_xdata(), [row["low"], row["high"]])
     assert mark.get_xdata()[0] == row["value"]
 
@@ -285,7 +285,7 @@ def test_the_first_variant_has_the_look_of_its_sampler_and_labels_name_variants(
     styles = style.algorithm_styles(algorithms)
     labels = [look.label for look in styles.values()]
     assert labels == ["Random", "MAGELLAN, whole", "MAGELLAN, small", "newcomer"]
-    assert styles[algorithms[1]].color == SAMPLERS["magellan"].look.color
+    assert styles[algorithms[1]].color == style.LOOKS["sampler"]["magellan"].color
     assert styles[algorithms[2]].color == style.SPARE_LOOKS[0].color
     assert styles[algorithms[3]].color == style.SPARE_LOOKS[1].color
 
@@ -407,7 +407,7 @@ def test_improvement_is_of_the_named_variant_over_the_other(varied, varied_stati
     assert "Probability that MAGELLAN, small beats the others" in words_of(turned)
     rows = [label.get_text() for label in turned.axes[0].get_yticklabels()]
     assert rows == ["Online-ALP", "MAGELLAN, whole"]
-    whole, small = SAMPLERS["magellan"].look.color, style.SPARE_LOOKS[0].color
+    whole, small = style.LOOKS["sampler"]["magellan"].color, style.SPARE_LOOKS[0].color
     mine = lines_of(figure.axes[0], small)[1].get_xdata()[0]
     theirs = lines_of(turned.axes[0], whole)[1].get_xdata()[0]
     assert mine == pytest.approx(1 - theirs)
@@ -431,7 +431,7 @@ def test_every_estimator_of_the_reference_has_its_line(watched):
     words = words_of(figure)
     assert "observed success, Online-ALP" in words
     for name in ("learned", "per_goal", "evaluated_goals"):
-        look = ESTIMATORS[name].look
+        look = style.LOOKS["estimator"][name]
         assert f"{ESTIMATORS[name].label}, unseen goals" in words
         (line,) = lines_of(figure.axes[5 + 1], look.color)
         frame = results.table("competence", sampler="online", variant="whole", estimator=name)

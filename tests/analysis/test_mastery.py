@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from analysis import figures
+from analysis.figures import style
 from analysis.report import summary
 from analysis.statistics import intervals, mastery
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
-from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -67,7 +67,7 @@ def test_lines_rise_to_the_share_of_runs_that_master(long, frame):
     figure = figures.draw("mastery", long, {}, SPACE)
     for column, category in enumerate(synthetic.FEASIBLE):
         row = rows_where(frame, sampler="online", split="unseen", category=category).iloc[0]
-        color = SAMPLERS["online"].look.color
+        color = style.LOOKS["sampler"]["online"].color
         panel = figure.axes[4 + column]
         (line,) = [line for line in panel.get_lines() if line.get_color() == color]
         assert line.get_ydata()[-1] == pytest.approx(row["mastered"] / row["runs"])

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from magellan.agent.replay import Batch, Episodes
 from magellan.backends import CURRENT, DELAYED, Backend, Which
 from magellan.core.codec import Codec, Packed, PackedState
+from magellan.model.settings import AgentConfig
 
 
 class Words:
@@ -45,11 +47,13 @@ class FakeBackend(Backend):
     def _note(self, name: str) -> None:
         self.asked[name] = self.asked.get(name, 0) + 1
 
-    def start(self, name: str, settings: Any, seed: int) -> None:
-        assert name in self.updates
-        assert settings is not None
-        assert seed >= 0
-        self.updates[name] = 0
+    def start_policy(self, settings: AgentConfig, seed: int) -> None:
+        assert isinstance(settings, AgentConfig)
+        self.updates["sac"] = 0
+
+    def start_competence(self, settings: Any, seed: int) -> None:
+        assert settings.batch_size > 0
+        self.updates["competence"] = 0
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         self._note("probabilities")
@@ -78,13 +82,17 @@ class FakeBackend(Backend):
             return self.updates["competence"]
         return self.snapshots[self.restored if which == DELAYED else int(which)]
 
-    def update(self, name: str, data: Any) -> dict[str, float]:
+    def update_policy(self, transitions: Batch) -> dict[str, float]:
+        names = ("critic_loss", "actor_loss", "entropy", "temperature")
+        return dict.fromkeys(names, self._updated("sac", transitions))
+
+    def update_competence(self, episodes: Episodes) -> float:
+        return self._updated("competence", episodes)
+
+    def _updated(self, name: str, data: Batch | Episodes) -> float:
         assert all(isinstance(value, np.ndarray) for value in vars(data).values())
         self.updates[name] += 1
-        if name == "competence":
-            return {"competence_loss": 1.0 / self.updates[name]}
-        names = ("critic_loss", "actor_loss", "entropy", "temperature")
-        return dict.fromkeys(names, 1.0 / self.updates[name])
+        return 1.0 / self.updates[name]
 
     def snapshot(self) -> int:
         self.snapshots[self.taken] = self.updates["competence"]

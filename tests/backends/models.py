@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.shapes import model_folder
 from magellan.agent.replay import Batch, Episodes
-from magellan.backends import make_backend
+from magellan.backends import Backend, make_backend
 from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
 from magellan.core.codec import stack
@@ -22,8 +22,7 @@ from magellan.model import loading
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.compilers import needs_compiler
-from tests.agent.states import CANDIDATES, PROMPTS
+from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -64,8 +63,8 @@ def make(
         made.backbone.adapter_changed(name)
     constants = {"critic_hidden": (8,), "learning_rate": 1e-3, "score": "log_prob_sum"}
     more = {"actor_warmup_updates": 0, "joint_update": True}
-    made.start("sac", AgentConfig(**{**constants, **more, **(agent or {})}), 0)
-    made.start("competence", LearnedSettings(hidden=8, learning_rate=1e-3), 0)
+    made.start_policy(AgentConfig(**{**constants, **more, **(agent or {})}), 0)
+    made.start_competence(LearnedSettings(hidden=8, learning_rate=1e-3), 0)
     return made
 
 
@@ -130,6 +129,13 @@ def episodes(backend: LocalBackend) -> Episodes:
     return Episodes(tokens, segments, (np.arange(len(tokens)) % 2).astype(np.float32))
 
 
+def updated(backend: Backend, update: str) -> dict[str, float] | float:
+    """One update, `sac` or `competence`; gives the losses."""
+    if update == "sac":
+        return backend.update_policy(transitions(backend))
+    return backend.update_competence(episodes(backend))
+
+
 def moments(state, update: str) -> dict[str, np.ndarray]:
     """First moments of Adam after one step, a tenth of the gradient, of every optimizer."""
     optimizers = state[update].get("optimizers") or {"": state[update]["optimizer"]}
@@ -163,9 +169,8 @@ def check_one_update(here: LocalBackend, there: LocalBackend) -> None:
     compared, and adapters only where a gradient within the bound has the same sign. No such step
     may lie between: both want `joint_update`.
     """
-    data = {"sac": transitions(here), "competence": episodes(here)}
     for update, name in (("sac", "policy"), ("competence", "competence")):
-        losses = [each.update(update, data[update]) for each in (here, there)]
+        losses = [updated(each, update) for each in (here, there)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
         found, expected = (moments(each.state_dict(), update) for each in (there, here))
         assert largest_gap(found, expected, least=1e-3) < SAME_GRADIENT

@@ -14,7 +14,7 @@ from magellan.jobs.run import train
 from magellan.model.devices import CPU
 from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import WORLDS
-from tests.backends.models import make, needs_cuda, transitions
+from tests.backends.models import make, needs_cuda
 
 MEGA = 10**6
 
@@ -29,13 +29,6 @@ def test_tensors_that_live_at_one_time_are_counted():
         del second
     assert counted.peak == 2 * 4000
     assert third.numel() == 1000
-
-
-def test_what_a_gradient_keeps_is_counted():
-    weight = torch.ones(100, 100, requires_grad=True)
-    with StoragePeak() as counted:
-        (weight.exp().exp().sum()).backward()
-    assert counted.peak >= 3 * 40_000
 
 
 ROOMS = {
@@ -74,13 +67,6 @@ def test_a_small_pass_foretells_a_large_one():
     assert found == pytest.approx(room.fixed + 12 * room.each, rel=0.2)
 
 
-def test_the_longest_state_is_longer_than_those_of_a_start():
-    backend = make("plain")
-    state = longest_state(backend.codec, WORLDS["little_zoo"])
-    lengths = (transitions(backend).segments >= 0).sum(axis=1)
-    assert len(state.tokens) >= lengths.max()
-
-
 def started(monkeypatch, free: int):
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     return make("plain", micro_batch="auto")
@@ -98,28 +84,9 @@ def test_the_choice_follows_the_free_memory(monkeypatch):
         started(monkeypatch, 1000)
 
 
-def test_an_unknown_amount_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match="does not say how much memory is free"):
-        started(monkeypatch, None)
-
-
 def test_written_out_passes_need_none():
     backend = make("torch", micro_batch="auto")
     assert (backend.backbone.micro_batch, backend.memory) == (0, "")
-
-
-def test_the_bootstrap_is_in_parts_as_well(monkeypatch):
-    whole, parts = (make("plain", agent={"joint_update": False}, micro_batch=n) for n in (0, 5))
-    read, hidden_states = [], parts.backbone.hidden_states
-
-    def noted(adapter, tokens, *more):
-        read.append(len(tokens))
-        return hidden_states(adapter, tokens, *more)
-
-    monkeypatch.setattr(parts.backbone, "hidden_states", noted)
-    found, wanted = (each.update("sac", transitions(each)) for each in (parts, whole))
-    assert max(read) == 5
-    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 def group(folder, limit: str, used: int, cache: int, files=memory.SECOND_VERSION) -> None:
@@ -140,19 +107,6 @@ def test_the_narrowest_group_counts(tmp_path):
     group(root / "slurm", "500", 300, 0)
     assert memory._left_to_group(own, root) == 200
     assert memory._left_to_group(tmp_path / "absent", root) is None
-
-
-def test_groups_of_the_first_version_count_as_well(tmp_path):
-    own = tmp_path / "cgroup"
-    own.write_text("4:cpu,memory:/job\n0::/\n")
-    group(tmp_path / "sys/memory/job", "900", 700, 50, memory.FIRST_VERSION)
-    assert memory._left_to_group(own, tmp_path / "sys") == 250
-
-
-def test_this_machine_says_how_much_is_free():
-    free = memory.free_bytes(CPU)
-    assert free is not None
-    assert MEGA < free < 10**14
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch, tmp_path, capsys):
@@ -194,3 +148,15 @@ def test_on_a_gpu_the_allocator_counts():
     device = backend.backbone.device
     assert memory.peak_bytes(lambda: torch.zeros(10**6, device=device), device) >= 4 * 10**6
     assert memory.free_bytes(device) > MEGA
+
+
+def test_an_unknown_amount_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="does not say how much memory is free"):
+        started(monkeypatch, None)
+
+
+def test_groups_of_the_first_version_count_as_well(tmp_path):
+    own = tmp_path / "cgroup"
+    own.write_text("4:cpu,memory:/job\n0::/\n")
+    group(tmp_path / "sys/memory/job", "900", 700, 50, memory.FIRST_VERSION)
+    assert memory._left_to_group(own, tmp_path / "sys") == 250

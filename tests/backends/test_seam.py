@@ -44,23 +44,6 @@ def test_a_run_without_a_model(sampler):
     assert {len(tables[name]) > 0 for name in ("evaluation", "competence", "training")} == {True}
 
 
-def test_a_run_without_a_model_goes_on_where_it_was():
-    whole = finished()
-    begun = Trainer(config(), FakeBackend())
-    for _ in range(12):
-        begun.advance()
-    resumed = Trainer(config(), FakeBackend())
-    # Tokens are numbered as words are met; a tokenizer of a model needs no such care.
-    resumed.backend.codec = resumed.collector._codec = begun.backend.codec
-    resumed.load_state_dict(begun.state_dict())
-    for _ in range(3):
-        begun.advance()
-        resumed.advance()
-    assert resumed.updates == begun.updates > 0
-    assert resumed.record.tables == begun.record.tables
-    assert whole.updates > begun.updates
-
-
 def test_a_run_without_a_model_imports_none():
     code = (
         "import sys\nfrom tests.backends.test_seam import finished\nfinished()\n"
@@ -125,12 +108,3 @@ def test_remembered_scores_are_those_of_their_snapshots():
     for kept in estimator._snapshots:
         again = backend.competence(estimator._whole, (kept["number"],))[0]
         np.testing.assert_array_equal(again, kept["goals"])
-
-
-def test_a_snapshot_costs_one_pass_over_the_space():
-    backend = FakeBackend()
-    estimator = learned(backend)
-    before = backend.asked["competence"]
-    for _ in range(8):
-        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
-    assert backend.asked["competence"] - before == 4

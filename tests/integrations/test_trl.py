@@ -131,14 +131,6 @@ def test_a_curriculum_hears_of_each_answer_once_and_draws_by_it(hook: Any, tmp_p
         assert (goals, success) == (judged, [goal > 13 for goal in judged])
 
 
-def test_what_is_no_training_is_not_reported(hook: Any, tmp_path: Path) -> None:
-    made = trainer(hook, tmp_path)
-    made.model.training = False
-    made.answer([1, 2])
-    made.report()
-    assert made.curriculum.sampler.step == 0
-
-
 def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
     def partly(goal: list[int], **_: Any) -> list[float]:
         return [0.5 for _ in goal]

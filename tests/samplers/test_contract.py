@@ -76,19 +76,6 @@ def test_draws_follow_the_probabilities(practised: GoalSampler) -> None:
     assert (np.abs(frequencies - probabilities) <= 5 * error + 1e-12).all()
 
 
-def test_one_draw_at_a_time_follows_the_probabilities(practised: GoalSampler) -> None:
-    probabilities, n = practised.probabilities(), 5_000
-    draws = [practised.sample(1)[0] for _ in range(n)]
-    error = np.sqrt(probabilities * (1 - probabilities) / n)
-    frequencies = np.bincount(draws, minlength=10) / n
-    assert (np.abs(frequencies - probabilities) <= 5 * error + 1e-12).all()
-
-
-def test_draws_are_integers_and_may_be_none(practised: GoalSampler) -> None:
-    assert practised.sample(3).dtype == np.int64
-    assert practised.sample(0).shape == (0,)
-
-
 def test_same_seed_same_draws_other_seed_others(name: str) -> None:
     def draws(seed: int) -> list[int]:
         sampler = make(name, seed=seed, **SETTINGS)
@@ -114,16 +101,6 @@ def test_a_restored_sampler_goes_on_as_the_first(name: str, practised: GoalSampl
     np.testing.assert_array_equal(practised.probabilities(), restored.probabilities())
     np.testing.assert_array_equal(practised.sample(50), restored.sample(50))
     assert practised.epsilon == restored.epsilon
-
-
-def test_a_saved_state_does_not_move_with_the_sampler(name: str, practised: GoalSampler) -> None:
-    state = practised.state_dict()
-    saved = through_json(state)
-    practise(practised, np.random.default_rng(2), updates=20)
-    assert state.keys() == saved.keys()
-    for key, value in saved["estimator"].items():
-        np.testing.assert_array_equal(state["estimator"][key], value)
-    assert (state["step"], state["rng"]) == (saved["step"], saved["rng"])
 
 
 def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:

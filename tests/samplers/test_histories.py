@@ -7,19 +7,12 @@ import pytest
 
 from magellan.competence import CompetenceEstimator
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.samplers import SAMPLERS, SamplerParts, make_sampler
+from magellan.samplers import SamplerParts, make_sampler
 from magellan.samplers.magellan import MagellanSettings
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import TEN_GOALS, FewGoals, exploration, make, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
-
-
-def test_random_is_uniform_whatever_was_learned() -> None:
-    sampler = make("random")
-    sampler.update(outcomes((1, 0), (1, 1), (2, 0), (2, 0)))
-    np.testing.assert_array_equal(sampler.probabilities(), np.full(10, 0.1))
-    assert sampler.epsilon == 1.0
 
 
 def test_online_on_a_history() -> None:
@@ -76,12 +69,6 @@ def test_ek_online_on_a_history() -> None:
     np.testing.assert_allclose(sampler.probabilities(), [i, g, c, i, i, g, g, p, c, i], rtol=1e-12)
 
 
-def test_ek_online_never_exploits_the_impossible() -> None:
-    sampler = make("ek_online", epsilon_start=0.0, epsilon_end=0.0)
-    sampler.update(outcomes((0, 0), (3, 0), (4, 1), (9, 1)))
-    assert not np.isin(sampler.sample(2_000), [0, 3, 4, 9]).any()
-
-
 @pytest.mark.parametrize(("dropped", "carnivore"), [(False, 0.25), (True, 0.0)])
 def test_ek_online_can_drop_episodes_that_start_on_an_object(
     dropped: bool, carnivore: float
@@ -91,12 +78,6 @@ def test_ek_online_can_drop_episodes_that_start_on_an_object(
     sampler = make("ek_online", drop_standing_starts=dropped, **HALF)
     sampler.update(outcomes((2, 0), (7, 0), (8, 1), (7, 1), standing_on=[-1, -1, 0, -1]))
     assert sampler.probabilities()[8] == pytest.approx((0.125 + carnivore) / 2)
-
-
-def test_online_keeps_episodes_that_start_on_an_object() -> None:
-    sampler = make("online", drop_standing_starts=True, **HALF)
-    sampler.update(outcomes((2, 0), (2, 1), standing_on=[3, 0]))
-    assert sampler.probabilities()[2] == pytest.approx(0.05 + 0.5)
 
 
 def test_ek_online_can_explore_over_goals() -> None:
@@ -160,15 +141,6 @@ def test_magellan_on_given_competences() -> None:
     assert estimator.updates == 1
 
 
-def test_magellan_follows_a_changed_competence() -> None:
-    estimator = Fixed([0.5] * 4, [0.5] * 4)
-    sampler = magellan_over(estimator)
-    np.testing.assert_allclose(sampler.probabilities(), 0.25)
-    estimator.now = np.array([0.5, 0.5, 0.5, 1.0])
-    sampler.update(outcomes())
-    np.testing.assert_allclose(sampler.probabilities(), [0.125, 0.125, 0.125, 0.625])
-
-
 def test_magellan_refuses_a_competence_that_diverged() -> None:
     with pytest.raises(
         NotFiniteError, match=r"sampler magellan \(.*magellan\.py\): .* competence nan now"
@@ -193,18 +165,6 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
     drawn = sampler.sample(500)
     assert (drawn >= worth_practising).all()
     assert drawn.max() <= 9_999
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("randome", "; did you mean random?"), ("", ""), ("Online", "; did you mean online?")],
-)
-def test_an_unknown_name_is_refused_with_the_names_that_exist(name: str, meant: str) -> None:
-    parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
-    with pytest.raises(InputError) as error:
-        make_sampler(name, parts)
-    allowed = ", ".join(SAMPLERS)
-    assert str(error.value) == f"sampler: {name!r} is unknown; allowed: {allowed}{meant}"
 
 
 class Pool(Fixed):

@@ -17,13 +17,11 @@ from magellan.samplers import (
     make_sampler,
     register_sampler,
 )
-from magellan.samplers.choice import WeightedChoice
-from magellan.samplers.schedules import ConstantEpsilon
+from magellan.samplers.base import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.signals import (
     absolute_learning_progress,
     learnability,
-    positive_learning_progress,
 )
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
@@ -64,22 +62,6 @@ def test_a_full_window_holds_the_last_hundred() -> None:
     history = [1] * 30 + [int(k % 3 == 0) for k in range(120)]
     kept = history[-100:]
     assert after(history) == (sum(kept[50:]) / 50, sum(kept[:50]) / 50)
-
-
-def test_a_window_of_odd_length_splits_alike_when_full() -> None:
-    """Five are held: 1 1 0 0 1 0 1 -> 0 0 | 1 0 1."""
-    assert after([1, 1, 0, 0, 1, 0, 1], window=5) == (pytest.approx(2 / 3), 0.0)
-
-
-def test_one_update_of_many_equals_many_updates_of_one() -> None:
-    rng = np.random.default_rng(0)
-    goals, success = rng.integers(0, 5, 400), rng.integers(0, 2, 400)
-    at_once, one_by_one = PerGoalWindows(of_size(5), 30), PerGoalWindows(of_size(5), 30)
-    at_once.update(Outcomes(goals, success, np.full(400, -1)))
-    for goal, outcome in zip(goals, success, strict=True):
-        one_by_one.update(outcomes((goal, outcome)))
-    every = np.arange(5)
-    np.testing.assert_array_equal(at_once.competence(every), one_by_one.competence(every))
 
 
 def test_only_touched_goals_are_reported_as_changed() -> None:
@@ -126,15 +108,6 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
         np.testing.assert_array_equal(mine, other)
 
 
-def test_a_loaded_state_replaces_what_was_practised() -> None:
-    first, second = PerGoalWindows(of_size(9)), PerGoalWindows(of_size(9))
-    first.update(outcomes((1, 0), (1, 1)))
-    second.update(outcomes((2, 0), (2, 1), (3, 1)))
-    second.load_state_dict(first.state_dict())
-    assert second.known().tolist() == second.changed().tolist() == [1]
-    assert second.competence(np.arange(9))[0].tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
-
-
 def test_a_window_needs_two_halves() -> None:
     with pytest.raises(InputError, match="window: 1; must be at least 2"):
         ExpertBuckets(FewGoals([0, 1]), window=1)
@@ -156,22 +129,12 @@ def test_epsilon_of_the_released_code() -> None:
         assert epsilon(step) == pytest.approx(value, abs=5e-4)
 
 
-def test_constant_epsilon() -> None:
-    assert ConstantEpsilon(0.3)(0) == ConstantEpsilon(0.3)(10**6) == 0.3
-
-
 def test_signals() -> None:
     now, delayed = np.array([0.5, 0.2, 0.51, 1.0]), np.array([0.25, 0.7, 0.5, 1.0])
     np.testing.assert_allclose(absolute_learning_progress(now, delayed), [0.25, 0.5, 0.01, 0])
     cut = absolute_learning_progress(now, delayed, threshold=0.05)
     np.testing.assert_allclose(cut, [0.25, 0.5, 0, 0])
-    np.testing.assert_allclose(positive_learning_progress(now, delayed), [0.25, 0, 0.01, 0])
     np.testing.assert_allclose(learnability(now, delayed), [0.25, 0.16, 0.2499, 0])
-
-
-def test_threshold_keeps_what_reaches_it() -> None:
-    progress = absolute_learning_progress(np.array([0.25]), np.array([0.0]), threshold=0.25)
-    assert progress.tolist() == [0.25]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
@@ -230,12 +193,6 @@ def test_only_weights_above_zero_are_stored() -> None:
     assert choice.total == 0.0
 
 
-def test_a_choice_of_nothing_has_no_weight() -> None:
-    choice = WeightedChoice(0)
-    choice.set(np.zeros(0, np.int64), np.zeros(0))
-    assert choice.total == 0.0
-
-
 @pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
 def test_a_weight_that_is_none(weight: float) -> None:
     with pytest.raises(NotFiniteError, match="finite and not negative"):
@@ -268,20 +225,10 @@ def test_a_script_is_taken_up_again_in_its_stage() -> None:
     assert 0 not in other.sample(20)
 
 
-def test_without_a_script_what_can_be_reached_is_practised_alike() -> None:
-    assert scripted().probabilities().tolist() == [0, 0.25, 0.5, 0.25]
-
-
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1, 0)])
 def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"scripted\.stages: shares .* allowed: 5 numbers, 0 for"):
         scripted({"shares": shares})
-
-
-@pytest.mark.parametrize("shares", [(), (0, 0, 0, 0, 0), (1, -1, 1, 0, 0)])
-def test_shares_that_are_none_are_refused(shares: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="shares"):
-        ScriptedSettings(stages=({"shares": shares},))
 
 
 def of_own(signal, estimator: str = "per_goal") -> GoalSampler:

@@ -34,8 +34,8 @@ def make(config: RunConfig) -> LocalBackend:
     backend = make_backend(config.backbone, config.backend, seed=1)
     assert isinstance(backend, LocalBackend)
     generator = torch.Generator().manual_seed(2)
-    backend.start("sac", config.agent, 0)
-    backend.start("competence", config.competence, 0)
+    backend.start_policy(config.agent, 0)
+    backend.start_competence(config.competence, 0)
     move(backend, generator)
     backend.restore(backend.snapshot())
     delayed = {key: value.clone() for key, value in backend.backbone.adapter(ADAPTERS[3]).items()}

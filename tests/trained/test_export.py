@@ -21,8 +21,7 @@ from magellan.jobs.export import _parts, agent_files, write_agent
 from magellan.jobs.versions import Origin
 from magellan.model.backbone import ADAPTERS
 from magellan.model.scoring import prompt_features, score_candidates
-from tests.agent.states import CANDIDATES, PROMPTS, features_of
-from tests.agent.tiny import write
+from tests.agent.tiny import CANDIDATES, PROMPTS, features_of, write
 from tests.trained.agents import config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})

@@ -18,5 +18,5 @@ def test_the_page_has_the_ways_and_they_are_short():
 
 def test_a_value_is_found_where_it_ends():
     """The optimizer is the last to have a learning rate."""
-    assert follow("competence.learning_rate").files[-1] == "agent/optimizers.py"
+    assert follow("competence.learning_rate").files[-1] == "agent/learning.py"
     assert len(VALUES) == 6

@@ -11,7 +11,7 @@ from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.codes import SPLITS, decode
-from magellan.worlds.little_zoo.parts import neighbours, parts_of, prompt_parts
+from magellan.worlds.little_zoo.texts import neighbours, parts_of, prompt_parts
 
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 

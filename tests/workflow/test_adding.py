@@ -59,7 +59,7 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     assert {run["counted"]["world"] for run in manifest["runs"]} == {"doors"}
     logs = [path.read_text() for path in (mine / "results/mine/logs/train").rglob("*.log")]
     assert len(logs) == len(manifest["runs"])
-    assert all("timed: update, " in log for log in logs)
+    assert all("timed: update_policy, " in log for log in logs)
     competence = pd.read_csv(mine / "results/mine/tables/competence.csv")
     assert set(competence["estimator"]) == {"counts"}
     statistics = mine / "results/mine/statistics"

@@ -12,15 +12,13 @@ from analysis.__main__ import main
 from analysis.tables import store
 from analysis.tables.labels import categories_of, category_colors
 from magellan import cli
-from magellan.competence import Outcomes
-from magellan.config import grid, identity, load_experiment, resolve_run
+from magellan.config import grid, load_experiment, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
-from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
-from magellan.worlds.describe import describe
+from magellan.worlds.base import describe
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import ROOT, write_files
 
@@ -50,10 +48,6 @@ def model(module, tmp_path):
 
 def layer(module, **more):
     return {"modules": [module], "world": "doors", "goal_space": "30-10", **more}
-
-
-def reading(module, model, **more):
-    return layer(module, backbone={"model": model}, **more)
 
 
 def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
@@ -91,22 +85,6 @@ def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
         assert main(["figure", name, *where, "--goal-space", "30-10", "--stem", stem]) == 0
 
 
-def test_the_learned_estimator_tells_its_goals_apart(module, model):
-    settings = {"learning_rate": 0.003, "batch_size": 64}
-    config = resolve_run("smoke", [reading(module, model, competence=settings)])
-    trainer = Trainer(config)
-    learned, goals = trainer.estimators.by_name["learned"], trainer.goals
-    everything = np.arange(len(goals))
-    closed = goals.categories_at(everything) == 0
-    for _ in range(100):
-        learned.update(Outcomes(everything, closed.astype(float)))
-    for asked in (goals, trainer.goals.world.unseen(20, 0)):
-        said = learned.predict(asked, np.arange(len(asked)))[0]
-        closed = asked.categories_at(np.arange(len(asked))) == 0
-        assert said[closed].min() > 0.7
-        assert said[~closed].max() < 0.3
-
-
 def test_a_model_that_knows_other_words_is_refused(module, tmp_path):
     config = resolve_run("smoke", [layer(module)])
     words = f"does not know 'Open', in texts of world 'doors'.* --module {re.escape(module)} --out"
@@ -126,28 +104,6 @@ def test_a_world_that_names_no_texts_takes_any_model_and_says_so(module, tmp_pat
     with pytest.raises(InputError, match=r"--world: 'doors' .* names no texts"):
         own_words.write(WORLDS["doors"], tmp_path / "model")
     assert not (tmp_path / "model").exists()
-
-
-def test_its_runs_resume_in_the_middle_of_episodes(module, model):
-    config = resolve_run("smoke", [reading(module, model, sampler="online")])
-    whole = Trainer(config)
-    while not whole.done:
-        whole.advance()
-    first, second = Trainer(config), Trainer(config)
-    for _ in range(3):
-        first.advance()
-    second.load_state_dict(first.state_dict())
-    while not second.done:
-        second.advance()
-    assert repr(second.record.tables) == repr(whole.record.tables)  # NaN is not equal to NaN
-
-
-def test_the_world_counts_for_what_a_run_is(module):
-    ours = resolve_run("smoke", [layer(module)])
-    zoo = resolve_run("smoke", [{"goal_space": "40-20-12-8-8"}])
-    named = resolve_run("smoke", [{"goal_space": "40-20-12-8-8", "world": "little_zoo"}])
-    assert identity(zoo) == identity(named)
-    assert identity(ours) != identity(zoo)
 
 
 def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors):
@@ -190,11 +146,6 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
 def test_other_goal_spaces_are_refused(module, name):
     with pytest.raises(InputError, match="goal_space"):
         resolve_run("smoke", [layer(module, goal_space=name)])
-
-
-def test_an_unknown_world_is_refused():
-    with pytest.raises(InputError, match="world: 'nowhere' is unknown; allowed: little_zoo"):
-        resolve_run("smoke", [{"world": "nowhere"}])
 
 
 KINDS = {

@@ -7,19 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from transformers import ByT5Tokenizer
 
 from magellan.config import identity, parse_assignment, resolve_run
-from magellan.core.errors import InputError
-from magellan.jobs.run import train
-from magellan.model import tokenizers as texts_read
-from magellan.model.loading import load_model
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
 from magellan.worlds import SPLITS, WORLDS
-from magellan.worlds.simulated import KINDS, chance, practised
-from magellan.worlds.simulated.grammar import COLORS, texts
-from magellan.worlds.simulated.learner import TRANSFER
+from magellan.worlds.simulated import COLORS, KINDS, TRANSFER, chance, practised, texts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/studies/simulated.md"
 WORLD = WORLDS["simulated"]
@@ -75,35 +68,12 @@ def test_outcomes_are_drawn_from_the_competence(split):
         assert abs(mine.mean() - expected) < 4 * np.sqrt(0.25 / len(mine))
 
 
-def test_training_teaches_and_evaluation_does_not():
-    goals, env = WORLD.goals(SPACE, 0), WORLD.environment(8)
-    tried(env, goals, np.arange(8), seed=0)
-    after = env.skills.copy()
-    assert after[0] > 0
-    tried(env.aside(8), goals, np.arange(8), seed=0)
-    env.step(np.full(8, -1))
-    assert (env.skills == after).all()
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A small random model that knows the words of this world."""
     folder = tmp_path_factory.mktemp("models") / "simulated"
     own_words.write(WORLD, folder)
     return str(folder)
-
-
-@pytest.mark.parametrize("name", ["zoo-mini", "zoo-reader"])
-def test_a_model_that_knows_other_words_is_refused_before_any_work(name, tmp_path):
-    config = resolve_run("smoke", [settings("random", name)])
-    with pytest.raises(InputError, match=f"'{name}' .* not know 'go', .*backbone --world simulate"):
-        train(config, tmp_path / "run", False, "none")
-    assert not (tmp_path / "run").exists()
-
-
-def test_models_that_tell_all_texts_apart_are_taken(model):
-    assert texts_read.problem(ByT5Tokenizer(), WORLD) is None
-    assert texts_read.problem(load_model(model, WORLD)[1], WORLD) is None
 
 
 def settings(sampler, model):

@@ -9,13 +9,18 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from magellan.agent.replay import Batch, Episodes
 from magellan.backends.base import CURRENT, Backend, Which
 from magellan.core.codec import Codec, Packed, PackedState
 from magellan.core.errors import InputError, JobError, ServersDiffer, is_out_of_memory
+from magellan.model.settings import AgentConfig
+
+if TYPE_CHECKING:
+    from magellan.agent.competence_head import HeadSettings
 
 READING = "magellan"
 """Name of the module function."""
@@ -113,10 +118,11 @@ class LamorelBackend(Backend):
                 "stands above; --resume goes on from the last checkpoint"
             ) from error
 
-    def start(self, name: str, settings: Any, seed: int) -> None:
-        chosen = self._tell("start", name, settings, seed)
-        if name == "sac":
-            self._agree(chosen)
+    def start_policy(self, settings: AgentConfig, seed: int) -> None:
+        self._agree(self._tell("start_policy", settings, seed))
+
+    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+        self._tell("start_competence", settings, seed)
 
     def _agree(self, chosen: list[tuple[int, str]]) -> None:
         """One micro-batch in all servers, the smallest that one of them has chosen, 0 being all.
@@ -148,15 +154,22 @@ class LamorelBackend(Backend):
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         return np.concatenate(self._read("competence", prompts, tuple(which)), axis=1)
 
-    def update(self, name: str, data: Any) -> dict[str, float]:
-        first, *others = self._tell("update", name, data)
+    def update_policy(self, transitions: Batch) -> dict[str, float]:
+        losses: dict[str, float] = self._told_alike("update_policy", transitions)
+        return losses
+
+    def update_competence(self, episodes: Episodes) -> float:
+        return float(self._told_alike("update_competence", episodes))
+
+    def _told_alike(self, call: str, data: Batch | Episodes) -> Any:
+        """What every server answers; ServersDiffer where one answers something else."""
+        first, *others = self._tell(call, data)
         if any(other != first for other in others):
             raise ServersDiffer(
-                f"lamorel's servers differ after the update {name!r}: {[first, *others]}; "
+                f"lamorel's servers differ after {call}: {[first, *others]}; "
                 "--resume goes on from the last checkpoint"
             )
-        found: dict[str, float] = first
-        return found
+        return first
 
     def snapshot(self) -> int:
         return int(self._tell("snapshot")[0])

@@ -17,7 +17,7 @@ from magellan.core.codec import Packed, PackedState
 from magellan.model.backbone import Backbone
 from magellan.model.loading import checked_model
 from magellan.model.scoring_check import check_scores
-from magellan.model.settings import BackboneConfig, BackendConfig
+from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 
@@ -105,9 +105,9 @@ class Serving:
             "dtype": backend.dtype,
         }
 
-    def _start(self, name: str, settings: Any, seed: int) -> tuple[int, str]:
+    def _start_policy(self, settings: AgentConfig, seed: int) -> tuple[int, str]:
         """Micro-batch of this server, and why it is that; 0 is the whole batch."""
-        self.backend.start(name, settings, seed)
+        self.backend.start_policy(settings, seed)
         return self.backend.backbone.micro_batch, self.backend.memory
 
     def _take(self, micro_batch: int) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from magellan.core.errors import InputError
-from magellan.worlds.base import NOTHING, GoalSet, ListedGoals
+from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
@@ -28,7 +28,6 @@ from magellan.worlds.little_zoo.codes import (
     members_of,
 )
 from magellan.worlds.little_zoo.vocabulary import OBJECTS, object_id
-from magellan.worlds.registry import WORLDS
 
 __all__ = [
     "CATEGORIES",

@@ -5,7 +5,7 @@ from typing import TextIO
 
 import numpy as np
 
-from magellan.worlds.base import Environment, GoalSet, World
+from magellan.worlds.base import Environment, GoalSet, World, register_world
 from magellan.worlds.little_zoo import play, texts
 from magellan.worlds.little_zoo.codes import KINDS_OF_GOALS, Mix, category_totals, kinds_of
 from magellan.worlds.little_zoo.env import LittleZooVector
@@ -17,8 +17,7 @@ from magellan.worlds.little_zoo.goals import (
     named_goal,
     parse_goal_space,
 )
-from magellan.worlds.little_zoo.parts import ZooParts
-from magellan.worlds.registry import register_world
+from magellan.worlds.little_zoo.texts import ZooParts
 
 
 @register_world

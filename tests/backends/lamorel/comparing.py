@@ -54,8 +54,11 @@ def differences(backend: Any, expected: Any) -> dict[str, Any]:
     }
     before = backend.state_dict()
     losses = []
-    for name, data in (("sac", transitions(expected)), ("competence", episodes(expected))):
-        told = [each.update(name, data) for each in (backend, expected)]
+    for call, data in (
+        ("update_policy", transitions(expected)),
+        ("update_competence", episodes(expected)),
+    ):
+        told = [getattr(each, call)(data) for each in (backend, expected)]
         losses.append(largest_difference(*told))
     after = backend.state_dict()
     moments = after["sac"]["optimizers"]["critic"]

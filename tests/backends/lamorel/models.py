@@ -31,8 +31,8 @@ def served(model: str = "zoo-mini", mode: str = "per_token") -> Served:
 def local(model: str = "zoo-mini") -> LocalBackend:
     """Adapters with values of their own; the delayed estimator differs from the current one."""
     backend = make("plain", model)
-    backend.start("sac", AGENT, 0)
-    backend.start("competence", COMPETENCE, 0)
+    backend.start_policy(AGENT, 0)
+    backend.start_competence(COMPETENCE, 0)
     adapter = backend.backbone.adapter("competence")
     backend.restore(backend.snapshot())
     moved = {name: values.detach() + 0.05 for name, values in adapter.items()}
@@ -42,8 +42,8 @@ def local(model: str = "zoo-mini") -> LocalBackend:
 
 def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
     """The same learners in the same state."""
-    backend.start("sac", AGENT, 0)
-    backend.start("competence", COMPETENCE, 0)
+    backend.start_policy(AGENT, 0)
+    backend.start_competence(COMPETENCE, 0)
     backend.load_state_dict(expected.state_dict())
     return backend
 

@@ -110,162 +110,78 @@ def test_what_is_translated():
     assert str(read(changed(values, f"{SCRIPT}.loading_path", "a/10000")).loading) == "a/10000"
 
 
+# Path, value, and what is said after the path, with a full message where it begins otherwise.
+MODEL = "lamorel_args.llm_args"
+NUMBERS = "lamorel_args.distributed_setup_args"
+PROCESSES = f"{NUMBERS}.llm_processes"
+NEW_MODEL = "lamorel_args.llm_configs.agent"
+NO_MAPPING = "is not a mapping of keys to values"
+UNKNOWN = ": unknown key; allowed: "
 REFUSED = {
-    "unknown": (f"{SCRIPT}.learning_rate", 1e-3, r"rl_script_args.learning_rate: unknown key; all"),
-    "no output": (f"{SCRIPT}.output_dir", "???", r"rl_script_args.output_dir: key is missing; all"),
-    "value": (f"{SCRIPT}.gamma", 2.0, r"agent.gamma: 2.0 is not allowed"),
-    "sampler": (f"{SCRIPT}.goal_sampler", "best", r"sampler: 'best' is unknown; allowed"),
-    "goals": (f"{SCRIPT}.goals_distribution", [1, 2], r"goal_space"),
-    "preset": (f"{SCRIPT}.preset", "small", r"preset: 'small' is unknown; allowed"),
-    "config": (f"{SCRIPT}.config", 3, r"rl_script_args.config: 3 is not a mapping"),
-    "config of a section": (
-        f"{SCRIPT}.config",
-        {"backend": 5},
-        r"rl_script_args.config.backend: 5 is not a mapping of keys to values",
-    ),
-    "config of another": (
-        f"{SCRIPT}.config",
-        {"backbone": True},
-        r"rl_script_args.config.backbone: True is not a mapping of keys to values",
-    ),
-    "model twice": (
-        f"{SCRIPT}.config",
-        {"backbone": {"model": "x"}},
-        r"rl_script_args.config.back",
-    ),
-    "frozen model": (f"{SCRIPT}.train_llm", False, r"rl_script_args.train_llm: False is not allow"),
-    "4 bits": ("lamorel_args.llm_args.load_in_4bit", True, r"lamorel_args.llm_args.load_in_4bit: "),
-    "two trainers": (
-        "lamorel_args.distributed_setup_args.n_rl_processes",
-        2,
-        r"lamorel_args.distributed_setup_args.n_rl_processes: 2 is not allowed; allowed: 1 ",
-    ),
-    "no server": (
-        "lamorel_args.distributed_setup_args.n_llm_processes",
-        0,
-        r"lamorel_args.distributed_setup_args.n_llm_processes: 0 is not allowed; allowed: 1 or m",
-    ),
-    "type": ("lamorel_args.llm_args.model_type", "t5", r"lamorel_args.llm_args.model_type: 't5' "),
-    "path": ("lamorel_args.llm_args.model_path", None, r"lamorel_args.llm_args.model_path: None "),
-    "section": ("lamorel_args", None, r"lamorel_args: None is not a mapping"),
-    "unknown in lamorel's": (
-        "lamorel_args.gloo_timout",
-        60,
-        r"lamorel_args.gloo_timout: unknown key; allowed: accelerate_args, allow_subgraph_use",
-    ),
-    "unknown of the model": (
-        "lamorel_args.llm_args.dtype",
-        "bfloat16",
-        r"lamorel_args.llm_args.dtype: unknown key; allowed: load_in_4bit, ",
-    ),
-    "unknown of the processes": (
-        "lamorel_args.distributed_setup_args.n_llm_proceses",
-        2,
-        r"lamorel_args.distributed_setup_args.n_llm_proceses: unknown key; allowed: ",
-    ),
-    "key of 0.3": ("lamorel_args.llm_configs", {}, r"lamorel_args.llm_configs: unknown key; allow"),
-    "no mapping": (
-        "lamorel_args.llm_args.parallelism",
-        2,
-        r"lamorel_args.llm_args.parallelism: 2 is not a mapping of keys to values",
-    ),
+    "unknown": (f"{SCRIPT}.learning_rate", 1e-3, UNKNOWN),
+    "no output": (f"{SCRIPT}.output_dir", "???", ": key is missing; all"),
+    "value": (f"{SCRIPT}.gamma", 2.0, "agent.gamma: 2.0 is not allowed"),
+    "sampler": (f"{SCRIPT}.goal_sampler", "best", "sampler: 'best' is unknown; allowed"),
+    "goals": (f"{SCRIPT}.goals_distribution", [1, 2], "goal_space"),
+    "preset": (f"{SCRIPT}.preset", "small", "preset: 'small' is unknown; allowed"),
+    "config": (f"{SCRIPT}.config", 3, ": 3 is not a mapping"),
+    "config of a section": (f"{SCRIPT}.config", {"backend": 5}, f".backend: 5 {NO_MAPPING}"),
+    "config of another": (f"{SCRIPT}.config", {"backbone": True}, f".backbone: True {NO_MAPPING}"),
+    "model twice": (f"{SCRIPT}.config", {"backbone": {"model": "x"}}, ".back"),
+    "frozen model": (f"{SCRIPT}.train_llm", False, ": False is not allow"),
+    "4 bits": (f"{MODEL}.load_in_4bit", True, ": "),
+    "two trainers": (f"{NUMBERS}.n_rl_processes", 2, ": 2 is not allowed; allowed: 1 "),
+    "no server": (f"{NUMBERS}.n_llm_processes", 0, ": 0 is not allowed; allowed: 1 or m"),
+    "type": (f"{MODEL}.model_type", "t5", ": 't5' "),
+    "path": (f"{MODEL}.model_path", None, ": None "),
+    "section": ("lamorel_args", None, ": None is not a mapping"),
+    "unknown in lamorel's": ("lamorel_args.gloo_timout", 60, f"{UNKNOWN}accelerate_args, allow_su"),
+    "unknown of the model": (f"{MODEL}.dtype", "bfloat16", f"{UNKNOWN}load_in_4bit, "),
+    "unknown of the processes": (f"{NUMBERS}.n_llm_proceses", 2, UNKNOWN),
+    "key of 0.3": ("lamorel_args.llm_configs", {}, ": unknown key; allow"),
+    "no mapping": (f"{MODEL}.parallelism", 2, f": 2 {NO_MAPPING}"),
 }
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_in_one_line(case):
-    path, value, said = REFUSED[case]
-    with pytest.raises(InputError, match=f"^{said}") as told:
-        read(changed(composed("cpu"), path, value))
-    assert "\n" not in str(told.value)
-
-
-PROCESSES = "lamorel_args.distributed_setup_args.llm_processes"
+DEVICES_PER = f"{PROCESSES}.agent.devices_per_process"
+TWO = {"n_processes": 2, "devices_per_process": [[0], [0]]}
 REFUSED_NEWER = {
-    "two trainers": (
-        "lamorel_args.distributed_setup_args.n_rl_processes",
-        2,
-        r"lamorel_args.distributed_setup_args.n_rl_processes: 2 is not allowed; allowed: 1 ",
-    ),
+    "two trainers": (f"{NUMBERS}.n_rl_processes", 2, ": 2 is not allowed; allowed: 1 "),
     "two models": (
         PROCESSES,
         {"actor": {"n_processes": 1}, "critic": {"n_processes": 1}},
-        r"lamorel_args: models \['actor', 'critic'\] .* allowed: one model, of the same name",
+        "lamorel_args: models ['actor', 'critic'] ",
     ),
-    "another name": (
-        "lamorel_args.llm_configs",
-        {"critic": {}},
-        r"lamorel_args: models \['agent'\] .* \['critic'\] .* allowed: one model, of the same",
-    ),
-    "no server": (
-        f"{PROCESSES}.agent.n_processes",
-        0,
-        rf"{PROCESSES}.agent.n_processes: 0 is not allowed; allowed: 1 or more",
-    ),
-    "two GPUs for one": (
-        f"{PROCESSES}.agent.devices_per_process",
-        [[0, 1]],
-        rf"{PROCESSES}.agent.devices_per_process: \[\[0, 1\]\] is not allowed for 1 processes",
-    ),
+    "another name": ("lamorel_args.llm_configs", {"critic": {}}, "lamorel_args: models ['agent'] "),
+    "no server": (f"{PROCESSES}.agent.n_processes", 0, ": 0 is not allowed; allowed: 1 or more"),
+    "two GPUs for one": (DEVICES_PER, [[0, 1]], ": [[0, 1]] is not allowed for 1 processes"),
     "one GPU for two": (
         f"{PROCESSES}.agent",
-        {"n_processes": 2, "devices_per_process": [[0], [0]]},
-        rf"{PROCESSES}.agent.devices_per_process: \[\[0\], \[0\]\] is not allowed for 2 processes; "
-        "allowed: cpu for each, or a list with the number of another GPU for each",
+        TWO,
+        ".devices_per_process: [[0], [0]] is not allowed for 2 processes; allowed: cpu for each, "
+        "or a list with the number of another GPU for each",
     ),
-    "a GPU before the first": (
-        f"{PROCESSES}.agent.devices_per_process",
-        [[-1]],
-        rf"{PROCESSES}.agent.devices_per_process: \[\[-1\]\] is not allowed for 1 processes",
-    ),
+    "a GPU before the first": (DEVICES_PER, [[-1]], ": [[-1]] is not allowed for 1 processes"),
     "unknown of the processes": (
-        f"{PROCESSES}.agent.devices",
-        [["cpu"]],
-        rf"{PROCESSES}.agent.devices: unknown key; allowed: ddp_kwargs, devices_per_process, n_pro",
+        *(f"{PROCESSES}.agent.devices", [["cpu"]]),
+        f"{UNKNOWN}ddp_kwargs, devices_per_process, n_pro",
     ),
-    "unknown of the model": (
-        "lamorel_args.llm_configs.agent.dtype",
-        "bfloat16",
-        r"lamorel_args.llm_configs.agent.dtype: unknown key; allowed: constructor_kwargs, ",
-    ),
-    "a CPU too many": (
-        f"{PROCESSES}.agent.devices_per_process",
-        ["cpu", "cpu"],
-        rf"{PROCESSES}.agent.devices_per_process: \['cpu', 'cpu'\] is not allowed for 1 pro",
-    ),
-    "no models": (
-        "lamorel_args.llm_configs",
-        5,
-        r"lamorel_args.llm_configs: 5 is not a mapping of names to models",
-    ),
-    "unsloth": (
-        "lamorel_args.llm_configs.agent.handler",
-        "unsloth",
-        r"lamorel_args.llm_configs.agent.handler: 'unsloth' is not allowed; allowed: hf_llm ",
-    ),
-    "4 bits": (
-        "lamorel_args.llm_configs.agent.load_in_4bit",
-        True,
-        r"lamorel_args.llm_configs.agent.load_in_4bit: True is not allowed; allowed: false ",
-    ),
-    "type": (
-        "lamorel_args.llm_configs.agent.model_type",
-        "t5",
-        r"lamorel_args.llm_configs.agent.model_type: 't5' is not allowed; allowed: causal, seq2s",
-    ),
-    "path": (
-        "lamorel_args.llm_configs.agent.model_path",
-        None,
-        r"lamorel_args.llm_configs.agent.model_path: None is not allowed",
-    ),
+    "unknown of the model": (f"{NEW_MODEL}.dtype", "bfloat16", f"{UNKNOWN}constructor_kwargs, "),
+    "a CPU too many": (DEVICES_PER, ["cpu", "cpu"], ": ['cpu', 'cpu'] is not allowed for 1 pro"),
+    "no models": ("lamorel_args.llm_configs", 5, ": 5 is not a mapping of names to models"),
+    "unsloth": (f"{NEW_MODEL}.handler", "unsloth", ": 'unsloth' is not allowed; allowed: hf_llm "),
+    "4 bits": (f"{NEW_MODEL}.load_in_4bit", True, ": True is not allowed; allowed: false "),
+    "type": (f"{NEW_MODEL}.model_type", "t5", ": 't5' is not allowed; allowed: causal, seq2s"),
+    "path": (f"{NEW_MODEL}.model_path", None, ": None is not allowed"),
 }
+CASES = [(CONFIGS, *each) for each in REFUSED.values()]
+CASES += [(NEWER, *each) for each in REFUSED_NEWER.values()]
+IDS = [*REFUSED, *(f"{name}, 0.3" for name in REFUSED_NEWER)]
 
 
-@pytest.mark.parametrize("case", REFUSED_NEWER)
-def test_the_newer_layout_is_refused_in_one_line(case):
-    path, value, said = REFUSED_NEWER[case]
-    with pytest.raises(InputError, match=f"^{said}") as told:
-        read(changed(composed("cpu", folder=NEWER), path, value))
+@pytest.mark.parametrize(("folder", "path", "value", "said"), CASES, ids=IDS)
+def test_refused_in_one_line(folder, path, value, said):
+    with pytest.raises(InputError) as told:
+        read(changed(composed("cpu", folder=folder), path, value))
+    assert str(told.value).startswith(f"{path}{said}" if said[0] in ":." else said)
     assert "\n" not in str(told.value)
 
 
@@ -429,29 +345,6 @@ def test_a_folder_of_configurations_is_where_it_was_called_from(tmp_path, monkey
     assert joined == ["main.py", f"--config-path={whole}"]
     assert from_here(["main.py", "--config-path", "/a/b"])[-1] == "/a/b"
     assert from_here(["main.py", "--config-path"]) == ["main.py", "--config-path"]
-
-
-def test_the_folder_has_the_papers_name_too():
-    assert (ROOT / "configs" / "little_zoo").samefile(CONFIGS)
-    for sampler in SAMPLERS:
-        job = CONFIGS / f"{sampler}.sl"
-        assert job.samefile(ROOT / "slurm" / f"lamorel_{sampler}.sbatch")
-
-
-def test_numbers_that_a_gpu_has_not(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Old GPU")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
-    values = changed(values, f"{SCRIPT}.config", {"backend": {"dtype": "bfloat16"}})
-    assert run(values) == 2
-    assert capsys.readouterr().err == (
-        "error: backend.dtype: 'bfloat16' is not allowed on cuda (Old GPU), which does not compute "
-        "with it; allowed: float32\n"
-    )
 
 
 def test_the_hubs_library_is_told_before_it_is_imported():

@@ -37,18 +37,11 @@ def gaps(request, tmp_path_factory):
     return found
 
 
-def test_scores_values_and_competences_are_the_same(gaps):
+def test_it_reads_and_learns_as_the_same_model_here(gaps):
+    """All adapters differ: a server that read with another one would be off by more than this."""
     assert max(gaps[name] for name in ("probabilities", "scores", "values", "competence")) < 1e-5
-
-
-def test_adapters_switch(gaps):
-    """All four differ: a server that read with another one would be off by more than this."""
     assert gaps["current_from_delayed"] > 1e-3
-    assert gaps["competence"] < 1e-5
     assert gaps["losses"] < 1e-4
-
-
-def test_updates_move_every_parameter_alike(gaps):
     assert gaps["parameters"] < 1e-4
     assert gaps["policy_moved"] > 1e-4
     assert gaps["critic_reached_adapter"] > 0

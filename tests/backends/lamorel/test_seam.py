@@ -68,8 +68,9 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
     backend = as_local(behind(servers), expected)
     batch, experience = transitions(expected), episodes(expected)
     before = backend.state_dict()
-    for name, data in (("sac", batch), ("competence", experience)):
-        assert backend.update(name, data) == pytest.approx(expected.update(name, data), rel=1e-5)
+    for call, data in (("update_policy", batch), ("update_competence", experience)):
+        found, wanted = (getattr(each, call)(data) for each in (backend, expected))
+        assert found == pytest.approx(wanted, rel=1e-5)
     after = backend.state_dict()
     assert largest_difference(after, expected.state_dict()) < 1e-5
     assert largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]) > 1e-4
@@ -82,7 +83,7 @@ def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
     held = backend.hold(prompts(expected))
     said = backend.competence(held)[0]
     number = backend.snapshot()
-    backend.update("competence", episodes(expected))
+    backend.update_competence(episodes(expected))
     np.testing.assert_allclose(backend.competence(held, (number,))[0], said, atol=1e-6)
     backend.restore(number)
     np.testing.assert_allclose(backend.competence(held, (DELAYED,))[0], said, atol=1e-6)
@@ -92,24 +93,6 @@ def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
     backend.release(held)
     with pytest.raises(KeyError):
         backend.competence(held)
-
-
-def test_it_says_where_the_model_is():
-    backend = behind(2)
-    assert backend.passes.startswith("transformers, lamorel ")
-    assert backend.device == "cpu, lamorel with 2 servers"
-    assert backend.dtype == "float32"
-
-
-def test_a_model_that_cannot_be_used_is_one_line_and_ends_the_servers(monkeypatch):
-    from magellan.backends.lamorel import serving
-
-    def refuse(*_):
-        raise InputError("backbone.model: 'x' is no good; allowed: another")
-
-    monkeypatch.setattr(serving, "check_scores", refuse)
-    with pytest.raises(InputError, match=r"^backbone.model: 'x' is no good; allowed: another$"):
-        behind()
 
 
 NO_MEMORY = {
@@ -157,32 +140,13 @@ def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
     left = iter(each * MEGA for each in free)
     monkeypatch.setattr(memory, "free_bytes", lambda device: next(left))
     backend = behind(3, auto)
-    backend.start("sac", AGENT, 0)
+    backend.start_policy(AGENT, 0)
     servers = [each.backend for each in backend._caller.servings]
     (size,) = {each.backbone.micro_batch for each in servers}
     assert 0 < size < AGENT.batch_size
     assert backend.memory == f"{servers[least].memory}, the least of 3 servers"
     assert backend.memory.startswith(f"micro-batch {size} of {AGENT.batch_size} states (auto: ")
-    backend.update("sac", transitions(local()))
-
-
-def test_one_server_says_what_it_chose(monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 30 * MEGA)
-    backend = behind(1, replace(served(), settings=BackendConfig(micro_batch="auto")))
-    assert backend.memory == ""
-    backend.start("sac", AGENT, 0)
-    assert backend.memory.startswith("micro-batch ")
-    assert "servers" not in backend.memory
-    assert behind(2).memory == ""
-
-
-def test_a_server_is_settled_as_configured(monkeypatch):
-    from magellan.backends.lamorel import serving
-
-    settled = []
-    monkeypatch.setattr(serving, "settle", lambda *how: settled.append(how))
-    behind(1, replace(served(), settings=BackendConfig(deterministic=False)))
-    assert settled == [(1, False)]
+    backend.update_policy(transitions(local()))
 
 
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
@@ -193,9 +157,9 @@ def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
 
     [server] = backend._caller.servings
-    monkeypatch.setattr(server.backend.learners["sac"], "update", no_memory)
+    monkeypatch.setattr(server.backend.agent, "update", no_memory)
     with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as told:
-        backend.update("sac", batch)
+        backend.update_policy(batch)
     assert is_out_of_memory(told.value)
 
 
@@ -229,21 +193,8 @@ def test_servers_that_drift_apart_are_noticed(expected):
     backend = as_local(behind(2), expected)
     head = backend._caller.servings[1].backend.agent.critic
     head.get_parameter("0.weight").data.add_(0.1)
-    with pytest.raises(ServersDiffer, match="servers differ after the update 'sac'"):
-        backend.update("sac", transitions(expected))
-
-
-def test_it_is_ended_once(expected):
-    backend = behind()
-    caller = backend._caller
-    backend.close()
-    backend.close()
-    assert caller.closed == 1
-
-
-def test_merged_adapters_are_read_by_the_same_passes():
-    backend = behind(1, served(mode="merged"))
-    assert backend.passes.startswith(("compiled (", "torch"))
+    with pytest.raises(ServersDiffer, match="servers differ after update_policy"):
+        backend.update_policy(transitions(expected))
 
 
 def test_without_its_launcher_it_is_one_line():

@@ -1,8 +1,29 @@
-"""Adam is PyTorch's, bit by bit."""
+"""Heads give the same with and without gradients; Adam is PyTorch's, bit by bit."""
 
+import pytest
 import torch
+from torch import nn
 
-from magellan.agent.optimizers import Adam
+from magellan.agent.learning import Adam, mlp, value
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+@pytest.mark.parametrize("hidden", [(8,), (24, 24)])
+def test_the_same_without_gradients(hidden, activation):
+    generator = torch.Generator().manual_seed(0)
+    head = mlp(6, hidden, activation, generator)
+    features = torch.randn(3, 5, 6, generator=generator)
+    wanted = value(head, features)
+    with torch.no_grad():
+        torch.testing.assert_close(value(head, features), wanted.detach())
+    assert wanted.shape == (3, 5)
+
+
+def test_what_is_not_finite_is_kept():
+    head = mlp(6, (8, 8), nn.ReLU, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert value(head, torch.full((2, 6), torch.nan)).isnan().all()
+
 
 SHAPES = [(16, 64), (192, 16), (7,), ()]
 
@@ -65,13 +86,3 @@ def test_its_state_goes_on_where_it_was():
     first.step()
     second.step()
     assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
-
-
-def test_without_any_gradient_nothing_moves():
-    own = parameters()
-    optimizer = Adam(own, 1e-2)
-    optimizer.step()
-    assert all(torch.equal(*pair) for pair in zip(own, parameters(), strict=True))
-    own[0].grad = torch.ones_like(own[0])
-    optimizer.zero_grad()
-    assert own[0].grad is None

@@ -1,18 +1,71 @@
-"""The world `simulated` and its environment, in which a learner gets better by itself."""
+"""Simulated learners: goals of BabyAI-Text's five kinds, outcomes from a known competence.
+
+Nothing is played. An episode is one step with one action, and succeeds with the competence that the
+learner has for its goal. Competence grows with practice, and in each kind of goals only as fast as
+that in the kind before allows: so it rises kind by kind. For tests of estimators and samplers that
+need the truth.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from magellan.worlds.base import Categories, Category, Environment
+from magellan.worlds.base import Categories, Category, Environment, register_world
 from magellan.worlds.episodes import NO_ACTION, Episode, Episodes
 from magellan.worlds.listed import ListedWorld
-from magellan.worlds.registry import register_world
-from magellan.worlds.simulated.grammar import KINDS, texts
-from magellan.worlds.simulated.learner import chance, practised
+
+KINDS = ("go_to", "pick_up", "open_door", "put_next_to", "pick_up_then_go_to")
+COLORS = {"train": ("red", "green", "blue", "purple"), "unseen": ("yellow", "grey")}
+TYPES = ("ball", "box", "key")
+PLACES = ("", " on your left", " on your right", " in front of you", " behind you")
+
+
+@cache
+def texts(split: str) -> tuple[tuple[str, ...], ...]:
+    """Return all goals of a split by kind.
+
+    An unseen goal is about objects with held-out colours only.
+    """
+    colors = COLORS[split]
+    objects = [f"the {color} {kind}" for color in colors for kind in TYPES]
+    doors = [f"the {color} door" for color in colors]
+    placed = [f"{thing}{place}" for thing in objects for place in PLACES]
+    pairs = [(a, b) for a in objects for b in objects if a != b]
+    return (
+        tuple(f"go to {each}" for each in placed),
+        tuple(f"pick up {each}" for each in placed),
+        tuple(f"open {door}{place}" for door in doors for place in PLACES),
+        tuple(f"put {a} next to {b}" for a, b in pairs),
+        tuple(f"pick up {a} then go to {b}" for a, b in pairs),
+    )
+
+
+RATE = 0.01
+"""Share of what is left to learn that one episode teaches, where the kind before is mastered."""
+TRANSFER = 0.8
+"""Competence on an unseen goal, as a share of that on goals of training."""
+
+
+def practised(skills: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """Skills after more training: float64 (kinds,).
+
+    A kind is learned from its own episodes, in proportion to the skill in the kind before.
+
+    skills: float64 (kinds,).
+    episodes: int64 (kinds,), how many of each kind.
+    """
+    before = np.concatenate([[1.0], skills[:-1]])
+    return 1.0 - (1.0 - skills) * (1.0 - RATE * before) ** episodes
+
+
+def chance(skills: np.ndarray, kinds: np.ndarray, split: str) -> np.ndarray:
+    """Competence: probability of success on goals of these kinds (n,), float64 (n,)."""
+    return skills[kinds] * (1.0 if split == "train" else TRANSFER)
+
 
 ACTION = "Try"
 

@@ -9,7 +9,7 @@ from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs import run, sinks
 from magellan.jobs.run import train
-from tests.training.test_run import config, tables
+from tests.runs import config, tables
 
 
 class Writer:

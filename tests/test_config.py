@@ -9,19 +9,19 @@ import types
 import pytest
 import yaml
 
-from magellan import cli
 from magellan.cli import main
 from magellan.config import (
     PRESETS,
+    command,
     flat_keys,
     grid,
+    host_memory_mb,
     identity,
     load_experiment,
     phases_of,
     resolve_run,
     sampler_names,
 )
-from magellan.config.host_memory import host_memory_mb
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.samplers import SAMPLERS
@@ -185,7 +185,7 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     def strike(options):
         raise MemoryError("Unable to allocate 9 GiB\nfor an array")
 
-    monkeypatch.setattr(cli, "_schema", strike)
+    monkeypatch.setattr(command, "_schema", strike)
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); it needs "
     assert capsys.readouterr().err == f"{line}more memory, or a smaller model, or bfloat16\n"
@@ -195,7 +195,7 @@ def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
     def strike(options):
         raise RuntimeError("another")
 
-    monkeypatch.setattr(cli, "_schema", strike)
+    monkeypatch.setattr(command, "_schema", strike)
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
 

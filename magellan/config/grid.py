@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magellan.config.identity import flat_keys, identity
+from magellan.config.modules import load_modules
 from magellan.config.phases import beginning, part, phases_of
 from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
@@ -21,6 +22,7 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.core.errors import InputError, shown
+from magellan.core.settings import validated
 from magellan.model.files import check_planned_backbone
 
 BEGINNING = "(beginning)"
@@ -186,20 +188,27 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     return identity(part(run.config, end)) == first.identity
 
 
-def check_layers(experiment: ExperimentConfig) -> None:
-    """Check overrides and variants of an experiment.
+def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
+    """Validate an experiment's configuration; loads the files under `modules`.
+
+    models: whether its language models must be there.
 
     Raises:
-        InputError: a key or value does not fit, an override is the grid's to give, or a variant
-            changes nothing.
+        InputError: one line naming the key, the value and what is allowed.
     """
+    if not isinstance(values, Mapping):
+        raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
+    load_modules(values.get("modules", ()))
+    experiment = validated(ExperimentConfig, dict(values))
     _check_layer(experiment, [experiment.overrides], "overrides")
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
-        where = f"variants.{name}"
-        _check_layer(experiment, [experiment.overrides, layer], where)
+        _check_layer(experiment, [experiment.overrides, layer], f"variants.{name}")
     _check_differences(experiment)
     _check_unit(experiment)
+    if models:
+        check_models(experiment)
+    return experiment
 
 
 def check_models(experiment: ExperimentConfig) -> None:
@@ -280,3 +289,24 @@ def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:
 
 def _variant(experiment: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
     return (experiment.get("variants") or {}).get(variant) or {}
+
+
+ON_CPU, ON_GPU = 2000, 4000
+"""MB of anything but the model: libraries, goals, replay; libraries for GPUs are larger."""
+
+
+def host_memory_mb(config: RunConfig, parameters: int) -> int:
+    """MB that a run asks a cluster for, of the machine's own memory, not of a GPU's.
+
+    On a CPU measured with zoo-mini and with a model of 248 million parameters (docs/speed.md):
+    weights with their adapters, and what a batch of transitions leaves behind for its gradients.
+    With a GPU these are there; here the weights are read in float32, for `merged` with a copy. That
+    part is arithmetic. `auto` may find no GPU, and asks for what a CPU needs. docs/slurm.md.
+
+    parameters: numbers in the model's weights.
+    """
+    merged, batch = config.backbone.lora_mode == "merged", config.agent.batch_size
+    if config.backend.device.startswith("cuda"):
+        return ON_GPU + round(parameters / 1e6 * (8 if merged else 4))
+    each = 15 + 0.2 * batch if merged else 6 + 0.5 * batch
+    return ON_CPU + round(parameters / 1e6 * each)

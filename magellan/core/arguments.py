@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magellan.core.errors import InputError, meant, shown
 
@@ -45,6 +45,12 @@ class ArgumentParser(argparse.ArgumentParser):
         return found
 
 
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[ArgumentParser]
+else:
+    Commands = argparse._SubParsersAction
+
+
 def whole_number(text: str) -> int:
     """Type of an argument that is a whole number."""
     with contextlib.suppress(ValueError):
@@ -57,3 +63,46 @@ def file_path(text: str) -> Path:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: a path")
     return Path(text)
+
+
+# --- what several commands have -------------------------------------------------------------------
+
+
+def add_run(command: argparse.ArgumentParser) -> None:
+    """The run that a command reads."""
+    command.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+
+
+def add_output(command: argparse.ArgumentParser, of: str) -> None:
+    """The folder that a command makes."""
+    command.add_argument("--output", type=file_path, required=True, help=f"{of} (required)")
+
+
+def add_settings(command: argparse.ArgumentParser, what: str) -> None:
+    """Keys of a configuration, each by itself."""
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help=f"{what}; may be repeated (default: none)",
+    )
+
+
+def add_modules(command: argparse.ArgumentParser) -> None:
+    """Files of the user."""
+    command.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with samplers, estimators, worlds, backends of your own; may be repeated "
+        "(default: none)",
+    )
+
+
+def add_seed(command: argparse.ArgumentParser, of: str) -> None:
+    """A seed, 0 where none is given."""
+    command.add_argument(
+        "--seed", type=whole_number, default=0, help=f"{of} (default: %(default)s)"
+    )

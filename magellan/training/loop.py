@@ -21,14 +21,15 @@ from magellan.training.estimators import Estimators
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
+    competence_rows,
     evaluate,
+    goal_rows,
     look_by_category,
     play_many,
 )
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
 from magellan.training.record import Record
 from magellan.training.recording import Predictions
-from magellan.training.rows import competence_rows, goal_rows
 
 
 class Trainer:

@@ -12,11 +12,10 @@ from magellan.core.errors import InputError, StorageError
 from magellan.core.parsing import read_json_object
 from magellan.jobs.attempts import Attempts
 from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.folder import FILES, check_folder
-from magellan.jobs.lock import FolderLock
+from magellan.jobs.folder import FILES, FolderLock, check_folder
 from magellan.jobs.log import RunLog
+from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
-from magellan.jobs.sinks import TensorBoard
 from magellan.training import record
 from tests.faults.cases import cases
 from tests.faults.conftest import SPACE, config, contents, tables

@@ -26,7 +26,7 @@ from magellan.core.errors import (
     StoppedEarly,
     StorageError,
 )
-from magellan.jobs import lock
+from magellan.jobs import folder as run_folder
 from magellan.jobs.attempts import Attempts
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import (
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_is(name, tmp_path, monkey
         return real(path, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lock.os, "open", refuse)
+        patch.setattr(run_folder.os, "open", refuse)
         with pytest.raises(InputError, match=rf"--output: {folder} cannot be written \("):
             run(folder)
     assert list(tmp_path.iterdir()) == []

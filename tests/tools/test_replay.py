@@ -15,7 +15,7 @@ from magellan.core.columns import COLUMNS
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.tools.recorded import FinishedRun, Heard
-from magellan.tools.replay_measures import brier, lag
+from magellan.tools.replay import brier, lag
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.worlds.little_zoo import GoalSpace

@@ -20,7 +20,7 @@ from magellan.tools.embed import _csv, embed
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
-from tests.trained.conftest import config
+from tests.tools.conftest import config
 
 
 @pytest.fixture(scope="module")

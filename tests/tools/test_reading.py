@@ -19,7 +19,7 @@ from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
 from tests.faults.conftest import contents
 from tests.snippets import write_files
-from tests.trained.conftest import config
+from tests.tools.conftest import config
 
 COMMANDS = {
     "export": ("export", "--output", "OUT"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,12 +200,14 @@ def load_experiment(values: Mapping[str, Any], models: bool = True) -> Experimen
         raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
     load_modules(values.get("modules", ()))
     experiment = validated(ExperimentConfig, dict(values))
-    _check_layer(experiment, [experiment.overrides], "overrides")
+    _resolved_layer(experiment, [experiment.overrides], "overrides")
+    configs: dict[str, RunConfig] = {}
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
-        _check_layer(experiment, [experiment.overrides, layer], f"variants.{name}")
-    _check_differences(experiment)
-    _check_unit(experiment)
+        layers = [experiment.overrides, layer]
+        configs[name] = _resolved_layer(experiment, layers, f"variants.{name}")
+    _check_differences(configs)
+    _check_unit(configs)
     if models:
         check_models(experiment)
     return experiment
@@ -228,26 +230,25 @@ def models_of(experiment: ExperimentConfig) -> list[str]:
     return list(dict.fromkeys(run.backbone.model for run in runs))
 
 
-def _check_unit(experiment: ExperimentConfig) -> None:
+def _check_unit(variants: Mapping[str, RunConfig]) -> None:
     """One x axis for all runs of an experiment: each variant ends runs by the same unit."""
-    units = {
-        name: _resolved(experiment, [experiment.overrides, layer]).budget.unit
-        for name, layer in experiment.variants.items()
-    }
-    first = next(iter(units), "")
-    for name, unit in units.items():
-        if unit != units[first]:
+    first = next(iter(variants), "")
+    for name, config in variants.items():
+        unit, wanted = config.budget.unit, variants[first].budget.unit
+        if unit != wanted:
             raise InputError(
                 f"variants.{name}.budget: its runs end by {unit}, those of variants.{first} by "
-                f"{units[first]}; allowed: one unit for all runs of an experiment"
+                f"{wanted}; allowed: one unit for all runs of an experiment"
             )
 
 
-def _resolved(experiment: ExperimentConfig, layers: list[Mapping[str, Any]]) -> RunConfig:
+def _resolved(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     return resolve_run(experiment.preset, [experiment.common, *layers])
 
 
-def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], where: str) -> None:
+def _resolved_layer(
+    experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]], where: str
+) -> RunConfig:
     for key, value in layers[-1].items():
         if key in GRID_KEYS:
             raise InputError(
@@ -255,7 +256,7 @@ def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], 
                 f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:
-        _resolved(experiment, layers)
+        return _resolved(experiment, layers)
     except InputError as error:
         raise InputError(f"{where}.{error}") from None
 
@@ -268,11 +269,10 @@ def _check_variant_name(name: str) -> None:
         )
 
 
-def _check_differences(experiment: ExperimentConfig) -> None:
+def _check_differences(variants: Mapping[str, RunConfig]) -> None:
     """Two variants with the same values are a mistake."""
     known: dict[RunConfig, str] = {}
-    for name, layer in experiment.variants.items():
-        config = _resolved(experiment, [experiment.overrides, layer])
+    for name, config in variants.items():
         if config in known:
             raise InputError(
                 f"variants.{name}: is the same as variants.{known[config]}; allowed: a difference "

@@ -7,6 +7,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,11 +52,15 @@ else:
     Commands = argparse._SubParsersAction
 
 
-def whole_number(text: str) -> int:
-    """Type of an argument that is a whole number."""
+def whole_number(text: str, least: int | None = None, most: int | None = None) -> int:
+    """Type of an argument that is a whole number, within bounds where there are some."""
     with contextlib.suppress(ValueError):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: whole numbers")
+        number = int(text)
+        if (least is None or number >= least) and (most is None or number <= most):
+            return number
+    bounds = "whole numbers" if least is None else f"whole numbers, {least} or more"
+    bounds += f", at most {most:,}" if most is not None else ""
+    raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: {bounds}")
 
 
 def file_path(text: str) -> Path:
@@ -103,6 +108,5 @@ def add_modules(command: argparse.ArgumentParser) -> None:
 
 def add_seed(command: argparse.ArgumentParser, of: str) -> None:
     """A seed, 0 where none is given."""
-    command.add_argument(
-        "--seed", type=whole_number, default=0, help=f"{of} (default: %(default)s)"
-    )
+    seed = partial(whole_number, least=0)
+    command.add_argument("--seed", type=seed, default=0, help=f"{of} (default: %(default)s)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from magellan.config import parse_assignment, resolve_run
@@ -36,7 +37,7 @@ def add_replay(commands: Commands) -> None:
     )
     replay.add_argument(
         "--every",
-        type=whole_number,
+        type=partial(whole_number, least=1),
         metavar="N",
         help="ask it every N updates too (default: only where the run was evaluated)",
     )
@@ -47,8 +48,6 @@ def add_replay(commands: Commands) -> None:
 
 
 def _replay(options: argparse.Namespace) -> None:
-    if options.every is not None and options.every < 1:
-        raise InputError(f"--every: {options.every} is not allowed; allowed: 1 or more updates")
     settings = [parse_assignment(text) for text in options.set]
     from magellan.tools.recorded import FinishedRun
 
@@ -116,11 +115,10 @@ def add_critic(commands: Commands) -> None:
 
 def _critic(options: argparse.Namespace) -> None:
     prepare_threads(1)
-    from magellan.tools.embed import check_numbers, drawn_sets
+    from magellan.tools.embed import drawn_sets
     from magellan.tools.trained import TrainedAgent
     from magellan.training.evaluate import look_by_category
 
-    check_numbers(options.per_category, options.seed)
     agent = TrainedAgent.read(options.run, tuple(options.module))
     sets = drawn_sets(agent, options.per_category, options.seed)
     backend = agent.backend(backend_given(options))
@@ -138,7 +136,7 @@ def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
     add_run(command)
     command.add_argument(
         "--per-category",
-        type=whole_number,
+        type=partial(whole_number, least=1, most=100_000),
         default=100,
         metavar="N",
         help="goals of each category and split, at most (default: %(default)s)",
@@ -182,10 +180,10 @@ def _watch(options: argparse.Namespace) -> None:
     from magellan.tools.trained import TrainedAgent
     from magellan.tools.watch import check_words, chosen_goal, watch
 
-    wanted = options.goal, options.objects, options.category, options.seed
+    wanted = options.goal, options.objects, options.category
     check_words(*wanted)
     agent = TrainedAgent.read(options.run, tuple(options.module))
-    goals, position = chosen_goal(agent, *wanted)
+    goals, position = chosen_goal(agent, *wanted, options.seed)
     backend = agent.backend(backend_given(options))
     pause = sys.stdin if options.steps else None
     watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)
@@ -232,8 +230,6 @@ def add_goals(commands: Commands) -> None:
 def _goals(options: argparse.Namespace) -> None:
     from magellan.worlds.describe import describe
 
-    if options.seed < 0:
-        raise InputError(f"--seed: {options.seed} is not allowed; allowed: 0 or more")
     load_modules(options.module)
     world = WORLDS.find(options.world, "--world")
     print(describe(world, options.size, options.seed, options.split))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from magellan.jobs.attempts import LARGEST, LOGGED, Attempts
 from magellan.jobs.run import train
-from tests.faults.conftest import config, tables
+from tests.faults.conftest import config
+from tests.runs import tables
 
 START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
 END = {"attempt": 1, "reason": "stopped: on SIGTERM", "peak_memory_mb": 1, "seconds": 0.5}

@@ -17,8 +17,9 @@ from magellan.jobs import checkpoint
 from magellan.jobs.checkpoint import VERSION, Checkpoints
 from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
-from tests.faults.conftest import config, contents, tables
+from tests.faults.conftest import config
 from tests.faults.injection import Count, install
+from tests.runs import contents, tables
 
 
 class Killed(BaseException):

@@ -18,7 +18,8 @@ from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
 from magellan.training import record
 from tests.faults.cases import cases
-from tests.faults.conftest import SPACE, config, contents, tables
+from tests.faults.conftest import config
+from tests.runs import SPACE, contents, tables
 
 TRAIN = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
 

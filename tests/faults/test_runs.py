@@ -41,8 +41,9 @@ from magellan.model import loading
 from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
-from tests.faults.conftest import BUDGET, ROOT, SPACE, config, contents, tables
+from tests.faults.conftest import BUDGET, ROOT, config
 from tests.faults.injection import Count, install
+from tests.runs import SPACE, contents, tables
 
 
 def run(folder, sampler="random", resume=True, progress="none", **more):

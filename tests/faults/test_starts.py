@@ -11,7 +11,8 @@ from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import decode, encode
 from magellan.jobs.run import train
 from tests.faults.cases import FORGED_STARTS, cases
-from tests.faults.conftest import config, contents, tables
+from tests.faults.conftest import config
+from tests.runs import contents, tables
 
 PHASES = [{"until": 15}, {"goals": {"split": "unseen"}}]
 WITH_PHASES = ("--set", f"phases={json.dumps(PHASES)}")

@@ -11,7 +11,8 @@ from magellan.core.errors import InputError, JobError, OutOfMemoryError, printab
 from magellan.jobs import log
 from magellan.jobs.run import train
 from magellan.jobs.stopping import Stopper
-from tests.faults.conftest import SPACE, config
+from tests.faults.conftest import config
+from tests.runs import SPACE
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
 SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"

@@ -343,7 +343,7 @@ replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 replay nowhere --estimator learned --output OUT -> nowhere is not the folder | manifest.json
 replay docs --output OUT -> --estimator
-replay docs --estimator learned --every 0 --output OUT -> --every: 0 | 1 or more
+replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more
 replay docs --estimator learned --every 0.5 --output OUT -> --every: '0.5' | whole numbers
 replay docs --estimator learned --set competence.delay --output OUT
     -> --set: 'competence.delay' | section.key=value
@@ -354,11 +354,11 @@ export pyproject.toml --output OUT
 export docs --output tests -> --output: tests is there already | empty or absent
 embed docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
 embed docs --output tests -> --output: tests is there already | empty or absent
-embed docs --per-category 0 --output OUT -> --per-category: 0 | 1 or more
-embed docs --seed -3 --output OUT -> --seed: -3 | 0 or more
+embed docs --per-category 0 --output OUT -> --per-category | '0' | 1 or more
+embed docs --seed -3 --output OUT -> --seed | -3 | 0 or more
 watch -> run | required
 watch docs -> run: docs holds no checkpoint | allowed: the folder
-watch docs --seed -3 -> --seed: -3 | 0 or more
+watch docs --seed -3 -> --seed | -3 | 0 or more
 watch docs --goal 'Grow lion' -> --goal: 'Grow lion' | without --objects | allowed: both
 watch docs --objects lion cow -> --objects: ['lion', 'cow'] | without --goal | allowed: both
 watch docs --goal 'Grow lion' --objects lion --category grasp
@@ -368,8 +368,8 @@ check config -> config | Is a directory
 schema x -> 'x' | --help
 play --category fly -> 'fly' | grasp, grow_plant
 play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
-play --seed -3 -> seed | -3 | >= 0
-goals --seed -3 -> --seed: -3 | 0 or more
+play --seed -3 -> --seed | -3 | 0 or more
+goals --seed -3 -> --seed | -3 | 0 or more
 goals --split test -> --split: 'test' | unseen
 bench --device gpu --output OUT -> backend.device: 'gpu' | 'cuda:N'
 bench --model nowhere --output OUT -> backbone.model: 'nowhere' is missing | zoo-mini

@@ -18,10 +18,10 @@ from magellan.core.codec import stack
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.run import train
 from magellan.samplers.signals import learnability
 from magellan.training.loop import Trainer
 from magellan.training.recording import CHECKSUMS, PREDICTIONS, RECORDED
+from tests.runs import finish, trained
 from tests.snippets import write_files
 
 LAYER = {
@@ -40,8 +40,7 @@ def config(**layer):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    train(config(), folder, resume=False, progress="none")
-    return folder
+    return trained(config(), folder)
 
 
 def expected_of(trainer: Trainer) -> tuple[np.ndarray, ...]:
@@ -113,9 +112,7 @@ def test_a_resumed_run_writes_the_same_bytes(run, tmp_path):
     checkpoints.save(stopped.state_dict())
     resumed = Trainer(settings)
     resumed.load_state_dict(checkpoints.load().state)
-    while not resumed.done:
-        resumed.advance()
-    resumed.record.write(tmp_path)
+    finish(resumed).record.write(tmp_path)
     resumed.predictions.write(tmp_path)
     for name in (*RECORDED, CHECKSUMS):
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
@@ -123,7 +120,7 @@ def test_a_resumed_run_writes_the_same_bytes(run, tmp_path):
 
 def test_recording_changes_no_other_table(run, tmp_path):
     settings = resolve_run("smoke", [LAYER])
-    train(settings, tmp_path, resume=False, progress="none")
+    trained(settings, tmp_path)
     assert not any((tmp_path / name).exists() for name in (*RECORDED, CHECKSUMS))
     for table in COLUMNS:
         if table not in ("goals", "outcomes"):

@@ -11,15 +11,13 @@ import pytest
 
 from magellan.cli import main
 from magellan.core.columns import COLUMNS
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.tools.recorded import FinishedRun, Heard
 from magellan.tools.replay import brier, lag
-from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.worlds.little_zoo import GoalSpace
 from tests import runs
 from tests.inputs.cases import gone, put, replaced
-from tests.runs import SPACE, finish, rows, trained
+from tests.runs import SPACE, rows, trained
 
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
 
@@ -193,31 +191,6 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     goals = GoalSpace.named(SPACE, 0)
     heard = Heard.read(FinishedRun.read(folder), goals)
     assert sum(len(heard.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
-
-
-def test_recorded_outcomes_go_on_from_a_checkpoint(recorded, tmp_path):
-    settings = RUNS["driver"]
-    stopped = Trainer(settings)
-    for _ in range(9):
-        stopped.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    checkpoints.save(stopped.state_dict())
-    resumed = Trainer(settings)
-    resumed.load_state_dict(checkpoints.load().state)
-    finish(resumed).record.write(tmp_path)
-    for table in COLUMNS:
-        expected = (recorded("driver") / f"{table}.csv").read_bytes()
-        assert (tmp_path / f"{table}.csv").read_bytes() == expected
-
-
-def test_recording_changes_no_other_table(recorded, tmp_path):
-    settings = config("magellan", budget={**KEEP["budget"], "record_outcomes": False})
-    trained(settings, tmp_path)
-    assert not (tmp_path / "outcomes.csv").exists()
-    for table in COLUMNS:
-        if table != "outcomes":
-            expected = (recorded("driver") / f"{table}.csv").read_bytes()
-            assert (tmp_path / f"{table}.csv").read_bytes() == expected
 
 
 def edited(table: str, old: str, new: str):

@@ -8,11 +8,10 @@ import pytest
 
 from magellan.config import UNIT_COLUMNS, resolve_run
 from magellan.jobs import progress
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from tests import runs
-from tests.runs import SPACE, finish, rows, tables, trained
+from tests.runs import SPACE, finish, rows, trained
 
 BUDGETS = {
     "steps": {"steps": 700, "evaluate_every": 300, "episodes": 7, "record_outcomes": True},
@@ -70,28 +69,6 @@ def test_practice_counts_every_finished_episode(unit, undisturbed):
     assert sum(int(row["n"]) for row in table) == episodes
     ends = list(dict.fromkeys(int(row["episode"]) for row in table))
     assert ends == [*range(30, episodes, 30), episodes]
-
-
-@pytest.mark.parametrize("unit", BUDGETS)
-def test_stopped_anywhere_it_goes_on_the_same(unit, undisturbed, tmp_path):
-    settings = config(unit)
-    straight = Trainer(settings)
-    checkpoints, found = Checkpoints(tmp_path, settings), []
-    while not straight.done:
-        if straight.updates in (0, 5, 10, 20):
-            checkpoints.save(straight.state_dict())
-            found.append(checkpoints.load().state)
-        straight.advance()
-    checkpoints.save(straight.state_dict())
-    found.append(checkpoints.load().state)
-    assert len(found) >= 5
-    for state in found:
-        resumed = Trainer(settings)
-        resumed.load_state_dict(state)
-        finish(resumed).record.write(tmp_path)
-        assert tables(tmp_path) == tables(undisturbed(unit))
-        expected = (undisturbed(unit) / "outcomes.csv").read_bytes()
-        assert (tmp_path / "outcomes.csv").read_bytes() == expected
 
 
 def test_the_log_names_the_unit(undisturbed):

@@ -11,13 +11,12 @@ from magellan.competence import CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.config import beginning, identity, phases_of, resolve_run
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.worlds import WORLDS
 from tests import runs
-from tests.runs import SPACE, finish, refusal, tables
+from tests.runs import SPACE, refusal, tables
 from tests.runs import rows as table
 
 EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
@@ -155,19 +154,6 @@ def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     assert sum(int(row["n"]) for row in rows) == 120
     first = table(tmp_path / "1", "practice")
     assert sum(int(row["n"]) for row in first) == 33
-
-
-@pytest.mark.parametrize("phase", [1, 2])
-def test_stopped_in_each_phase_it_goes_on_the_same(phase, whole, tmp_path):
-    run = config(NEW, "online", observers=EVERY)
-    stopped, resumed = Trainer(run), Trainer(run)
-    while stopped.updates < 4 or stopped.phase.number < phase:
-        stopped.advance()
-    Checkpoints(tmp_path, run).save(stopped.state_dict())
-    resumed.load_state_dict(Checkpoints(tmp_path, run).load().state)
-    finish(resumed).record.write(tmp_path)
-    assert resumed.phase.number == 2
-    assert tables(tmp_path) == tables(whole)
 
 
 def test_a_whole_run_on_unseen_goals_needs_no_phases(tmp_path):

@@ -9,11 +9,10 @@ from magellan.config import RunConfig, identity, resolve_run
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from magellan.jobs import run
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from tests import runs
-from tests.runs import SPACE, finish, tables, trained
+from tests.runs import SPACE, tables, trained
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
@@ -98,28 +97,6 @@ def test_state_before_the_first_update_is_kept_too():
     assert trainers[0].episodes == trainers[1].episodes > 6
 
 
-@pytest.mark.parametrize(
-    ("sampler", "space", "pool"), [("magellan", SPACE, 16), ("online", "all", 25_000)]
-)
-def test_goals_by_pool_or_out_of_all_go_on_from_a_checkpoint(sampler, space, pool, tmp_path):
-    """Stopped in the middle: the rest is the same, and the state holds no entry per goal."""
-    layer = {"sampler": sampler, "goal_space": space, "competence": {"pool": pool}}
-    settings = resolve_run("smoke", [layer, {"budget": {"episodes": 40, "evaluate_every": 40}}])
-    straight, stopped = Trainer(settings), Trainer(settings)
-    for _ in range(9):
-        straight.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    assert checkpoints.save(straight.state_dict()).stat().st_size < 2_000_000
-    stopped.load_state_dict(checkpoints.load().state)
-    found = []
-    for trainer in (straight, stopped):
-        finish(trainer).record.write(tmp_path)
-        found.append(tables(tmp_path))
-    assert straight.updates > 6
-    assert found[0] == found[1]
-    assert len(straight.record.tables["competence"]) == 20
-
-
 @pytest.mark.parametrize("more", [[], ["--identity"]])
 def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(more, tmp_path, capfd):
     folder = tmp_path / "my run"
@@ -132,3 +109,10 @@ def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(mor
         f"next: python -m magellan export '{folder}' --output 'agents/my run'",
     ]
     assert told == ([] if more else expected)
+
+
+@pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
+def test_what_is_also_written_changes_no_table(key, undisturbed, tmp_path):
+    asked = config(**{key: True})
+    assert tables(trained(asked, tmp_path)) == undisturbed
+    assert identity(asked) != identity(config())

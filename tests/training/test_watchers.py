@@ -13,7 +13,6 @@ from magellan.config import resolve_run
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import JobError
 from magellan.core.randomness import stream
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import CATEGORIES, GoalSpace
@@ -127,21 +126,6 @@ def test_cost_is_counted_and_only_where_there_is_one(trained):
     }
     assert manifest["driver"] is None
     assert manifest["episodes"] < 160
-
-
-def test_a_watched_run_goes_on_from_a_checkpoint(trained, tmp_path):
-    settings = config("magellan", ESTIMATORS)
-    straight = Trainer(settings)
-    for _ in range(9):
-        straight.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    checkpoints.save(straight.state_dict())
-    resumed = Trainer(settings)
-    resumed.load_state_dict(checkpoints.load().state)
-    finish(resumed).record.write(tmp_path)
-    for table in ("evaluation", "competence", "practice", "training"):
-        expected = (trained("magellan", True) / f"{table}.csv").read_bytes()
-        assert (tmp_path / f"{table}.csv").read_bytes() == expected
 
 
 def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_path):

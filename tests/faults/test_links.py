@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from magellan.cli import main
+from magellan.core import files
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StorageError
 from magellan.core.parsing import read_json_object
@@ -16,7 +17,6 @@ from magellan.jobs.folder import FILES, FolderLock, check_folder
 from magellan.jobs.log import RunLog
 from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
-from magellan.training import record
 from tests.faults.cases import cases
 from tests.faults.conftest import config
 from tests.runs import SPACE, contents, tables
@@ -135,7 +135,7 @@ def test_no_language_model_is_written_into_a_run(name, tmp_path, capsys):
 
 
 def write_table(folder):
-    record.write_atomically(folder / "practice.csv", b"new")
+    files.write_atomically(folder / "practice.csv", b"new")
 
 
 def write_lock(folder):

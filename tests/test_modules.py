@@ -22,8 +22,8 @@ from tests.snippets import write_files
 
 @pytest.fixture
 def files(tmp_path):
-    """Both files of docs/extending.md; what they add is forgotten afterwards."""
-    paths = write_files("docs/extending.md", tmp_path)
+    """Both files of docs/extend.md; what they add is forgotten afterwards."""
+    paths = write_files("docs/extend.md", tmp_path)
     yield [paths["my_estimator.py"], paths["my_sampler.py"]]
     SAMPLERS.remove("sharp")
     ESTIMATORS.remove("counts")

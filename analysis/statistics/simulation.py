@@ -328,7 +328,7 @@ def alarm_lines(experiments: int, seed: int) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the tables of docs/statistics.md; exit status 2 and one line for bad arguments."""
+    """Print the tables of docs/studies/coverage.md; status 2 and one line for bad arguments."""
     try:
         arguments = _parser().parse_args(argv)
         if min(arguments.experiments, arguments.resamples) < 2 or arguments.seed < 0:

@@ -34,7 +34,7 @@ WRITES = "allowed: what a run with budget.record_predictions: true has written"
 
 
 class Recording(NamedTuple):
-    """What a run with `budget.record_predictions` left; docs/recordings.md has all of it.
+    """What a run with `budget.record_predictions` left; docs/runs.md has all of it.
 
     about: which run it is.
     updates: int64 (refreshes,), the policy update after which each refresh was.

@@ -85,7 +85,7 @@ MEANINGS: Mapping[str, str] = {
     "step": "environment steps until then, all environments together",
     "steps": "environment steps, all environments together",
     "success": "share of the episodes that reached their goal",
-    "successes": "those of them that reached their goal",
+    "successes": "those of the episodes that reached their goal",
     "tasks": "number of categories behind each run's number",
     "temperature": "temperature of the policy's entropy bonus",
     "test": "the permutation test, and how many permutations were tried",

@@ -116,7 +116,7 @@ class BudgetConfig(Section):
     record_predictions: bool = Field(
         False,
         description="Also write outcomes.csv and a recording, with checksums: what the sampler's "
-        "estimator says of every goal at each refresh (docs/recordings.md).",
+        "estimator says of every goal at each refresh (docs/runs.md).",
     )
     export: bool = Field(
         False,

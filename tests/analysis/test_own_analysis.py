@@ -35,8 +35,8 @@ def forgotten():
 
 @pytest.fixture
 def files(tmp_path):
-    """The files of docs/adding.md: (statistic, figure)."""
-    paths = write_files("docs/adding.md", tmp_path)
+    """The files of docs/extend.md: (statistic, figure)."""
+    paths = write_files("docs/extend.md", tmp_path)
     return paths["my_statistic.py"], paths["my_figure.py"]
 
 

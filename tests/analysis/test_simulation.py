@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused_in_one_line(capsys, arguments):
 
 def test_the_page_has_the_tables_that_the_command_prints():
     """Their form: the same rows and columns, with shares; the large simulation is not rerun."""
-    text = (ROOT / "docs" / "statistics.md").read_text()
+    text = (ROOT / "docs" / "studies" / "coverage.md").read_text()
     for world in WORLDS:
         assert text.count(f"**Coverage of 95 % intervals: {world.name}**") == 1
         table = text.split(f"**Coverage of 95 % intervals: {world.name}**")[1].strip().splitlines()

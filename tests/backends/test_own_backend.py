@@ -27,8 +27,8 @@ TABLES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv")
 
 @pytest.fixture
 def files(tmp_path):
-    """The files of docs/adding.md; what these two add is forgotten afterwards."""
-    yield write_files("docs/adding.md", tmp_path)
+    """The files of docs/extend.md; what these two add is forgotten afterwards."""
+    yield write_files("docs/extend.md", tmp_path)
     for registry, name in ((BACKENDS, "timed"), (UPDATES, "line")):
         registry.remove(name)
 

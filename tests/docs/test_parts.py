@@ -1,4 +1,4 @@
-"""What docs/parts.md shows runs where only the packages are that it names."""
+"""What docs/extend.md shows runs where only the packages are that it names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.test_curriculum import OF_MODELS, OF_OTHERS, without
     ],
 )
 def test_a_snippet_runs(tmp_path: Path, name: str, absent: tuple[str, ...]) -> None:
-    path = write_files("docs/parts.md", tmp_path)[name]
+    path = write_files("docs/extend.md", tmp_path)[name]
     said = without(absent, Path(path).read_text())
     if name == "loop.py":  # goals that are learnt are drawn more often than half of the time
         assert 0.6 < float(said) < 1.0
@@ -27,7 +27,7 @@ def test_a_snippet_runs(tmp_path: Path, name: str, absent: tuple[str, ...]) -> N
 
 def test_extras_that_the_page_names_exist() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    text = (ROOT / "docs" / "parts.md").read_text()
+    text = (ROOT / "docs" / "extend.md").read_text()
     for extra in ("model", "all", "trl"):
         assert f"'.[{extra}]'" in text
         assert f"\n{extra} = [" in project

@@ -207,7 +207,7 @@ def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):
 
 
 def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys):
-    module = write_files("docs/extending.md", tmp_path)["my_world.py"]
+    module = write_files("docs/extend.md", tmp_path)["my_world.py"]
     layer = {"modules": [module], "world": "doors", "goal_space": "30-10", "sampler": "random"}
     backbone = {"passes": "torch", "model": str(tmp_path / "model")}
     from magellan.pretraining import own_words

@@ -272,7 +272,7 @@ def test_a_users_estimator_hears_the_outcomes_too(recorded, tmp_path):
     from magellan.competence import ESTIMATORS
     from tests.snippets import write_files
 
-    module = write_files("docs/extending.md", tmp_path)["my_estimator.py"]
+    module = write_files("docs/extend.md", tmp_path)["my_estimator.py"]
     try:
         options = ("--module", module, "--estimator", "counts", "--set", "counts.prior=2")
         assert replayed(recorded("driver"), tmp_path / "out", *options) == 0

@@ -161,7 +161,7 @@ def test_damage_is_refused_in_one_line(change, words, run, tmp_path, capsys):
 
 
 def test_the_rule_of_the_page_draws_what_the_analysis_says(run, tmp_path, capsys, monkeypatch):
-    script = write_files("docs/recordings.md", tmp_path)["learnability.py"]
+    script = write_files("docs/runs.md", tmp_path)["learnability.py"]
     monkeypatch.setattr(sys, "argv", [script, str(run)])
     runpy.run_path(script)
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""One of each from outside the package: the files of docs/extending.md and docs/adding.md.
+"""One of each from outside the package: the files of docs/extend.md.
 
 A sampler with a constant of its own, an estimator, a world, a backend, variants, a statistic and a
 figure, named in one experiment, from training to the report.
@@ -21,7 +21,7 @@ from tests.snippets import write_files
 from tests.workflow.conftest import ROOT, Project
 from tests.workflow.test_analysis_rules import digests, edit
 
-DOCUMENTED = ROOT / "docs/adding.md"
+DOCUMENTED = ROOT / "docs/extend.md"
 CALL = ("--configfile", "mine.yaml")
 PLACE = "results/mine/figures/30-10"
 
@@ -29,8 +29,7 @@ PLACE = "results/mine/figures/30-10"
 def with_files(folder):
     """With the model that the page makes first."""
     project = Project(folder)
-    for page in ("docs/extending.md", "docs/adding.md"):
-        write_files(page, project.folder)
+    write_files("docs/extend.md", project.folder)
     (command,) = re.findall(r"\n    python (-m magellan backbone .*)\n", DOCUMENTED.read_text())
     made = [sys.executable, *command.split()]
     subprocess.run(made, cwd=project.folder, check=True, timeout=300)
@@ -39,7 +38,7 @@ def with_files(folder):
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
-    """The experiment of docs/adding.md, run with one call."""
+    """The experiment of docs/extend.md, run with one call."""
     project = with_files(tmp_path_factory.mktemp("mine"))
     done = project.snakemake(*CALL)
     assert done.returncode == 0, done.stdout

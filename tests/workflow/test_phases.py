@@ -1,8 +1,6 @@
 """Runs with phases in the workflow: what several begin with is trained once."""
 
 import json
-import re
-import textwrap
 from collections import Counter
 
 import pytest
@@ -20,7 +18,7 @@ from magellan.core.errors import InputError
 from magellan.core.parsing import parse_yaml
 from magellan.jobs.run import train
 from magellan.worlds import WORLDS
-from tests.snippets import write_files
+from tests.snippets import BLOCK, write_files
 from tests.workflow.conftest import ROOT
 
 FIRST = {"until": 60, "sampler": "magellan", "seed": 0}
@@ -40,10 +38,9 @@ def declared(**changes):
 
 
 def documented() -> dict:
-    """The experiment that docs/phases.md shows."""
-    text = (ROOT / "docs/phases.md").read_text()
-    (block,) = re.findall(r"\n\n((?:    .*\n)+)\n", text[: text.index("Each entry is a phase")])
-    return parse_yaml(textwrap.dedent(block), "docs/phases.md")
+    """The experiment that docs/runs.md shows."""
+    blocks = dict(BLOCK.findall((ROOT / "docs/runs.md").read_text()))
+    return parse_yaml(blocks["replaced.yaml"], "docs/runs.md")
 
 
 def test_the_documented_experiment_trains_its_first_phase_once():
@@ -94,7 +91,7 @@ def test_the_study_that_separates_practice_and_learner_goes_on_from_the_referenc
 @pytest.fixture
 def doors(tmp_path):
     """File of a world of the user's own."""
-    yield write_files("docs/extending.md", tmp_path)["my_world.py"]
+    yield write_files("docs/extend.md", tmp_path)["my_world.py"]
     WORLDS.remove("doors")
 
 

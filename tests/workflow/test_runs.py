@@ -86,10 +86,10 @@ def test_a_run_that_can_never_succeed_is_not_tried_again(project):
 def smoke(tmp_path_factory):
     """The smoke experiment, run with one call, and in its grid a user's own sampler.
 
-    Its file and that of its estimator are those of docs/extending.md; it has two variants.
+    Its file and that of its estimator are those of docs/extend.md; it has two variants.
     """
     project = Project(tmp_path_factory.mktemp("smoke"))
-    write_files("docs/extending.md", project.folder)
+    write_files("docs/extend.md", project.folder)
     path = project / "config/smoke.yaml"
     experiment = yaml.safe_load(path.read_text())
     experiment["samplers"].insert(0, "sharp")

@@ -27,8 +27,8 @@ from tests.snippets import ROOT, write_files
 
 @pytest.fixture
 def module(tmp_path):
-    """The file of docs/extending.md; what it adds is forgotten afterwards."""
-    yield write_files("docs/extending.md", tmp_path)["my_world.py"]
+    """The file of docs/extend.md; what it adds is forgotten afterwards."""
+    yield write_files("docs/extend.md", tmp_path)["my_world.py"]
     WORLDS.remove("doors")
 
 
@@ -41,7 +41,7 @@ def doors(module):
 @pytest.fixture
 def model(module, tmp_path):
     """Made by the command that the page shows."""
-    page = (ROOT / "docs/extending.md").read_text()
+    page = (ROOT / "docs/extend.md").read_text()
     (command,) = re.findall(r"\n    python -m magellan (backbone .*)\n", page)
     names = {"my_world.py": module, "doors-model": str(tmp_path / "doors-model")}
     assert cli.main([names.get(word, word) for word in command.split()]) == 0

@@ -34,6 +34,10 @@ LIMITS = {
 }
 
 
+HUGE = 1_000_000
+"""Limits from here on only catch typing errors: they are left out."""
+
+
 def main() -> None:
     """Put fresh tables between the markers of the README."""
     README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
@@ -110,7 +114,8 @@ def allowed(rule: dict, schema: dict) -> str:
         return f"list of: {items}"
     if "examples" in rule:
         return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
-    limits = [text.format(_limit(rule[key])) for key, text in LIMITS.items() if key in rule]
+    stated = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}
+    limits = [text.format(_limit(rule[key])) for key, text in stated.items()]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
     return " ".join([kind, ", ".join(limits)]).strip()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from analysis.statistics.summaries import STATISTICS  # noqa: E402
-from analysis.tables.columns import OF_RUNS, columns_of_runs, meaning  # noqa: E402
+from analysis.tables.columns import ELSEWHERE, MEANINGS, OF_RUNS, columns_of_runs, meaning  # noqa: E402
 from analysis.tables.markdown import head, row  # noqa: E402
 
 PAGE = ROOT / "docs" / "tables.md"
 EXAMPLES = ROOT / "results" / "reference" / "statistics"
 """Statistics whose columns are those of the code (a test holds that)."""
+Table = tuple[str, str, Sequence[str]]
+"""Name, what it is, columns."""
 
 BEGINNING = """# Tables and their columns
 
@@ -38,26 +41,42 @@ phases all tables of runs have the column `phase` too.
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([BEGINNING, *_of_runs(), *_of_statistics()])
+    tables = [("Of runs", of_runs()), ("Statistics", of_statistics())]
+    found = Counter(column for _, listed in tables for *_, columns in listed for column in columns)
+    shared = [column for column, count in found.items() if count > 1]
+    parts = [BEGINNING, "## Columns of several tables\n", *_rows((c, MEANINGS[c]) for c in shared)]
+    for title, listed in tables:
+        parts.append(f"## {title}\n")
+        parts += [_section(*table, shared) for table in listed]
+    return "\n".join(parts)
 
 
-def _of_runs() -> Iterator[str]:
-    yield "## Of runs\n"
-    for name, columns in columns_of_runs():
-        yield _section(name, OF_RUNS[name], columns)
+def of_runs() -> list[Table]:
+    return [(name, OF_RUNS[name], columns) for name, columns in columns_of_runs()]
 
 
-def _of_statistics() -> Iterator[str]:
-    yield "## Statistics\n"
-    for name, spec in sorted(STATISTICS.items()):
-        text = inspect.getdoc(spec.compute) or ""
-        header = (EXAMPLES / f"{name}.csv").read_text(encoding="utf-8").partition("\n")[0]
-        yield _section(name, text.splitlines()[0], header.split(","))
+def of_statistics() -> list[Table]:
+    return [
+        (name, (inspect.getdoc(spec.compute) or "").splitlines()[0], _columns(name))
+        for name, spec in sorted(STATISTICS.items())
+    ]
 
 
-def _section(name: str, text: str, columns: Sequence[str]) -> str:
-    rows = [row([f"`{column}`", meaning(name, column)]) for column in columns]
-    return "\n".join([f"### {name}.csv", "", text, "", *head(["column", "what it is"]), *rows, ""])
+def _columns(name: str) -> Sequence[str]:
+    header = (EXAMPLES / f"{name}.csv").read_text(encoding="utf-8").partition("\n")[0]
+    return header.split(",")
+
+
+def _section(name: str, text: str, columns: Sequence[str], shared: Sequence[str]) -> str:
+    """All columns by name, and what those hold that only this table has, or has otherwise."""
+    names = ", ".join(f"`{column}`" for column in columns)
+    own = [c for c in columns if c not in shared or (name, c) in ELSEWHERE]
+    rows = _rows((column, meaning(name, column)) for column in own) if own else []
+    return "\n".join([f"### {name}.csv", "", f"{text} Columns: {names}.", "", *rows])
+
+
+def _rows(described: Iterable[tuple[str, str]]) -> list[str]:
+    return [*head(["column", "what it is"]), *(row([f"`{c}`", text]) for c, text in described), ""]
 
 
 if __name__ == "__main__":

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from magellan.config import RunConfig, resolve_run
 from magellan.core.columns import COLUMNS, OPTIONAL
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs.run import train
+from magellan.jobs.stopping import Stopper
 from magellan.training.loop import Trainer
 
 SPACE = "40-20-10-5-5"
@@ -57,3 +59,12 @@ def refusal(call, *arguments, **named) -> str:
         call(*arguments, **named)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def stopped(run: RunConfig, folder: Path, reason: str = "on SIGTERM", **more) -> Path:
+    """The folder of the run, which was stopped as soon as it could be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stopper, "reason", reason)
+        with pytest.raises(StoppedEarly, match=re.escape(reason)):
+            train(run, folder, resume=True, progress="none", **more)
+    return folder

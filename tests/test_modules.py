@@ -11,12 +11,11 @@ from magellan.cli import main
 from magellan.competence import ESTIMATORS
 from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError, StoppedEarly
+from magellan.core.errors import InputError
 from magellan.jobs.run import train
-from magellan.jobs.stopping import Stopper
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
-from tests.runs import refusal
+from tests.runs import refusal, stopped
 from tests.snippets import write_files
 
 
@@ -198,13 +197,6 @@ def run_of(*files, **layer):
     return resolve_run("smoke", [{"sampler": "mine", **named, **layer}])
 
 
-def stopped(config, output, monkeypatch, **more):
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            train(config, output, True, "none", **more)
-
-
 @pytest.mark.parametrize("change", [lambda path: path.write_text(OTHER), os.unlink])
 def test_a_run_names_the_bytes_that_were_loaded(change, mine, tmp_path, monkeypatch):
     def advance(trainer, told=Trainer.advance):
@@ -237,8 +229,8 @@ def refused(call, words):
     assert words in refusal(call)
 
 
-def test_a_run_does_not_go_on_with_another_version(mine, tmp_path, monkeypatch):
-    stopped(run_of(mine), tmp_path / "run", monkeypatch)
+def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
+    stopped(run_of(mine), tmp_path / "run")
     mine.write_text(MINE + OTHER)
     words = (
         f"00000001.safetensors belongs to a run with another version of a file under modules: "

@@ -23,7 +23,6 @@ from magellan.core.errors import (
     JobError,
     NotFiniteError,
     OutOfMemoryError,
-    StoppedEarly,
     StorageError,
 )
 from magellan.jobs import folder as run_folder
@@ -43,7 +42,7 @@ from tests.faults import cases as campaign
 from tests.faults.cases import cases
 from tests.faults.conftest import BUDGET, ROOT, config
 from tests.faults.injection import Count, install
-from tests.runs import SPACE, contents, tables
+from tests.runs import SPACE, contents, stopped, tables
 
 
 def run(folder, sampler="random", resume=True, progress="none", **more):
@@ -368,11 +367,8 @@ def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypa
     assert tables(tmp_path) == undisturbed["random"]
 
 
-def test_the_log_tells_what_happened(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly, match=r"saved checkpoints/00000001.safetensors, update 0"):
-            run(tmp_path)
+def test_the_log_tells_what_happened(tmp_path):
+    stopped(config(), tmp_path)
     manifest = run(tmp_path)
     lines = (tmp_path / "run.log").read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \+\d+\.\ds \S", line) for line in lines)
@@ -386,7 +382,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",
         "evaluation at episode 30, unseen goals: grasp",
-        "ended: stopped: on SIGTERM",
+        "ended: stopped: on SIGTERM: saved checkpoints/00000001.safetensors, update 0",
         "ended: complete",
     ):
         assert part in text, part
@@ -407,9 +403,7 @@ def test_the_manifest_counts_the_saving_of_all_attempts(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Job, "_save", save_after_another)
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            run(tmp_path)
+        stopped(config(), tmp_path)
     assert 100.0 <= run(tmp_path)["saving_seconds"] < 200.0
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from magellan.competence import ESTIMATORS
 from magellan.core.errors import InputError, refused, shown
 from magellan.core.registry import REGISTRIES, is_built_in
+from magellan.samplers import SAMPLERS
 
 Name = tuple[str, str]
 """(kind, name) of something that is registered."""
@@ -104,9 +106,6 @@ def _registered() -> dict[Name, Any]:
 
 def _check_drivers(added: set[Name]) -> None:
     """Refuse samplers whose estimator is unknown."""
-    from magellan.competence import ESTIMATORS
-    from magellan.samplers import SAMPLERS
-
     for kind, name in added:
         driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
         if driver is not None:

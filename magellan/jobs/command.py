@@ -28,6 +28,7 @@ from magellan.core.arguments import (
 )
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
+from magellan.jobs.log import show
 from magellan.worlds import WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
@@ -149,8 +150,6 @@ def _train(options: argparse.Namespace) -> None:
 
 def _show_next(run: Path, modules: Sequence[str]) -> None:
     """What can be done with a run that is complete."""
-    from magellan.jobs.log import show
-
     own = [word for path in modules for word in ("--module", path)]
     agent = Path("agents") / run.name
     for words in (["watch", str(run), *own], ["export", str(run), *own, "--output", str(agent)]):

@@ -17,11 +17,10 @@ import numpy as np
 
 from magellan.backends import Backend, make_backend
 from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts, Outcomes
-from magellan.config import RunConfig, estimators_of, run_model
-from magellan.core.errors import InputError, shown
+from magellan.config import RunConfig, checked_run, estimators_of
+from magellan.core.errors import InputError, refused, shown
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
-from magellan.core.settings import validated
 from magellan.samplers import SAMPLERS
 from magellan.samplers.arms import EachCategory
 from magellan.training.estimators import Estimators
@@ -223,10 +222,8 @@ def _configured(sampler: str, seed: int, settings: Settings) -> RunConfig:
     if spec.estimator is not None:
         allowed.add(ESTIMATORS[spec.estimator].section)
     for name in settings.keys() - allowed:
-        raise InputError(
-            f"settings: {shown(name)} is not allowed; allowed: {', '.join(sorted(allowed))}"
-        )
-    return validated(run_model(), {"sampler": sampler, "seed": seed, **settings})
+        raise refused("settings", name, ", ".join(sorted(allowed)))
+    return checked_run({"sampler": sampler, "seed": seed, **settings})
 
 
 def _backend(

@@ -7,56 +7,25 @@ import sys
 import types
 
 import pytest
+import yaml
 
-from magellan import cli
 from magellan.cli import main
 from magellan.config import (
     PRESETS,
+    command,
+    flat_keys,
     grid,
+    host_memory_mb,
     identity,
     load_experiment,
     phases_of,
     resolve_run,
     sampler_names,
 )
-from magellan.config.host_memory import host_memory_mb
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.samplers import SAMPLERS
 from magellan.worlds.little_zoo import parse_goal_space
-
-BAD_RUNS = {
-    "unknown sampler": (["--sampler", "best"], "sampler: 'best'", "magellan"),
-    "unknown goal space": (["--goal-space", "3k9"], "'3k9'", "25k, 50k, 100k"),
-    "too many carnivores": (["--goal-space", "1-1-1-1-5185"], "5185", "at most 5184"),
-    "four numbers": (["--goal-space", "1-1-1-1"], "'1-1-1-1'", "impossible, grasp"),
-    "negative seed": (["--seed", "-1"], "seed: -1", "greater than or equal to 0"),
-    "no threads": (["--threads", "0"], "threads: 0", "greater than or equal to 1"),
-    "unknown preset": (["--preset", "huge"], "preset: 'huge'", "smoke, laptop, paper"),
-    "unknown section": (["--set", "agents.gamma=1"], "agents", "agent, samplers"),
-    "unknown key": (["--set", "agent.gama=0.9"], "agent.gama", "gamma"),
-    "value out of range": (["--set", "agent.gamma=1.5"], "agent.gamma: 1.5", "less than or equal"),
-    "wrong type": (["--set", "agent.n_step=many"], "agent.n_step: 'many'", "integer"),
-    "section for a value": (["--set", "agent=3"], "agent: 3", "mapping"),
-    "no value": (["--set", "agent.gamma"], "'agent.gamma'", "section.key=value"),
-    "value is no YAML": (["--set", "agent.gamma=[1"], "agent.gamma=[1", "YAML"),
-    "missing backbone": (["--set", "backbone.model=nowhere"], "'nowhere'", "zoo-mini"),
-    "paper's backbone": (["--preset", "paper"], "'google/flan-t5-base'", "Hugging Face format"),
-    "no config file": (["--config", "nowhere.yaml"], "nowhere.yaml", "cannot be read"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_RUNS)
-def test_bad_run_is_one_line(case, tmp_path, capsys):
-    arguments, *parts = BAD_RUNS[case]
-    output = tmp_path / "run"
-    assert main(["train", "--preset", "smoke", "--output", str(output), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert error.startswith("error: ")
-    for part in parts:
-        assert part in error
-    assert not (output / "training.csv").exists()
 
 
 def trained(monkeypatch, *arguments):
@@ -92,42 +61,6 @@ def test_unwritable_output_is_one_line(tmp_path, capsys):
         == 2
     )
     assert f"--output: {output} cannot be written" in capsys.readouterr().err
-
-
-def test_malformed_yaml_names_the_line(tmp_path, capsys):
-    path = tmp_path / "bad.yaml"
-    path.write_text("experiment: x\nseeds: [0, 1\n")
-    assert main(["check", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert "bad.yaml is not valid YAML at line" in error
-    assert error.count("\n") == 1
-
-
-BAD_EXPERIMENTS = {
-    "duplicate seed": ({"seeds": [0, 1, 1]}, "seeds: ", "1 is listed twice"),
-    "negative seed": ({"seeds": [0, -4]}, "-4", "greater than or equal to 0"),
-    "no seeds": ({"seeds": []}, "seeds", "at least 1"),
-    "duplicate sampler": ({"samplers": ["random", "random"]}, "'random' is listed twice"),
-    "unknown sampler": ({"samplers": ["best"]}, "samplers.0: 'best'", "ek_online"),
-    "unknown goal space": ({"goal_spaces": ["tiny"]}, "'tiny'", "25k"),
-    "unknown key": ({"seed": 1}, "seed: unknown key", "seeds"),
-    "unknown override": ({"overrides": {"agent": {"speed": 1}}}, "agent.speed", "gamma"),
-    "bad override": ({"overrides": {"agent": {"gamma": 7}}}, "agent.gamma: 7"),
-    "missing backbone": ({"overrides": {"backbone": {"model": "no"}}}, "'no'", "zoo-mini"),
-    "unknown preset": ({"preset": "huge"}, "'huge'", "laptop"),
-    "bad name": ({"experiment": "a/b"}, "'a/b'", "pattern"),
-    "not a mapping": (["laptop"], "not a mapping"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_EXPERIMENTS)
-def test_bad_experiment_is_one_line(case):
-    values, *parts = BAD_EXPERIMENTS[case]
-    with pytest.raises(InputError) as caught:
-        load_experiment(values)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
 
 
 def test_check_lists_the_runs(tmp_path, capsys):
@@ -169,25 +102,27 @@ def test_the_schema_knows_exactly_the_registered_samplers():
     assert set(sampler_names()) == set(SAMPLERS)
 
 
+PAPER = """
+agent: {gamma: 0.99, n_step: 3, batch_size: 256, steps_per_update: 64, num_envs: 32, polyak: 0.005,
+        replay_capacity: 500_000, learning_rate: 1.0e-4, critic_hidden: [1024, 1024],
+        actor_warmup_updates: 11, score: logit_sum, temperature: released,
+        temperature_initial: 0.0498}  # exp(-3)
+competence: {buffer: 5_000, delay: 100, refresh: 32, hidden: 128}
+magellan: {lp_threshold: 0.01}
+expert_buckets: {drop_standing_starts: true}
+samplers: {epsilon_start: 1.0, epsilon_end: 0.2, epsilon_decay: 320}
+budget: {episodes: 500_000, evaluate_every: 5_000}
+backbone: {lora_rank: 16, lora_alpha: 32}
+"""
+
+
 def test_paper_preset_has_the_papers_constants():
     config = resolve_run("paper", [])
-    agent, competence, samplers = config.agent, config.competence, config.samplers
-    assert (agent.gamma, agent.n_step, agent.batch_size) == (0.99, 3, 256)
-    assert (agent.steps_per_update, agent.num_envs, agent.replay_capacity) == (64, 32, 500_000)
-    assert (agent.learning_rate, agent.polyak, agent.critic_hidden) == (1e-4, 0.005, (1024, 1024))
-    assert (agent.actor_warmup_updates, agent.temperature, agent.score) == (
-        11,
-        "released",
-        "logit_sum",
-    )
-    assert agent.temperature_initial == pytest.approx(2.718281828**-3, rel=1e-4)
-    assert (competence.buffer, competence.delay, competence.refresh) == (5_000, 100, 32)
-    assert (competence.hidden, config.magellan.lp_threshold) == (128, 0.01)
-    assert config.expert_buckets.drop_standing_starts
-    assert competence.pool >= sum(parse_goal_space("100k"))  # every goal scored, as in the paper
-    assert (samplers.epsilon_start, samplers.epsilon_end, samplers.epsilon_decay) == (1.0, 0.2, 320)
-    assert (config.budget.episodes, config.budget.evaluate_every) == (500_000, 5_000)
-    assert (config.backbone.lora_rank, config.backbone.lora_alpha) == (16, 32)
+    found = flat_keys(config.model_dump(mode="json"))
+    for key, value in flat_keys(yaml.safe_load(PAPER)).items():
+        exact = isinstance(value, str)
+        assert found[key] == (value if exact else pytest.approx(value, rel=1e-3)), key
+    assert config.competence.pool >= sum(parse_goal_space("100k"))  # every goal, as in the paper
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -250,7 +185,7 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     def strike(options):
         raise MemoryError("Unable to allocate 9 GiB\nfor an array")
 
-    monkeypatch.setattr(cli, "_schema", strike)
+    monkeypatch.setattr(command, "_schema", strike)
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); it needs "
     assert capsys.readouterr().err == f"{line}more memory, or a smaller model, or bfloat16\n"
@@ -260,7 +195,7 @@ def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
     def strike(options):
         raise RuntimeError("another")
 
-    monkeypatch.setattr(cli, "_schema", strike)
+    monkeypatch.setattr(command, "_schema", strike)
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
 

@@ -11,11 +11,11 @@ from magellan.cli import main
 from magellan.competence import ESTIMATORS
 from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError, StoppedEarly
+from magellan.core.errors import InputError
 from magellan.jobs.run import train
-from magellan.jobs.stopping import Stopper
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
+from tests.runs import refusal, stopped
 from tests.snippets import write_files
 
 
@@ -86,47 +86,41 @@ def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):
     assert (tmp_path / "run/competence.csv").read_bytes() == first
 
 
-def test_a_sampler_of_another_name_gets_the_learned_estimator(tmp_path):
-    """It asks for `learned` by name: before, it got none and trained as `random`."""
+OWN_SAMPLERS = {
+    # It asks for `learned` by name: before, it got none and trained as `random`.
+    "learned": """
+@register_sampler('mine', estimator='learned')
+def build(parts, settings):
+    estimator = parts.estimator
+    return GoalSampler(parts.goals, estimator, learnability, parts.epsilon, parts.rng)
+""",
+    # One that a sampler brings itself is known by the sampler's name.
+    "mine": """
+@register_sampler('mine')
+def build(parts, settings):
+    estimator = EvaluatedBuckets(
+        parts.goals, EvaluatedBucketsSettings(every=40, episodes=4), parts.rng)
+    return GoalSampler(
+        parts.goals, estimator, learnability, parts.epsilon, parts.rng, arms='categories')
+""",
+}
+
+
+@pytest.mark.parametrize("driver", OWN_SAMPLERS)
+def test_who_drives_a_sampler_of_their_own(driver, tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(
-        "from magellan.samplers import GoalSampler, register_sampler\n"
-        "from magellan.samplers.signals import learnability\n"
-        "@register_sampler('mine', estimator='learned')\n"
-        "def build(parts, settings):\n"
-        "    epsilon, rng = parts.epsilon, parts.rng\n"
-        "    return GoalSampler(parts.goals, parts.estimator, learnability, epsilon, rng)\n"
-    )
-    try:
-        layer = {"modules": [str(path)], "sampler": "mine", "goal_space": "40-20-12-8-8"}
-        manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
-    finally:
-        SAMPLERS.remove("mine")
-    assert manifest["driver"] == "learned"
-    assert b",learned,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
-
-
-def test_an_estimator_that_a_sampler_brings_itself_is_known_by_its_name(tmp_path):
-    path = tmp_path / "own.py"
     path.write_text(
         "from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings\n"
         "from magellan.samplers import GoalSampler, register_sampler\n"
-        "from magellan.samplers.signals import absolute_learning_progress\n"
-        "@register_sampler('own')\n"
-        "def build(parts, settings):\n"
-        "    estimator = EvaluatedBuckets(\n"
-        "        parts.goals, EvaluatedBucketsSettings(every=40, episodes=4), parts.rng)\n"
-        "    return GoalSampler(parts.goals, estimator, absolute_learning_progress,\n"
-        "                       parts.epsilon, parts.rng, arms='categories')\n"
+        f"from magellan.samplers.signals import learnability\n{OWN_SAMPLERS[driver]}"
     )
     try:
-        layer = {"modules": [str(path)], "sampler": "own", "goal_space": "40-20-12-8-8"}
-        manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
+        manifest = train(run_of(path), tmp_path / "run", False, "none")
     finally:
-        SAMPLERS.remove("own")
-    assert manifest["driver"] == "own"
-    assert manifest["estimation_episodes"] == {"own": 5 * 4 * 3}
-    assert b",own,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
+        SAMPLERS.remove("mine")
+    assert manifest["driver"] == driver
+    assert manifest["estimation_episodes"] == {driver: 0 if driver == "learned" else 5 * 4 * 3}
+    assert f",{driver},train,grasp,".encode() in (tmp_path / "run/competence.csv").read_bytes()
 
 
 BROKEN = {
@@ -136,6 +130,11 @@ BROKEN = {
         "from magellan.samplers import register_sampler\n"
         "@register_sampler('magellan')\ndef build(parts, settings): ...\n",
         "sampler: name 'magellan' is taken by",
+    ),
+    "an estimator that is unknown": (
+        "from magellan.samplers import register_sampler\n"
+        "@register_sampler('lost', estimator='nowhere')\ndef build(parts, settings): ...\n",
+        "lost: estimator: 'nowhere' is unknown",
     ),
     "a malformed name": (
         "from magellan.samplers import register_sampler\n"
@@ -156,17 +155,6 @@ def test_a_broken_file_is_named_and_leaves_nothing(case, tmp_path):
     assert words in str(caught.value)
     assert "modules: " in str(caught.value)
     assert (list(SAMPLERS), list(ESTIMATORS)) == before
-
-
-def test_a_sampler_that_names_an_unknown_estimator_is_refused(tmp_path):
-    path = tmp_path / "lost.py"
-    path.write_text(
-        "from magellan.samplers import register_sampler\n"
-        "@register_sampler('lost', estimator='nowhere')\ndef build(parts, settings): ...\n"
-    )
-    with pytest.raises(InputError, match="lost: estimator: 'nowhere' is unknown"):
-        resolve_run("smoke", [{"modules": [str(path)], "sampler": "lost"}])
-    assert "lost" not in SAMPLERS
 
 
 def test_where_a_module_lies_does_not_count(files):
@@ -209,13 +197,6 @@ def run_of(*files, **layer):
     return resolve_run("smoke", [{"sampler": "mine", **named, **layer}])
 
 
-def stopped(config, output, monkeypatch, **more):
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            train(config, output, True, "none", **more)
-
-
 @pytest.mark.parametrize("change", [lambda path: path.write_text(OTHER), os.unlink])
 def test_a_run_names_the_bytes_that_were_loaded(change, mine, tmp_path, monkeypatch):
     def advance(trainer, told=Trainer.advance):
@@ -245,14 +226,11 @@ def test_what_is_run_is_what_was_read_even_where_an_earlier_version_was_compiled
 
 
 def refused(call, words):
-    with pytest.raises(InputError) as error:
-        call()
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
+    assert words in refusal(call)
 
 
-def test_a_run_does_not_go_on_with_another_version(mine, tmp_path, monkeypatch):
-    stopped(run_of(mine), tmp_path / "run", monkeypatch)
+def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
+    stopped(run_of(mine), tmp_path / "run")
     mine.write_text(MINE + OTHER)
     words = (
         f"00000001.safetensors belongs to a run with another version of a file under modules: "

@@ -47,7 +47,7 @@ from magellan.config import (
     resolve_run,
     shared_beginnings,
 )
-from magellan.config.host_memory import host_memory_mb
+from magellan.config.grid import host_memory_mb
 from magellan.core.errors import InputError, printable
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import is_built_in

@@ -11,6 +11,8 @@ from magellan.config.grid import (
     configuration,
     given_keys,
     grid,
+    host_memory_mb,
+    load_experiment,
     models_of,
     run_path,
     shared_beginnings,
@@ -29,12 +31,13 @@ from magellan.config.phases import Phase, beginning, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
+    checked_run,
     experiment_schema,
-    load_experiment,
     parse_assignment,
     read_yaml,
     resolve_run,
     sampler_names,
+    stored_config,
 )
 from magellan.config.schema import (
     PLAIN,
@@ -49,7 +52,6 @@ from magellan.config.schema import (
     run_model,
     sections,
 )
-from magellan.config.stored import stored_config
 from magellan.model.files import backbone_folder, check_backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 
@@ -77,6 +79,7 @@ __all__ = [
     "check_backbone",
     "check_models",
     "check_named",
+    "checked_run",
     "configuration",
     "counted",
     "estimators_of",
@@ -85,6 +88,7 @@ __all__ = [
     "given_keys",
     "grid",
     "hash_of",
+    "host_memory_mb",
     "identity",
     "load_experiment",
     "models_of",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from magellan.config.identity import flat_keys, identity
+from magellan.config.modules import load_modules
 from magellan.config.phases import beginning, part, phases_of
 from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
@@ -21,6 +22,7 @@ from magellan.config.schema import (
     sections,
 )
 from magellan.core.errors import InputError, shown
+from magellan.core.settings import validated
 from magellan.model.files import check_planned_backbone
 
 BEGINNING = "(beginning)"
@@ -186,20 +188,29 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     return identity(part(run.config, end)) == first.identity
 
 
-def check_layers(experiment: ExperimentConfig) -> None:
-    """Check overrides and variants of an experiment.
+def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
+    """Validate an experiment's configuration; loads the files under `modules`.
+
+    models: whether its language models must be there.
 
     Raises:
-        InputError: a key or value does not fit, an override is the grid's to give, or a variant
-            changes nothing.
+        InputError: one line naming the key, the value and what is allowed.
     """
-    _check_layer(experiment, [experiment.overrides], "overrides")
+    if not isinstance(values, Mapping):
+        raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
+    load_modules(values.get("modules", ()))
+    experiment = validated(ExperimentConfig, dict(values))
+    _resolved_layer(experiment, [experiment.overrides], "overrides")
+    configs: dict[str, RunConfig] = {}
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
-        where = f"variants.{name}"
-        _check_layer(experiment, [experiment.overrides, layer], where)
-    _check_differences(experiment)
-    _check_unit(experiment)
+        layers = [experiment.overrides, layer]
+        configs[name] = _resolved_layer(experiment, layers, f"variants.{name}")
+    _check_differences(configs)
+    _check_unit(configs)
+    if models:
+        check_models(experiment)
+    return experiment
 
 
 def check_models(experiment: ExperimentConfig) -> None:
@@ -219,26 +230,25 @@ def models_of(experiment: ExperimentConfig) -> list[str]:
     return list(dict.fromkeys(run.backbone.model for run in runs))
 
 
-def _check_unit(experiment: ExperimentConfig) -> None:
+def _check_unit(variants: Mapping[str, RunConfig]) -> None:
     """One x axis for all runs of an experiment: each variant ends runs by the same unit."""
-    units = {
-        name: _resolved(experiment, [experiment.overrides, layer]).budget.unit
-        for name, layer in experiment.variants.items()
-    }
-    first = next(iter(units), "")
-    for name, unit in units.items():
-        if unit != units[first]:
+    first = next(iter(variants), "")
+    for name, config in variants.items():
+        unit, wanted = config.budget.unit, variants[first].budget.unit
+        if unit != wanted:
             raise InputError(
                 f"variants.{name}.budget: its runs end by {unit}, those of variants.{first} by "
-                f"{units[first]}; allowed: one unit for all runs of an experiment"
+                f"{wanted}; allowed: one unit for all runs of an experiment"
             )
 
 
-def _resolved(experiment: ExperimentConfig, layers: list[Mapping[str, Any]]) -> RunConfig:
+def _resolved(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     return resolve_run(experiment.preset, [experiment.common, *layers])
 
 
-def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], where: str) -> None:
+def _resolved_layer(
+    experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]], where: str
+) -> RunConfig:
     for key, value in layers[-1].items():
         if key in GRID_KEYS:
             raise InputError(
@@ -246,7 +256,7 @@ def _check_layer(experiment: ExperimentConfig, layers: list[Mapping[str, Any]], 
                 f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:
-        _resolved(experiment, layers)
+        return _resolved(experiment, layers)
     except InputError as error:
         raise InputError(f"{where}.{error}") from None
 
@@ -259,11 +269,10 @@ def _check_variant_name(name: str) -> None:
         )
 
 
-def _check_differences(experiment: ExperimentConfig) -> None:
+def _check_differences(variants: Mapping[str, RunConfig]) -> None:
     """Two variants with the same values are a mistake."""
     known: dict[RunConfig, str] = {}
-    for name, layer in experiment.variants.items():
-        config = _resolved(experiment, [experiment.overrides, layer])
+    for name, config in variants.items():
         if config in known:
             raise InputError(
                 f"variants.{name}: is the same as variants.{known[config]}; allowed: a difference "
@@ -280,3 +289,24 @@ def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:
 
 def _variant(experiment: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
     return (experiment.get("variants") or {}).get(variant) or {}
+
+
+ON_CPU, ON_GPU = 2000, 4000
+"""MB of anything but the model: libraries, goals, replay; libraries for GPUs are larger."""
+
+
+def host_memory_mb(config: RunConfig, parameters: int) -> int:
+    """MB that a run asks a cluster for, of the machine's own memory, not of a GPU's.
+
+    On a CPU measured with zoo-mini and with a model of 248 million parameters (docs/speed.md):
+    weights with their adapters, and what a batch of transitions leaves behind for its gradients.
+    With a GPU these are there; here the weights are read in float32, for `merged` with a copy. That
+    part is arithmetic. `auto` may find no GPU, and asks for what a CPU needs. docs/slurm.md.
+
+    parameters: numbers in the model's weights.
+    """
+    merged, batch = config.backbone.lora_mode == "merged", config.agent.batch_size
+    if config.backend.device.startswith("cuda"):
+        return ON_GPU + round(parameters / 1e6 * (8 if merged else 4))
+    each = 15 + 0.2 * batch if merged else 6 + 0.5 * batch
+    return ON_CPU + round(parameters / 1e6 * each)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from magellan.core.errors import InputError, shown
+from magellan.competence import ESTIMATORS
+from magellan.core.errors import InputError, refused, shown
 from magellan.core.registry import REGISTRIES, is_built_in
+from magellan.samplers import SAMPLERS
 
 Name = tuple[str, str]
 """(kind, name) of something that is registered."""
@@ -42,7 +44,7 @@ def load_modules(paths: Any) -> None:
         InputError: not a list of paths, no such file, or the file cannot be run.
     """
     if not isinstance(paths, list | tuple):
-        raise InputError(f"modules: {shown(paths)} is not allowed; allowed: a list of paths")
+        raise refused("modules", paths, "a list of paths")
     for path in paths:
         _load(path)
 
@@ -104,9 +106,6 @@ def _registered() -> dict[Name, Any]:
 
 def _check_drivers(added: set[Name]) -> None:
     """Refuse samplers whose estimator is unknown."""
-    from magellan.competence import ESTIMATORS
-    from magellan.samplers import SAMPLERS
-
     for kind, name in added:
         driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
         if driver is not None:
@@ -123,7 +122,7 @@ def _forget(added: set[Name]) -> None:
 
 def _checked(name: Any) -> Path:
     if not isinstance(name, str) or not name.endswith(".py") or "\0" in name:
-        raise InputError(f"modules: {shown(name)} is not allowed; allowed: paths of .py files")
+        raise refused("modules", name, "paths of .py files")
     path = Path(name)
     if not path.is_file():
         raise InputError(f"modules: {shown(name)} is missing; allowed: paths of .py files")

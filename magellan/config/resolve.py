@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from magellan.config.identity import identity
 from magellan.config.modules import beside, load_modules
+from magellan.config.phases import check_phases, check_recorded, check_watchers
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, shown
@@ -33,7 +35,54 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
             f"preset {preset!r}; allowed: {preset}, or another --preset"
         )
     load_modules(values.get("modules", ()))
-    return validated(run_model(), values)
+    return checked_run(values)
+
+
+def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
+    """A run's configuration from its values; `where` goes before the key in errors.
+
+    Raises:
+        InputError: unknown key, a value out of range, or values that do not fit together.
+    """
+    config = validated(run_model(), values, where)
+    try:
+        for check in (check_phases, check_watchers, check_recorded):
+            check(config)
+    except InputError as error:
+        raise InputError(f"{where}{error}") from None
+    return config
+
+
+def stored_config(
+    values: dict[str, Any], stored_identity: Any, modules: tuple[str, ...], path: Path
+) -> RunConfig:
+    """A run's configuration from what its manifest or checkpoint says: checked, never trusted.
+
+    Args:
+        values: of the configuration.
+        stored_identity: of the run, as the file says it.
+        modules: Python files with samplers, estimators or worlds of the run that are no part of
+            this package; they are run. What the file names is not.
+        path: of the file, for errors.
+
+    Raises:
+        InputError: not a configuration of this code, or of another run, or one with files of its
+            user that `modules` does not name.
+    """
+    named = values.get("modules")
+    if named and not modules:
+        raise InputError(
+            f"{path}: the run used files of its user, {shown(named)}; name them with --module "
+            "if you trust them: they are run"
+        )
+    load_modules(modules)
+    config = checked_run(values, f"{path}: config.")
+    if stored_identity != identity(config):
+        raise InputError(
+            f"{path}: identity is {shown(stored_identity)}, that of its configuration "
+            f"{identity(config)}; was it edited, or trained with another version of the code?"
+        )
+    return config
 
 
 def merged(base: Mapping[str, Any], extra: Any, where: str = "") -> dict[str, Any]:
@@ -61,25 +110,6 @@ def parse_assignment(text: str) -> dict[str, Any]:
     for part in reversed(parts):
         nested = {part: nested}
     return nested
-
-
-def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
-    """Validate an experiment's configuration; loads the files under `modules`.
-
-    models: whether its language models must be there.
-
-    Raises:
-        InputError: one line naming the key, the value and what is allowed.
-    """
-    if not isinstance(values, Mapping):
-        raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
-    from magellan.config.grid import check_models
-
-    load_modules(values.get("modules", ()))
-    experiment = validated(ExperimentConfig, dict(values))
-    if models:
-        check_models(experiment)
-    return experiment
 
 
 def check_named(values: Mapping[str, Any], place: str) -> None:

@@ -285,27 +285,6 @@ class RunConfig(Section):
         check_together(self.backbone, self.backend)
         return self
 
-    @model_validator(mode="after")
-    def _phases_fit(self) -> RunConfig:
-        from magellan.config.phases import check_phases
-
-        check_phases(self)
-        return self
-
-    @model_validator(mode="after")
-    def _watchers_only_watch(self) -> RunConfig:
-        from magellan.config.phases import check_watchers
-
-        check_watchers(self)
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_recorded(self) -> RunConfig:
-        from magellan.config.phases import check_recorded
-
-        check_recorded(self)
-        return self
-
     def section(self, name: str) -> Any:
         """Settings of a sampler's or estimator's section."""
         return getattr(self, name)
@@ -502,14 +481,7 @@ class ExperimentConfig(Section):
         return {"modules": self.modules, "world": self.world, "goal_space": self.goal_spaces[0]}
 
     @model_validator(mode="after")
-    def _layers_fit(self) -> ExperimentConfig:
-        from magellan.config.grid import check_layers
-
-        check_layers(self)
-        self._check_labels()
-        return self
-
-    def _check_labels(self) -> None:
+    def _known_labels(self) -> ExperimentConfig:
         """Labels are of variants, or of variants of one sampler."""
         for key in self.analysis.labels:
             sampler, slash, variant = key.rpartition("/")
@@ -519,3 +491,4 @@ class ExperimentConfig(Section):
                     f"analysis.labels.{key}: is no variant; allowed: {allowed}, or one of these "
                     f"after SAMPLER/{meant(variant, self.variants)}"
                 )
+        return self

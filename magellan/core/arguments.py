@@ -7,8 +7,9 @@ import contextlib
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magellan.core.errors import InputError, meant, shown
 
@@ -45,11 +46,21 @@ class ArgumentParser(argparse.ArgumentParser):
         return found
 
 
-def whole_number(text: str) -> int:
-    """Type of an argument that is a whole number."""
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[ArgumentParser]
+else:
+    Commands = argparse._SubParsersAction
+
+
+def whole_number(text: str, least: int | None = None, most: int | None = None) -> int:
+    """Type of an argument that is a whole number, within bounds where there are some."""
     with contextlib.suppress(ValueError):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: whole numbers")
+        number = int(text)
+        if (least is None or number >= least) and (most is None or number <= most):
+            return number
+    bounds = "whole numbers" if least is None else f"whole numbers, {least} or more"
+    bounds += f", at most {most:,}" if most is not None else ""
+    raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: {bounds}")
 
 
 def file_path(text: str) -> Path:
@@ -57,3 +68,45 @@ def file_path(text: str) -> Path:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: a path")
     return Path(text)
+
+
+# --- what several commands have -------------------------------------------------------------------
+
+
+def add_run(command: argparse.ArgumentParser) -> None:
+    """The run that a command reads."""
+    command.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+
+
+def add_output(command: argparse.ArgumentParser, of: str) -> None:
+    """The folder that a command makes."""
+    command.add_argument("--output", type=file_path, required=True, help=f"{of} (required)")
+
+
+def add_settings(command: argparse.ArgumentParser, what: str) -> None:
+    """Keys of a configuration, each by itself."""
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help=f"{what}; may be repeated (default: none)",
+    )
+
+
+def add_modules(command: argparse.ArgumentParser) -> None:
+    """Files of the user."""
+    command.add_argument(
+        "--module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python file with samplers, estimators, worlds, backends of your own; may be repeated "
+        "(default: none)",
+    )
+
+
+def add_seed(command: argparse.ArgumentParser, of: str) -> None:
+    """A seed, 0 where none is given."""
+    seed = partial(whole_number, least=0)
+    command.add_argument("--seed", type=seed, default=0, help=f"{of} (default: %(default)s)")

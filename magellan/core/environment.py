@@ -20,3 +20,10 @@ def prepare() -> None:
     """Set them where nobody has set them."""
     for name, value in READ_ONCE.items():
         os.environ.setdefault(name, value)
+
+
+def prepare_threads(threads: int) -> None:
+    """Say how many threads the numerical libraries are to use, before they are imported."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

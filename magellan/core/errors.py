@@ -45,6 +45,11 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} too long to show"
 
 
+def refused(key: str, value: Any, allowed: str) -> InputError:
+    """The error of a value that is not allowed."""
+    return InputError(f"{key}: {shown(value)} is not allowed; allowed: {allowed}")
+
+
 def meant(name: Any, known: Iterable[str]) -> str:
     """End of an error about an unknown name: the known one that it is nearly; else nothing."""
     near = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []

@@ -8,7 +8,7 @@ import platform
 import resource
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -159,44 +159,15 @@ def ancestry(state: Any) -> list[dict[str, Any]]:
     return [*made_with(begun), *made_with(state)]
 
 
-def _fits(key: str, value: object) -> bool:
-    return _FITS.get(key, _is_text)(value)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST
-
-
-def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value <= LARGEST  # type: ignore[operator]
-
-
-def _is_name(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-
-
-# What a value must be, by key; a text where nothing is said.
-_FITS: Mapping[str, Callable[[object], bool]] = {
-    "attempt": _is_whole,
-    "pid": _is_whole,
-    "status": _is_whole,
-    "seconds": _is_amount,
-    "matmul_gflop_per_second": _is_amount,
-    "peak_memory_mb": _is_whole,
-    "resumed_from": _is_name,
-    "versions": _are_texts,
-    "backbone": _are_texts,
-    "modules": _are_texts,
-    "uses": _are_texts,
-}
+def _fits(key: str, value: Any) -> bool:
+    """Whether a trainer writes such a value under this key."""
+    if key in ("versions", "backbone", "modules", "uses"):
+        return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    if key in ("attempt", "pid", "status", "peak_memory_mb"):
+        return type(value) is int and 0 <= value <= LARGEST
+    if key in ("seconds", "matmul_gflop_per_second"):
+        return type(value) in (int, float) and 0 <= value <= LARGEST
+    return isinstance(value, str) or (key == "resumed_from" and value is None)
 
 
 def peak_memory_mb() -> int:

@@ -49,13 +49,10 @@ from magellan.jobs.checkpoint import (
     Found,
     does_not_fit,
 )
-from magellan.jobs.folder import MANIFEST, check_folder
-from magellan.jobs.keeping import Keeper, check_kept, points
-from magellan.jobs.lock import FolderLock, held
+from magellan.jobs.folder import MANIFEST, FolderLock, check_folder, held
+from magellan.jobs.keeping import Keeper, check_kept, check_start, find_start, points
 from magellan.jobs.log import RunLog, utc_now
-from magellan.jobs.progress import Progress
-from magellan.jobs.sinks import TensorBoard, check_sink
-from magellan.jobs.starting import check_start, find_start
+from magellan.jobs.progress import Progress, TensorBoard, check_sink
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.jobs.versions import Origin
 from magellan.samplers import SAMPLERS
@@ -85,7 +82,7 @@ def train(
         progress: `bar` (`lines` where there is no terminal), `lines` or `none`.
         stop_after: minutes after which the job will be killed, so that it stops by itself before;
             the limit in SLURM_JOB_END_TIME counts too.
-        log: where curves go while it trains, one of `sinks.SINKS`.
+        log: where curves go while it trains, `none` or `tensorboard`.
         start: folder of the run that is the beginning of this one, which goes on where that one
             ended; or a checkpoint that a longer run kept there, such as `RUN/10000`. Not used where
             this one has a checkpoint of its own.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, refused
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # Slurm's: seconds since the epoch at which the job's time is over; not in every job's environment,
@@ -111,9 +111,7 @@ def seconds_granted(
     end = environment.get(END_TIME)
     if end:
         if not (end.isdecimal() and len(end) <= LONGEST_TIME):
-            raise InputError(
-                f"{END_TIME}: {shown(end)} is not allowed; allowed: seconds since 1970"
-            )
+            raise refused(END_TIME, end, "seconds since 1970")
         limits.append(int(end) - now())
     elif environment.get(JOB):
         limits.append(_ask_squeue(environment[JOB]))

@@ -169,8 +169,7 @@ def go_on(config: RunConfig, output: Path, loading: Path | None) -> bool:
         LockedError: another process works in the run's folder.
     """
     from magellan.jobs.checkpoint import FOLDER, Checkpoints
-    from magellan.jobs.folder import check_folder
-    from magellan.jobs.lock import FolderLock, held
+    from magellan.jobs.folder import FolderLock, check_folder, held
 
     if loading is None:
         return False

@@ -31,8 +31,6 @@ from magellan.training.parts import evaluated_goals
 from magellan.worlds import GoalSet
 
 FORMAT = 1
-MOST = 100_000
-"""Goals of each category and split."""
 GOALS, PREDICTIONS, VECTORS, ABOUT = (
     "goals.csv",
     "predictions.csv",
@@ -90,7 +88,6 @@ def embed(
         StorageError: a file cannot be written.
     """
     check_output(output)
-    check_numbers(per_category, seed)
     newest = TrainedAgent.read(run, modules)
     if not newest.predicts:
         raise InputError(
@@ -117,16 +114,6 @@ def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[Evalua
     budget = agent.config.budget.model_copy(update=drawn)
     config = agent.config.model_copy(update={"budget": budget})
     return list(evaluated_goals(config, phase, agent.goals).values())
-
-
-def check_numbers(per_category: int, seed: int) -> None:
-    """InputError: a number of goals, or the seed of their draw, is out of range."""
-    if not 1 <= per_category <= MOST:
-        raise InputError(
-            f"--per-category: {per_category} is not allowed; allowed: 1 or more, at most {MOST:,}"
-        )
-    if seed < 0:
-        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
 
 
 def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:

@@ -21,22 +21,19 @@ from magellan.config import (
     UNIT_COLUMNS,
     RunConfig,
     check_backbone,
+    checked_run,
     identity,
     phases_of,
-    run_model,
 )
 from magellan.config.resolve import merged
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically, write_table
 from magellan.core.finite import check_losses
-from magellan.core.settings import validated
 from magellan.model.files import model_digest
 from magellan.tools.recorded import MANIFEST, FinishedRun, Heard, Looks, Point, own_success
-from magellan.tools.replay_measures import Curve, brier, curve_error, lag
-from magellan.training.evaluate import EvaluationSet
+from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
 from magellan.training.parts import estimator_parts, evaluated_goals
-from magellan.training.rows import competence_rows, goal_rows
 from magellan.worlds import Category
 
 ERROR_COLUMNS = (
@@ -134,7 +131,7 @@ def _configured(
                 f"constants of {name}, such as {section}.key=value"
             )
         values = merged(values, layer)
-    made = validated(run_model(), values)
+    made = checked_run(values)
     adapter = made.section("competence").adapter
     if name == "learned" and adapter not in ("own", "frozen"):
         raise InputError(
@@ -316,3 +313,42 @@ def _write(output: Path, tables: Mapping[str, Any], description: dict[str, Any])
         cells = ([row[column] for column in columns] for row in rows)
         write_table(output / f"{table}.csv", columns, cells)
     write_atomically(output / REPLAY, (json.dumps(description, indent=2) + "\n").encode())
+
+
+Curve = np.ndarray
+"""Values at evaluation points, float64 (points,)."""
+
+
+def curve_error(predicted: Curve, observed: Curve) -> float:
+    """Mean over points of the absolute difference."""
+    return float(np.abs(predicted - observed).mean())
+
+
+def brier(predicted: np.ndarray, success: np.ndarray) -> float:
+    """Mean over goals and points of (predicted - success)^2; 0 is best, 0.25 knows nothing.
+
+    predicted, success: (n,), success 0 or 1.
+    """
+    return float(((predicted - success) ** 2).mean())
+
+
+def lag(curves: list[tuple[Curve, Curve]]) -> int:
+    """By how many points predicted curves lag behind the observed ones: 0 or more.
+
+    The shift of the observed curves, of at most half of their points, that leaves the smallest mean
+    absolute difference; the smaller of two that are equal. Observed curves that never change say
+    nothing; where no other is left it is 0.
+
+    curves: pairs of predicted and observed, at points with equal distances.
+    """
+    told = [(p, o) for p, o in curves if len(o) and (o != o[0]).any()]
+    if not told:
+        return 0
+    points = len(told[0][1])
+    errors = [
+        np.mean(
+            [curve_error(predicted[k:], observed[: points - k]) for predicted, observed in told]
+        )
+        for k in range(points // 2 + 1)
+    ]
+    return int(np.argmin(errors))

@@ -16,7 +16,7 @@ from magellan.core.randomness import initial_seeds
 from magellan.core.settings import validated
 from magellan.jobs.checkpoint import FOLDER, newest
 from magellan.jobs.checkpoint import MALFORMED as UNFIT
-from magellan.jobs.export import is_complete
+from magellan.jobs.export import agent_files, is_complete
 from magellan.jobs.folder import check_folder
 from magellan.jobs.versions import Origin, code_version, library_versions
 from magellan.model.files import model_digest
@@ -112,6 +112,21 @@ class TrainedAgent:
         """The present code and libraries, and the agent's language model."""
         model = {"model": self.config.backbone.model, "sha256": self.backbone}
         return Origin(code_version(), library_versions(), model)
+
+    def files(self, output: Path) -> dict[str, bytes]:
+        """Adapters, heads and model card by path, for a folder of their own.
+
+        output: that folder, which the code on the card names.
+
+        Raises:
+            InputError: the state is not one of this code.
+        """
+        try:
+            return agent_files(self.config, self.state, self.exported_by, output)
+        except InputError:
+            raise
+        except MALFORMED as error:
+            self.unfit(error)
 
     @property
     def goals(self) -> GoalSet:

@@ -18,16 +18,12 @@ BAR = 20
 """Letters of the bar of an action that is certain."""
 
 
-def check_words(
-    words: str | None, objects: Sequence[str] | None, category: str | None, seed: int
-) -> None:
+def check_words(words: str | None, objects: Sequence[str] | None, category: str | None) -> None:
     """Look at what the command line says of the goal, before any work.
 
     Raises:
-        InputError: one of words and objects without the other, or with a category; a negative seed.
+        InputError: one of words and objects without the other, or with a category.
     """
-    if seed < 0:
-        raise InputError(f"--seed: {seed} is not allowed; allowed: 0 or more")
     if (words is None) != (objects is None):
         given, missing = ("--goal", "--objects") if objects is None else ("--objects", "--goal")
         raise InputError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -178,30 +178,42 @@ def look_by_category(
     }
 
 
-@dataclass(frozen=True)
-class MeanCompetence:
-    """What an estimator makes of `n` goals of a category: means over them."""
+def competence_rows(
+    goals: EvaluationSet, now: np.ndarray, delayed: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """Rows of `competence.csv`: means over the evaluated goals of each category that has some.
 
-    category: str
-    n: int
-    now: float
-    delayed: float
-    progress: float
+    Impossible goals are among them.
 
-
-def mean_competence(
-    kinds: Categories, categories: np.ndarray, now: np.ndarray, delayed: np.ndarray
-) -> list[MeanCompetence]:
-    """Means per category that has goals.
-
-    kinds: of the world.
-    categories, now, delayed: (n,) of each goal: position in `kinds`, and competences.
+    now, delayed: competences (n,) of the goals.
     """
-    means = []
-    for number, category in enumerate(kinds.names):
-        mine = categories == number
+    progress = np.abs(now - delayed)
+    for number, category in enumerate(goals.kinds.names):
+        mine = goals.categories == number
         if mine.any():
-            progress = float(np.abs(now - delayed)[mine].mean())
-            values = float(now[mine].mean()), float(delayed[mine].mean()), progress
-            means.append(MeanCompetence(category, int(mine.sum()), *values))
-    return means
+            yield {
+                "category": category,
+                "n": int(mine.sum()),
+                "competence": float(now[mine].mean()),
+                "delayed_competence": float(delayed[mine].mean()),
+                "learning_progress": float(progress[mine].mean()),
+            }
+
+
+def goal_rows(
+    goals: EvaluationSet, success: np.ndarray, now: np.ndarray, delayed: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """Rows of `goals.csv`, one for each evaluated goal; impossible ones cannot win.
+
+    success, now, delayed: (n,), 0 or 1, and competences.
+    """
+    codes, names = goals.space.codes_at(goals.positions), goals.kinds.names
+    for row in zip(codes, goals.categories, success, now, delayed, strict=True):
+        code, category, won, here, before = row
+        yield {
+            "goal": int(code),
+            "category": names[category],
+            "success": int(won),
+            "competence": float(here),
+            "delayed_competence": float(before),
+        }

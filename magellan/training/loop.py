@@ -12,7 +12,7 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import CompetenceEstimator, Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import refused
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
@@ -21,14 +21,15 @@ from magellan.training.estimators import Estimators
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
+    competence_rows,
     evaluate,
+    goal_rows,
     look_by_category,
     play_many,
 )
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
 from magellan.training.record import Record
 from magellan.training.recording import Predictions
-from magellan.training.rows import competence_rows, goal_rows
 
 
 class Trainer:
@@ -266,7 +267,7 @@ class Trainer:
         counts = [int(state[name]) for name in ("episodes", "steps", "updates", "next_evaluation")]
         for count in counts:
             if not 0 <= count < 2**62:
-                raise InputError(f"counts: {shown(count)} is not allowed; allowed: 0 or more")
+                raise refused("counts", count, "0 or more")
         self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         for outcomes in self._pending:

@@ -18,7 +18,7 @@ from tests.workflow.conftest import ROOT
 
 SPACE = "40-8-4-2-2"
 MODEL_LIBRARIES = {"torch", "transformers", "peft"}
-MAY = {"magellan/jobs/checkpoint.py", "magellan/jobs/sinks.py"}
+MAY = {"magellan/jobs/checkpoint.py", "magellan/jobs/progress.py"}
 """Files of tensors; curves for TensorBoard, by PyTorch's writer, where they are asked for."""
 
 

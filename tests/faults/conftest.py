@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from magellan.config import RunConfig, resolve_run
-from magellan.core.columns import COLUMNS, OPTIONAL
-from magellan.jobs.run import train
+from magellan.config import RunConfig
 from magellan.jobs.stopping import END_TIME, JOB
+from tests import runs
 from tests.faults.cases import SAMPLERS
+from tests.runs import SPACE, tables, trained
 
 ROOT = Path(__file__).resolve().parents[2]
 # What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
 HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
 set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
-SPACE = "40-20-10-5-5"
 BUDGET = {
     "episodes": 30,
     "evaluate_every": 15,
@@ -32,19 +31,8 @@ BUDGET = {
 }
 
 
-def config(sampler: str = "random", **layer) -> RunConfig:
-    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": BUDGET}
-    return resolve_run("smoke", [named, layer])
-
-
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, but the lock's text."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+def config(sampler: str = "random", budget=BUDGET, **layer) -> RunConfig:
+    return runs.config(sampler, budget={**BUDGET, **budget}, **layer)
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +46,7 @@ def quick_and_without_limits(monkeypatch):
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
     """Tables of a run that nothing happened to, by sampler."""
-    found = {}
-    for sampler in SAMPLERS:
-        folder = tmp_path_factory.mktemp(sampler)
-        train(config(sampler), folder, resume=False, progress="none")
-        found[sampler] = tables(folder)
-    return found
+    return {name: tables(trained(config(name), tmp_path_factory.mktemp(name))) for name in SAMPLERS}
 
 
 class Jobs:

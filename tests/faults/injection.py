@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from magellan.agent.sac import SAC
+from magellan.core import files
 from magellan.jobs import checkpoint, log
-from magellan.training import record
 from magellan.training.collect import Collector
 from magellan.training.loop import Trainer
 
@@ -66,7 +66,7 @@ class StrikingOS:
 
 def install(strike: Strike, put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Let `strike` be called at every step of a job; `put` is setattr, or pytest's."""
-    for module in (checkpoint, log, record):
+    for module in (checkpoint, files, log):
         put(module, "os", StrikingOS(strike))
     for owner, name in ((Trainer, "advance"), (SAC, "update"), (Collector, "step")):
         put(owner, name, _struck(getattr(owner, name), name, strike))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.jobs.attempts import LARGEST, LOGGED, Attempts, check_worth_trying
 from magellan.jobs.run import train
-from tests.faults.conftest import config, tables
+from tests.faults.conftest import config
+from tests.runs import tables
 
 START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
 END = {"attempt": 1, "reason": "stopped: on SIGTERM", "peak_memory_mb": 1, "seconds": 0.5}
@@ -62,30 +63,19 @@ LINES = {
     "number of 400 digits": {**START, "attempt": HUGE},
     "number of 5000 digits": '{"attempt": ' + "9" * 5000 + "}",
     "largest number": {**START, "attempt": LARGEST},
-    "number negative": {**START, "attempt": -1},
     "number true": {**START, "attempt": True},
-    "number a fraction": {**START, "attempt": 1.5},
     "number infinite": '{"attempt": Infinity}',
     "number a text": {**START, "attempt": "1"},
-    "number a list": {**START, "attempt": [1]},
-    "only a number": {"attempt": 1},
     "no start": {"attempt": 1, "identity": "abc"},
-    "start a list": {**START, "started": [1]},
     "hash a list": {**START, "identity": ["abc"]},
     "memory a word": {**START, **END, "peak_memory_mb": "x"},
     "memory enormous": {**START, **END, "peak_memory_mb": HUGE},
     "memory infinite": json.dumps({**START, **END})[:-1] + ', "peak_memory_mb": Infinity}',
-    "memory not a number": json.dumps({**START, **END})[:-1] + ', "peak_memory_mb": NaN}',
     "reason a mapping": {**START, "reason": {"a": 1}},
-    "reason nothing": {**START, "reason": None},
     "reason half a character": {**START, "reason": "\ud800"},
-    "resumed from a number": {**START, "resumed_from": 7},
-    "versions a list": {**START, "versions": ["torch"]},
     "versions of numbers": {**START, "versions": {"torch": 2}},
     "nested deeply": "[" * 100_000,
-    "nested deeply inside": '{"attempt": 1, "a": ' + "[" * 100_000,
     "a list": [1],
-    "a text": "attempt",
     "nothing": "null",
     "binary": "\0\1\2",
 }

@@ -17,8 +17,9 @@ from magellan.jobs import checkpoint
 from magellan.jobs.checkpoint import VERSION, Checkpoints
 from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
-from tests.faults.conftest import config, contents, tables
+from tests.faults.conftest import config
 from tests.faults.injection import Count, install
+from tests.runs import contents, tables
 
 
 class Killed(BaseException):
@@ -116,18 +117,12 @@ def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
     assert number_of(checkpoints) == 4
 
 
-@pytest.mark.parametrize("where", cases("bit"))
-def test_one_wrong_bit_is_noticed(where, saved):
-    content = bytearray(saved.paths()[-1].read_bytes())
-    # Half of the cases hit the header.
+def flipped(content: bytes, where: float) -> bytes:
+    """With one wrong bit; half of the cases hit the header."""
+    changed = bytearray(content)
     end = len(content) if where < 0.5 else 8 + int.from_bytes(content[:8], "little")
-    content[int(where * end)] ^= 1 << int(where * 1e6) % 8
-    check_falls_back(saved, bytes(content))
-
-
-@pytest.mark.parametrize("length", cases("cut"))
-def test_a_file_cut_short_is_noticed(length, saved):
-    check_falls_back(saved, saved.paths()[-1].read_bytes()[:length])
+    changed[int(where * end)] ^= 1 << int(where * 1e6) % 8
+    return bytes(changed)
 
 
 FOREIGN = {
@@ -136,11 +131,16 @@ FOREIGN = {
     "json": b'{"state": {}}',
     "other safetensors": save({"weight": torch.zeros(3)}, {"format": "pt"}),
 }
+DAMAGED = [
+    *((flipped, where) for where in cases("bit")),
+    *((lambda content, length: content[:length], length) for length in cases("cut")),
+    *((lambda _, name: FOREIGN[name], name) for name in cases("foreign file")),
+]
 
 
-@pytest.mark.parametrize("name", cases("foreign file"))
-def test_a_foreign_file_is_noticed(name, saved):
-    check_falls_back(saved, FOREIGN[name])
+@pytest.mark.parametrize(("damaged", "case"), DAMAGED)
+def test_a_damaged_or_foreign_file_is_noticed(damaged, case, saved):
+    check_falls_back(saved, damaged(saved.paths()[-1].read_bytes(), case))
 
 
 OTHER_VERSIONS = {

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.faults.cases import SAMPLERS, cases
-from tests.faults.conftest import contents, tables
+from tests.runs import contents, tables
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

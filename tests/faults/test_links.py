@@ -7,19 +7,19 @@ import socket
 import pytest
 
 from magellan.cli import main
+from magellan.core import files
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StorageError
 from magellan.core.parsing import read_json_object
 from magellan.jobs.attempts import Attempts
 from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.folder import FILES, check_folder
-from magellan.jobs.lock import FolderLock
+from magellan.jobs.folder import FILES, FolderLock, check_folder
 from magellan.jobs.log import RunLog
+from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
-from magellan.jobs.sinks import TensorBoard
-from magellan.training import record
 from tests.faults.cases import cases
-from tests.faults.conftest import SPACE, config, contents, tables
+from tests.faults.conftest import config
+from tests.runs import SPACE, contents, tables
 
 TRAIN = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
 
@@ -135,7 +135,7 @@ def test_no_language_model_is_written_into_a_run(name, tmp_path, capsys):
 
 
 def write_table(folder):
-    record.write_atomically(folder / "practice.csv", b"new")
+    files.write_atomically(folder / "practice.csv", b"new")
 
 
 def write_lock(folder):

@@ -12,15 +12,15 @@ import torch
 from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import beginning, check_backbone
-from magellan.core.errors import InputError, StoppedEarly
+from magellan.core.errors import InputError
 from magellan.jobs import versions
 from magellan.jobs.attempts import ancestry
 from magellan.jobs.checkpoint import decode
 from magellan.jobs.run import train
-from magellan.jobs.stopping import Stopper
 from magellan.jobs.versions import code_version
 from magellan.model.files import model_digest
 from tests.faults.conftest import config
+from tests.runs import stopped
 
 
 def git(folder, *arguments):
@@ -91,17 +91,10 @@ def test_no_repository_and_no_commit_are_no_error(tmp_path):
     assert code_version(tmp_path / "magellan") == __version__
 
 
-def stopped(config, output, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            train(config, output, resume=True, progress="none")
-
-
 def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
     asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
     monkeypatch.setattr(versions, "code_version", lambda: next(asked))
-    stopped(config(), tmp_path, monkeypatch)
+    stopped(config(), tmp_path)
     manifest = train(config(), tmp_path, resume=True, progress="none")
     assert next(asked) == "0.1.0+too late"
     assert manifest["code_version"] == "0.1.0+second.dirty"
@@ -128,10 +121,10 @@ def formats(rows):
     return [(row["dtype"], row["device"]) for row in rows]
 
 
-def test_every_attempt_says_its_format_device_and_passes(tmp_path, monkeypatch):
-    stopped(config(), tmp_path, monkeypatch)
+def test_every_attempt_says_its_format_device_and_passes(tmp_path):
+    stopped(config(), tmp_path)
     other = config(backend={"dtype": "bfloat16"})
-    stopped(other, tmp_path, monkeypatch)
+    stopped(other, tmp_path)
     manifest = train(other, tmp_path, resume=True, progress="none")
     assert formats(manifest["attempt_log"]) == [FORMATS[0], FORMATS[1], FORMATS[1]]
     assert [bool(at["passes"]) for at in manifest["attempt_log"]] == [True] * 3
@@ -155,12 +148,8 @@ def test_what_a_run_started_from_says_what_that_was_made_with(tmp_path, monkeypa
     monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+second")
     later = two.model_copy(update={"backend": two.backend.model_copy(update=narrow)})
     train(later, folders[1], resume=False, progress="none", start=folders[0])
-    stopped_then = {"start": folders[1], "progress": "none"}
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            train(whole, folders[2], resume=False, **stopped_then)
-    manifest = train(whole, folders[2], resume=True, **stopped_then)
+    stopped(whole, folders[2], start=folders[1])
+    manifest = train(whole, folders[2], resume=True, progress="none", start=folders[1])
     begun = manifest["started_from"]["made_with"]
     assert formats(begun) == FORMATS
     assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second"]
@@ -179,7 +168,7 @@ def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
     speeds = iter([50.04, 25.0])
     monkeypatch.setattr(versions, "cpu_model", lambda: "A Processor 1234")
     monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
-    stopped(config(), tmp_path, monkeypatch)
+    stopped(config(), tmp_path)
     manifest = train(config(), tmp_path, resume=True, progress="none")
     found = [(at["cpu"], at["matmul_gflop_per_second"]) for at in manifest["attempt_log"]]
     assert found == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]

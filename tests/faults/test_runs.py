@@ -23,10 +23,9 @@ from magellan.core.errors import (
     JobError,
     NotFiniteError,
     OutOfMemoryError,
-    StoppedEarly,
     StorageError,
 )
-from magellan.jobs import lock
+from magellan.jobs import folder as run_folder
 from magellan.jobs.attempts import Attempts
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import (
@@ -41,8 +40,9 @@ from magellan.model import loading
 from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
-from tests.faults.conftest import BUDGET, ROOT, SPACE, config, contents, tables
+from tests.faults.conftest import BUDGET, ROOT, config
 from tests.faults.injection import Count, install
+from tests.runs import SPACE, contents, stopped, tables
 
 
 def run(folder, sampler="random", resume=True, progress="none", **more):
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_is(name, tmp_path, monkey
         return real(path, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lock.os, "open", refuse)
+        patch.setattr(run_folder.os, "open", refuse)
         with pytest.raises(InputError, match=rf"--output: {folder} cannot be written \("):
             run(folder)
     assert list(tmp_path.iterdir()) == []
@@ -367,11 +367,8 @@ def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypa
     assert tables(tmp_path) == undisturbed["random"]
 
 
-def test_the_log_tells_what_happened(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly, match=r"saved checkpoints/00000001.safetensors, update 0"):
-            run(tmp_path)
+def test_the_log_tells_what_happened(tmp_path):
+    stopped(config(), tmp_path)
     manifest = run(tmp_path)
     lines = (tmp_path / "run.log").read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \+\d+\.\ds \S", line) for line in lines)
@@ -385,7 +382,7 @@ def test_the_log_tells_what_happened(tmp_path, monkeypatch):
         "begins at episode 0",
         "resumed from 00000001.safetensors, update 0, episode 0",
         "evaluation at episode 30, unseen goals: grasp",
-        "ended: stopped: on SIGTERM",
+        "ended: stopped: on SIGTERM: saved checkpoints/00000001.safetensors, update 0",
         "ended: complete",
     ):
         assert part in text, part
@@ -406,9 +403,7 @@ def test_the_manifest_counts_the_saving_of_all_attempts(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Job, "_save", save_after_another)
-        patch.setattr(Stopper, "reason", "on SIGTERM")
-        with pytest.raises(StoppedEarly):
-            run(tmp_path)
+        stopped(config(), tmp_path)
     assert 100.0 <= run(tmp_path)["saving_seconds"] < 200.0
 
 

@@ -3,224 +3,196 @@
 import json
 import shutil
 import signal
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from magellan.config import beginning, resolve_run
-from magellan.core.errors import InputError
+from magellan.config import RunConfig, beginning, resolve_run
 from magellan.jobs.checkpoint import decode, encode
-from magellan.jobs.run import train
 from tests.faults.cases import FORGED_STARTS, cases
-from tests.faults.conftest import config, contents, tables
+from tests.faults.conftest import config
+from tests.runs import contents, refusal, tables, trained
 
-PHASES = [{"until": 15}, {"goals": {"split": "unseen"}}]
-WITH_PHASES = ("--set", f"phases={json.dumps(PHASES)}")
 SAMPLER = "magellan"
+POINT = 20
+KEEPS = ("--set", f"budget.keep_every={POINT}")
+
+
+def then_unseen(until: int) -> list[dict]:
+    return [{"until": until}, {"goals": {"split": "unseen"}}]
+
+
+# Where a run can start: of a run that ended, and of a longer one that kept a checkpoint.
+PHASES = {"ended": then_unseen(15), "kept": then_unseen(POINT)}
+BEGUN = {
+    "ended": beginning(config(SAMPLER, phases=PHASES["ended"])),
+    "kept": config(SAMPLER, budget={"keep_every": POINT}),
+}
+OTHERS = {
+    "ended": beginning(config("random", phases=PHASES["ended"])),
+    "kept": config("random", budget={"keep_every": POINT}),
+}
+
+
+class Begun(NamedTuple):
+    """A run that another one starts from: its folder, which a test may spoil."""
+
+    of: str
+    run: Path
+
+    @property
+    def start(self) -> Path:
+        """What --start names."""
+        return self.run if self.of == "ended" else self.run / str(POINT)
+
+    @property
+    def newest(self) -> Path:
+        """The checkpoint that counts."""
+        return max((self.start / "checkpoints").iterdir())
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of the run that starts here."""
+        return ("--start", str(self.start), "--set", f"phases={json.dumps(PHASES[self.of])}")
+
+    @property
+    def config(self) -> RunConfig:
+        """Of that run."""
+        return config(SAMPLER, phases=PHASES[self.of])
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Tables of the run in one go."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(config(SAMPLER, phases=PHASES), folder, resume=False, progress="none")
-    return tables(folder)
+    """Tables of a run with phases in one go."""
+
+    @cache
+    def of(name):
+        run = config(SAMPLER, phases=PHASES[name])
+        return tables(trained(run, tmp_path_factory.mktemp("whole")))
+
+    return of
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    """Folder of its first phase."""
-    folder = tmp_path_factory.mktemp("first")
-    train(beginning(config(SAMPLER, phases=PHASES)), folder, resume=False, progress="none")
-    return folder
+def good(tmp_path_factory):
+    """Folders of the runs that others start from."""
+    return cache(lambda name: trained(BEGUN[name], tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture
-def first(ended, tmp_path):
-    """A copy that a test may spoil."""
-    return shutil.copytree(ended, tmp_path / "first")
+def begun(good, tmp_path):
+    return lambda of: Begun(of, shutil.copytree(good(of), tmp_path / "first"))
 
 
-def started(folder):
-    return ("--start", str(folder), *WITH_PHASES)
+def done(jobs, folder, *strikes, more=()):
+    """Go on in a folder, killed where there are strikes."""
+    _, status, said = jobs.resume(folder, *strikes, sampler=SAMPLER, more=more)
+    assert status == (-signal.SIGKILL if strikes else 0), said
 
 
-def test_killed_after_a_start(jobs, whole, first, tmp_path):
-    before = contents(first)
-    for steps in cases("kill after a start"):
-        kill = (signal.SIGKILL, steps, "", "")
-        _, status, said = jobs.resume(tmp_path / "r", kill, sampler=SAMPLER, more=started(first))
-        assert status == -signal.SIGKILL, said
-    _, status, said = jobs.resume(tmp_path / "r", sampler=SAMPLER, more=started(first))
-    assert status == 0, said
-    assert tables(tmp_path / "r") == whole
-    assert contents(first) == before
-    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
-    assert manifest["started_from"]["checkpoint"] == max((first / "checkpoints").iterdir()).name
+def kill_at(steps: int) -> tuple:
+    return (signal.SIGKILL, steps, "", "")
+
+
+@pytest.mark.parametrize(
+    ("of", "steps"),
+    [("ended", cases("kill after a start")), ("kept", cases("kill after a kept start"))],
+)
+def test_killed_after_a_start(of, steps, jobs, whole, begun, tmp_path):
+    first = begun(of)
+    before = contents(first.run)
+    for each in steps:
+        done(jobs, tmp_path / "r", kill_at(each), more=first.options)
+    done(jobs, tmp_path / "r", more=first.options)
+    assert tables(tmp_path / "r") == whole(of)
+    assert contents(first.run) == before
+    told = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
+    assert told["checkpoint"].endswith(first.newest.name)
+    assert told.get("at") == (POINT if of == "kept" else None)
 
 
 @pytest.mark.parametrize("case", cases("start gone"))
-def test_what_a_run_started_from_is_needed_once(case, jobs, whole, first, tmp_path):
-    kill = (signal.SIGKILL, 80, "", "")
-    _, status, said = jobs.resume(tmp_path / "r", kill, sampler=SAMPLER, more=started(first))
-    assert status == -signal.SIGKILL, said
+def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_path):
+    first = begun("ended")
+    done(jobs, tmp_path / "r", kill_at(80), more=first.options)
     assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
-    shutil.rmtree(first)
-    _, status, said = jobs.resume(tmp_path / "r", sampler=SAMPLER, more=started(first))
-    assert status == 0, said
-    assert tables(tmp_path / "r") == whole
-
-
-def damage(case, newest):
-    """Do it; gives what the error says."""
-    content = newest.read_bytes()
-    if case == "bit":
-        newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
-        return f"{newest} is damaged (its checksum is wrong)"
-    newest.write_bytes(content[: len(content) // 2])
-    return f"{newest} is damaged"
-
-
-def spoil(case, first, jobs):
-    """Do it; gives what the error says."""
-    if case in ("bit", "cut"):
-        return damage(case, max((first / "checkpoints").iterdir()))
-    if case == "removed":
-        shutil.rmtree(first / "checkpoints")
-        return f"{first} holds no checkpoint"
-    shutil.rmtree(first)
-    if case == "another run":
-        train(beginning(config("random", phases=PHASES)), first, resume=False, progress="none")
-        return "sampler is 'magellan' here and 'random' there"
-    kill = (signal.SIGKILL, 80, "", "")
-    _, status, said = jobs.resume(
-        first, kill, sampler=SAMPLER, more=("--set", "budget.episodes=15")
-    )
-    assert status == -signal.SIGKILL, said
-    return f"the run in {first} has not ended"
-
-
-def refused(jobs, run, words, output, more):
-    """It ends with these words in one line, and leaves both folders as they were."""
-    before = contents(run)
-    _, status, said = jobs.start(output, sampler=SAMPLER, more=more)
-    assert status == 2, said
-    assert said.startswith("error: --start: ")
-    assert words in said
-    assert said.count("\n") == 1
-    assert contents(run) == before
-    assert not list(output.glob("*"))
-
-
-@pytest.mark.parametrize("case", cases("damaged start"))
-def test_a_start_that_cannot_be_used(case, jobs, first, tmp_path):
-    words = spoil(case, first, jobs)
-    refused(jobs, first, words, tmp_path / "r", started(first))
-
-
-# --- where a longer run kept a checkpoint --------------------------------------------------------
-
-POINT = 20
-LATER = [{"until": POINT}, {"goals": {"split": "unseen"}}]
-KEEPING = {"keep_every": POINT}
-KEEPS = ("--set", f"budget.keep_every={POINT}")
-
-
-def from_kept(run):
-    return ("--start", str(run / str(POINT)), "--set", f"phases={json.dumps(LATER)}")
-
-
-@pytest.fixture(scope="module")
-def whole_later(tmp_path_factory):
-    """Tables of the run in one go."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(config(SAMPLER, phases=LATER), folder, resume=False, progress="none")
-    return tables(folder)
-
-
-@pytest.fixture(scope="module")
-def went_on(tmp_path_factory):
-    """Folder of a run that went on where the first phase ends, and kept a checkpoint there."""
-    folder = tmp_path_factory.mktemp("long")
-    train(config(SAMPLER, budget=KEEPING), folder, resume=False, progress="none")
-    return folder
-
-
-@pytest.fixture
-def long(went_on, tmp_path):
-    """A copy that a test may spoil."""
-    return shutil.copytree(went_on, tmp_path / "long")
+    shutil.rmtree(first.run)
+    done(jobs, tmp_path / "r", more=first.options)
+    assert tables(tmp_path / "r") == whole("ended")
 
 
 @pytest.mark.parametrize("step", cases("kill while it keeps"))
-def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole_later, tmp_path):
-    kill = (signal.SIGKILL, 1, step, f"/{POINT}/checkpoints/")
-    long = tmp_path / "long"
-    _, status, said = jobs.resume(long, kill, sampler=SAMPLER, more=KEEPS)
-    assert status == -signal.SIGKILL, said
-    assert not list((long / str(POINT)).rglob("*.safetensors"))
-    _, status, said = jobs.resume(long, sampler=SAMPLER, more=KEEPS)
-    assert status == 0, said
-    _, status, said = jobs.start(tmp_path / "r", sampler=SAMPLER, more=from_kept(long))
-    assert status == 0, said
-    assert tables(tmp_path / "r") == whole_later
+def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
+    long = Begun("kept", tmp_path / "long")
+    done(jobs, long.run, (signal.SIGKILL, 1, step, f"/{POINT}/checkpoints/"), more=KEEPS)
+    assert not list(long.start.rglob("*.safetensors"))
+    done(jobs, long.run, more=KEEPS)
+    done(jobs, tmp_path / "r", more=long.options)
+    assert tables(tmp_path / "r") == whole("kept")
 
 
-def test_killed_after_a_start_from_a_kept_checkpoint(jobs, whole_later, long, tmp_path):
-    before = contents(long)
-    for steps in cases("kill after a kept start"):
-        kill = (signal.SIGKILL, steps, "", "")
-        _, status, said = jobs.resume(tmp_path / "r", kill, sampler=SAMPLER, more=from_kept(long))
-        assert status == -signal.SIGKILL, said
-    _, status, said = jobs.resume(tmp_path / "r", sampler=SAMPLER, more=from_kept(long))
-    assert status == 0, said
-    assert tables(tmp_path / "r") == whole_later
-    assert contents(long) == before
-    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
-    assert manifest["started_from"]["at"] == POINT
-
-
-def spoil_kept(case, long):
+def spoil(case: str, first: Begun, jobs) -> str:
     """Do it; gives what the error says."""
-    kept = long / str(POINT)
-    if case in ("bit", "cut"):
-        return damage(case, next((kept / "checkpoints").iterdir()))
+    newest, content = first.newest, first.newest.read_bytes()
+    if case == "bit":
+        newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
+        return f"{newest} is damaged (its checksum is wrong)"
+    if case == "cut":
+        newest.write_bytes(content[: len(content) // 2])
+        return f"{newest} is damaged"
     if case == "removed":
-        shutil.rmtree(kept)
-        return f"{kept} holds no checkpoint; {long} keeps none"
+        shutil.rmtree(newest.parent)
+        return f"{first.start} holds no checkpoint"
     if case == "renamed":
-        shutil.rmtree(kept)
+        shutil.rmtree(first.start)
         earlier = config(SAMPLER, budget={"keep_every": POINT // 2})
-        train(earlier, long / "again", resume=False, progress="none")
-        shutil.move(long / "again" / str(POINT // 2), kept)
-        return f"{kept} was kept at {POINT // 2} episodes"
-    shutil.rmtree(long)
-    train(config("random", budget=KEEPING), long, resume=False, progress="none")
-    return "sampler is 'magellan' here and 'random' there"
+        trained(earlier, first.run / "again")
+        shutil.move(first.run / "again" / str(POINT // 2), first.start)
+        return f"{first.start} was kept at {POINT // 2} episodes"
+    shutil.rmtree(first.run)
+    if case == "another run":
+        trained(OTHERS[first.of], first.run)
+        return "sampler is 'magellan' here and 'random' there"
+    done(jobs, first.run, kill_at(80), more=("--set", "budget.episodes=15"))
+    return f"the run in {first.run} has not ended"
 
 
-@pytest.mark.parametrize("case", cases("damaged kept start"))
-def test_a_kept_checkpoint_that_cannot_be_used(case, jobs, long, tmp_path):
-    words = spoil_kept(case, long)
-    refused(jobs, long, words, tmp_path / "r", from_kept(long))
+@pytest.mark.parametrize(
+    ("of", "case"),
+    [
+        *(("ended", case) for case in cases("damaged start")),
+        *(("kept", case) for case in cases("damaged kept start")),
+    ],
+)
+def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
+    """It ends with one line, and leaves both folders as they were."""
+    first = begun(of)
+    words = spoil(case, first, jobs)
+    before = contents(first.run)
+    _, status, said = jobs.start(tmp_path / "r", sampler=SAMPLER, more=first.options)
+    assert (status, said.count("\n")) == (2, 1), said
+    assert said.startswith("error: --start: ")
+    assert words in said
+    assert contents(first.run) == before
+    assert not list((tmp_path / "r").glob("*"))
 
 
 @pytest.mark.parametrize(("of", "case"), cases("forged start"))
-def test_a_forged_start_is_one_clear_error(of, case, request, tmp_path):
-    run = request.getfixturevalue("first" if of == "ended" else "long")
-    phases, start = (PHASES, run) if of == "ended" else (LATER, run / str(POINT))
-    newest = max((start / "checkpoints").iterdir())
-    metadata, state = decode(newest)
+def test_a_forged_start_is_one_clear_error(of, case, begun, tmp_path):
+    first = begun(of)
+    metadata, state = decode(first.newest)
     (*way, last), value = FORGED_STARTS[case][0].split("/"), FORGED_STARTS[case][1]
     inner = state
     for key in way:
         inner = inner[key]
     inner[last] = value
-    whole = resolve_run("smoke", [json.loads(metadata["config"])])
-    newest.write_bytes(encode(state, 1, whole, metadata["backbone"]))
-    before, later = contents(run), config(SAMPLER, phases=phases)
-    with pytest.raises(InputError) as caught:
-        train(later, tmp_path / "r", resume=False, progress="none", start=start)
-    assert str(caught.value).startswith(f"--start: {start} ")
-    assert "does not fit" in str(caught.value) or "is not allowed" in str(caught.value)
-    assert contents(run) == before
+    run = resolve_run("smoke", [json.loads(metadata["config"])])
+    first.newest.write_bytes(encode(state, 1, run, metadata["backbone"]))
+    before = contents(first.run)
+    said = refusal(trained, first.config, tmp_path / "r", first.start)
+    assert said.startswith(f"--start: {first.start} ")
+    assert "does not fit" in said or "is not allowed" in said
+    assert contents(first.run) == before
     assert not list((tmp_path / "r").glob("*"))

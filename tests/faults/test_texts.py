@@ -10,8 +10,8 @@ from magellan.cli import main
 from magellan.core.errors import InputError, JobError, OutOfMemoryError, printable
 from magellan.jobs import log
 from magellan.jobs.run import train
-from magellan.jobs.stopping import Stopper
-from tests.faults.conftest import SPACE, config
+from tests.faults.conftest import config
+from tests.runs import SPACE, stopped
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
 SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
@@ -60,12 +60,9 @@ def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypa
     assert "\x1b" not in said
 
 
-def test_braces_and_percent_signs_in_a_reason_are_only_text(tmp_path, monkeypatch):
+def test_braces_and_percent_signs_in_a_reason_are_only_text(tmp_path):
     reason = "on {x} {0} {} %s %(y)d {{z}}"
-    with monkeypatch.context() as patch:
-        patch.setattr(Stopper, "reason", reason)
-        with pytest.raises(JobError, match=re.escape(reason)):
-            train(config(), tmp_path / "{x} %s", resume=False, progress="lines")
+    stopped(config(), tmp_path / "{x} %s", reason)
     assert f"ended: stopped: {reason}: saved" in (tmp_path / "{x} %s" / "run.log").read_text()
     manifest = train(config(), tmp_path / "{x} %s", resume=True, progress="lines")
     assert manifest["stop_reasons"][0].startswith(f"stopped: {reason}: saved")

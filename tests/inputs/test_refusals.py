@@ -12,166 +12,169 @@ from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases
 from tests.inputs.conftest import ROOT
+from tests.workflow.conftest import Project
 
 ZOO_MINI = ROOT / "magellan/backbones/zoo-mini"
 SMALL = ["train", "--preset", "smoke", "--goal-space", "8-4-2-1-1", "--progress", "none"]
 
 
 @pytest.fixture
-def refusal(capfd, monkeypatch):
-    """Run a command line; gives the one line with which it is refused."""
+def refused(capfd, monkeypatch):
+    """Run a command line and check the one line with which it is refused."""
 
-    def run(main, arguments):
+    def run(main, arguments, *words):
         monkeypatch.chdir(ROOT)
         assert main([str(argument) for argument in arguments]) == 2
         out, err = capfd.readouterr()
-        assert out == ""
-        assert err.count("\n") == 1, err
-        assert err.endswith("\n")
+        assert (out, err.count("\n"), err[-1]) == ("", 1, "\n"), err
         assert err.startswith("error: ")
-        return err
+        missing = [word for part in words for word in part.split(" | ") if word not in err]
+        assert not missing, f"{missing} not in {err}"
 
     return run
-
-
-def assert_says(line, words):
-    missing = [word for word in words if word not in line]
-    assert not missing, f"{missing} not in {line}"
 
 
 def files_in(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("case", cases.EXPERIMENTS)
-def test_experiment_file(case, tmp_path, refusal):
-    text, words = cases.EXPERIMENTS[case]
+def case_of(mapping):
+    """Parametrise by the cases of a mapping; their keys, cut short, are the names."""
+    return pytest.mark.parametrize("case", mapping, ids=lambda case: case[:60])
+
+
+@case_of(cases.EXPERIMENTS)
+def test_experiment_file(case, tmp_path, refused):
     path = tmp_path / "experiment.yaml"
-    path.write_text(text)
-    assert_says(refusal(magellan.cli.main, ["check", path, "--run-modules"]), words)
+    path.write_text(cases.unescaped(case) + "\n")
+    words = cases.EXPERIMENTS[case]
+    refused(magellan.cli.main, ["check", path, "--run-modules"], words)
 
 
-@pytest.mark.parametrize("case", cases.RUNS)
-def test_run_configuration(case, tmp_path, refusal):
-    arguments, words = cases.RUNS[case]
-    line = refusal(magellan.cli.main, [*SMALL, "--output", tmp_path / "run", *arguments])
-    assert_says(line, words)
+@case_of(cases.RUNS)
+def test_run_configuration(case, tmp_path, refused):
+    arguments = [*SMALL, "--output", tmp_path / "run", *cases.arguments_of_train(case)]
+    refused(magellan.cli.main, arguments, cases.RUNS[case])
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("case", cases.RUN_FILES)
-def test_file_of_a_run(case, tmp_path, refusal):
-    content, words = cases.RUN_FILES[case]
+@case_of(cases.RUN_FILES)
+def test_file_of_a_run(case, tmp_path, refused):
     path = tmp_path / "run.yaml"
-    path.write_bytes(content)
+    path.write_bytes(cases.unescaped(case).encode("latin1"))
     arguments = ["train", "--preset", "smoke", "--output", tmp_path / "run", "--config", path]
-    assert_says(refusal(magellan.cli.main, arguments), words)
+    refused(magellan.cli.main, arguments, cases.RUN_FILES[case])
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", cases.GOAL_SPACES)
-def test_goal_space(name, tmp_path, refusal):
-    words = ("goal_space", repr(name), *cases.GOAL_SPACES[name])
-    assert_says(refusal(magellan.cli.main, ["goals", f"--size={name}"]), words)
-    arguments = ["train", f"--goal-space={name}", "--output", tmp_path / "run"]
-    assert_says(refusal(magellan.cli.main, arguments), words)
+@case_of(cases.GOAL_SPACES)
+def test_goal_space(case, tmp_path, refused):
+    words = (f"goal_space | {case!r}", cases.GOAL_SPACES[case])
+    refused(magellan.cli.main, ["goals", f"--size={case}"], *words)
+    train = ["train", f"--goal-space={case}", "--output", tmp_path / "run"]
+    refused(magellan.cli.main, train, *words)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("case", cases.COMMANDS)
-def test_command_line(case, tmp_path, refusal):
-    arguments, words = cases.COMMANDS[case]
-    arguments = [tmp_path / "out" if word == "OUT" else word for word in arguments]
-    assert_says(refusal(magellan.cli.main, arguments), words)
+@case_of(cases.COMMANDS)
+def test_command_line(case, tmp_path, refused):
+    arguments = [tmp_path / "out" if word == "OUT" else word for word in cases.arguments(case)]
+    refused(magellan.cli.main, arguments, cases.COMMANDS[case])
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("case", cases.ANALYSIS_COMMANDS)
-def test_command_line_of_the_analysis(case, places, tmp_path, refusal):
-    arguments, words = cases.ANALYSIS_COMMANDS[case]
-    found = {**places, "OUT": tmp_path / "out"}
+@case_of(cases.ANALYSIS_COMMANDS)
+def test_command_line_of_the_analysis(case, places, tmp_path, refused):
+    named = {**places, "OUT": tmp_path / "out"}
     before = files_in(places["SOURCE"])
 
     def placed(word):
         name, *rest = word.split("/")
-        return found[name].joinpath(*rest) if name in found else word
+        return str(named[name].joinpath(*rest)) if name in named else word
 
-    line = refusal(analysis.__main__.main, [placed(word) for word in arguments])
-    assert_says(line, [str(placed(word)) for word in words])
+    words = map(placed, cases.ANALYSIS_COMMANDS[case].split(" | "))
+    refused(analysis.__main__.main, map(placed, cases.arguments(case)), *words)
     assert not (tmp_path / "out").exists()
     assert files_in(places["SOURCE"]) == before
 
 
-@pytest.mark.parametrize(
-    ("kind", "case"),
-    [
-        *(("TABLES", case) for case in cases.TABLES),
-        *(("MANIFESTS", case) for case in cases.MANIFESTS),
-    ],
-)
-def test_combined_tables(kind, case, places, spoiled, tmp_path, refusal):
-    change, words = getattr(cases, kind)[case]
-    folder = spoiled(places["TABLES"], change)
+@case_of(cases.EXPERIMENT_ARGUMENTS)
+def test_experiment_for_the_analysis(case, places, tmp_path, refused):
+    arguments = ["combine", places["RUN"], "--output", tmp_path / "out", "--experiment", case]
+    words = cases.EXPERIMENT_ARGUMENTS[case].replace("RUN", str(places["RUN"]))
+    refused(analysis.__main__.main, arguments, words)
+    assert not (tmp_path / "out").exists()
+
+
+@case_of(cases.TABLES | cases.MANIFESTS)
+def test_combined_tables(case, places, spoiled, tmp_path, refused):
+    folder = spoiled(places["TABLES"], (cases.TABLES | cases.MANIFESTS)[case])
     before = files_in(folder)
-    line = refusal(analysis.__main__.main, ["statistics", folder, tmp_path / "out"])
-    assert_says(line, words)
+    refused(analysis.__main__.main, ["statistics", folder, tmp_path / "out"], case)
     assert not (tmp_path / "out").exists()
     assert files_in(folder) == before
 
 
-@pytest.mark.parametrize("case", cases.RUN_FOLDERS)
-def test_run_folder(case, places, spoiled, tmp_path, refusal):
-    change, words = cases.RUN_FOLDERS[case]
+@case_of(cases.RUN_FOLDERS)
+def test_run_folder(case, places, spoiled, tmp_path, refused):
     good = places["RUNS"]
     declared = json.dumps(synthetic.experiment(("random", "magellan")))
-    arguments = ["combine", *good[1:], spoiled(good[0], change), "--experiment", declared]
-    line = refusal(analysis.__main__.main, [*arguments, "--output", tmp_path / "out"])
-    assert_says(line, words)
+    folders = [*good[1:], spoiled(good[0], cases.RUN_FOLDERS[case])]
+    arguments = ["combine", *folders, "--experiment", declared, "--output", tmp_path / "out"]
+    refused(analysis.__main__.main, arguments, case)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("case", cases.OUTPUTS)
-def test_folder_to_train_in(case, tmp_path, refusal):
-    change, arguments, words = cases.OUTPUTS[case]
+@case_of(cases.OUTPUTS | cases.RESUMED)
+def test_folder_to_train_in(case, tmp_path, refused):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
-    change(folder)
+    (cases.OUTPUTS | cases.RESUMED)[case](folder)
     before = files_in(folder)
-    assert_says(refusal(magellan.cli.main, [*SMALL, "--output", folder, *arguments]), words)
+    more = ["--resume"] if case in cases.RESUMED else []
+    refused(magellan.cli.main, [*SMALL, "--output", folder, *more], case)
     assert files_in(folder) == before
 
 
-@pytest.mark.parametrize("case", cases.BACKBONE_FILES)
-def test_files_of_a_backbone(case, spoiled, tmp_path, refusal):
-    change, words = cases.BACKBONE_FILES[case]
-    model = spoiled(ZOO_MINI, change)
+@case_of(cases.BACKBONE_FILES | cases.BACKBONE_MODELS)
+def test_backbone(case, spoiled, tmp_path, refused):
+    model = spoiled(ZOO_MINI, (cases.BACKBONE_FILES | cases.BACKBONE_MODELS)[case])
     arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
-    line = refusal(magellan.cli.main, arguments)
-    assert_says(line, ("backbone.model", str(model)[:40], "allowed", *words))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("case", cases.BACKBONE_MODELS)
-def test_model_of_a_backbone(case, spoiled, tmp_path, refusal):
-    change, words = cases.BACKBONE_MODELS[case]
-    model = spoiled(ZOO_MINI, change)
-    arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
-    line = refusal(magellan.cli.main, arguments)
-    assert_says(line, ("backbone.model", str(model)[:40], "allowed", *words))
+    refused(magellan.cli.main, arguments, "backbone.model | allowed", str(model)[:40], case)
+    if case in cases.BACKBONE_FILES:
+        assert not (tmp_path / "run").exists()
     assert not files_in(tmp_path / "run")
 
 
-@pytest.mark.parametrize("case", cases.BACKBONE_NAMES)
-def test_name_of_a_backbone(case, tmp_path, refusal, monkeypatch):
-    files, model, words = cases.BACKBONE_NAMES[case]
+@pytest.mark.parametrize(("files", "model", "words"), cases.BACKBONE_NAMES)
+def test_name_of_a_backbone(files, model, words, tmp_path, refused, monkeypatch):
     for name, data in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
     monkeypatch.setenv("MAGELLAN_BACKBONES", str(tmp_path / "made"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
-    assert_says(refusal(magellan.cli.main, arguments), ("backbone.model", "allowed", *words))
+    refused(magellan.cli.main, arguments, "backbone.model | allowed", words)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.mark.parametrize(("arguments", "text", "words"), cases.WORKFLOWS)
+def test_experiment_of_the_workflow(arguments, text, words, project):
+    """Snakemake ends with one error line, too, and makes nothing."""
+    path = project / "mine.yaml"
+    path.write_text(text)
+    before = set(project.folder.iterdir())
+    done = project.snakemake(*(str(path) if word == "FILE" else word for word in arguments))
+    assert done.returncode == 1
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("error: "))
+    assert "Traceback" not in done.stdout
+    assert all(word.replace("FILE", str(path)) in line for word in words.split(" | ")), line
+    assert set(project.folder.iterdir()) - before <= {project / ".snakemake"}
 
 
 def test_unspoiled_inputs_are_accepted(places, tmp_path):

@@ -1,19 +1,17 @@
 """Runs that end after so many environment steps or policy updates instead of episodes."""
 
-import csv
 import json
-import subprocess
-from pathlib import Path
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 
 from magellan.config import UNIT_COLUMNS, resolve_run
 from magellan.jobs import progress
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
-from tests.training.test_run import ALWAYS, SPACE, command, start_and_kill, tables
+from tests import runs
+from tests.runs import SPACE, finish, rows, trained
 
 BUDGETS = {
     "steps": {"steps": 700, "evaluate_every": 300, "episodes": 7, "record_outcomes": True},
@@ -25,26 +23,12 @@ ROUND = 32
 
 
 def config(unit: str, sampler: str = "magellan"):
-    layer = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": BUDGETS[unit]}
-    return resolve_run("smoke", [layer])
-
-
-def rows(folder: Path, table: str) -> list[dict]:
-    with (folder / f"{table}.csv").open() as file:
-        return list(csv.DictReader(file))
+    return runs.config(sampler, budget=BUDGETS[unit])
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folders: dict[str, Path] = {}
-
-    def get(unit: str) -> Path:
-        if unit not in folders:
-            folders[unit] = tmp_path_factory.mktemp(unit)
-            train(config(unit), folders[unit], resume=False, progress="none")
-        return folders[unit]
-
-    return get
+    return cache(lambda unit: trained(config(unit), tmp_path_factory.mktemp(unit)))
 
 
 @pytest.mark.parametrize("unit", BUDGETS)
@@ -87,46 +71,6 @@ def test_practice_counts_every_finished_episode(unit, undisturbed):
     assert ends == [*range(30, episodes, 30), episodes]
 
 
-@pytest.mark.parametrize("unit", BUDGETS)
-def test_stopped_anywhere_it_goes_on_the_same(unit, undisturbed, tmp_path):
-    settings = config(unit)
-    straight = Trainer(settings)
-    checkpoints, found = Checkpoints(tmp_path, settings), []
-    while not straight.done:
-        if straight.updates in (0, 5, 10, 20):
-            checkpoints.save(straight.state_dict())
-            found.append(checkpoints.load().state)
-        straight.advance()
-    checkpoints.save(straight.state_dict())
-    found.append(checkpoints.load().state)
-    assert len(found) >= 5
-    for state in found:
-        resumed = Trainer(settings)
-        resumed.load_state_dict(state)
-        while not resumed.done:
-            resumed.advance()
-        resumed.record.write(tmp_path)
-        assert tables(tmp_path) == tables(undisturbed(unit))
-        expected = (undisturbed(unit) / "outcomes.csv").read_bytes()
-        assert (tmp_path / "outcomes.csv").read_bytes() == expected
-
-
-@pytest.mark.parametrize("unit", BUDGETS)
-def test_killed_and_resumed_equals_undisturbed(unit, undisturbed, tmp_path):
-    given = [w for key, n in BUDGETS[unit].items() for w in ("--set", f"budget.{key}={n}")]
-    for after in (4, 12):
-        start_and_kill(tmp_path, after, *given)
-        assert not (tmp_path / "manifest.json").exists()
-    subprocess.run(command(tmp_path, *ALWAYS, "--resume", *given), check=True)
-    assert tables(tmp_path) == tables(undisturbed(unit))
-    one, other = (
-        json.loads((folder / "manifest.json").read_text())
-        for folder in (tmp_path, undisturbed(unit))
-    )
-    assert one["identity"] == other["identity"]
-    assert one["restarts"] == 2
-
-
 def test_the_log_names_the_unit(undisturbed):
     assert "evaluation at step 300, train goals" in (undisturbed("steps") / "run.log").read_text()
     assert "evaluation at update 21, " in (undisturbed("updates") / "run.log").read_text()
@@ -146,8 +90,7 @@ def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch,
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("steps", "random"))
     shown = progress.Progress(trainer, "bar")
-    while not trainer.done:
-        trainer.advance()
+    finish(trainer)
     assert trainer.spent == 704  # rounds of 32
     shown.show()
     shown.result(12.3)
@@ -181,8 +124,7 @@ def test_estimators_ask_by_episodes(monkeypatch):
     monkeypatch.setattr(
         trainer.estimators, "ask", lambda n, play: (asked.append(n), ask(n, play))[1]
     )
-    while not trainer.done:
-        trainer.advance()
+    finish(trainer)
     assert len(asked) >= 12
     evaluated = trainer.estimators.cost()["evaluated_buckets"] // 5
     assert evaluated == len({n // 10 for n in asked})

@@ -9,7 +9,7 @@ from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.core.codec import Codec, PackedState
 from magellan.model.loading import load_model
 from magellan.training import evaluate as evaluation
-from magellan.training.evaluate import by_category, evaluate, evaluation_sets, mean_competence
+from magellan.training.evaluate import by_category, competence_rows, evaluate, evaluation_sets
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 
@@ -139,14 +139,14 @@ def test_predictions_speak_of_the_goals_that_are_evaluated(name):
             expected = np.zeros_like(expected)
         found = np.stack(estimator.predict(chosen.space, chosen.positions))
         np.testing.assert_array_equal(found, expected)
-        means = mean_competence(chosen.kinds, chosen.categories, *found)
-        assert [m.n for m in means] == [4] * 5
-        for mean in means:
-            mine = chosen.categories == CATEGORIES.index(mean.category)
-            assert mean.now == pytest.approx(expected[0, mine].mean())
-            assert mean.progress == pytest.approx(np.abs(expected[0] - expected[1])[mine].mean())
+        rows = list(competence_rows(chosen, *found))
+        assert [row["n"] for row in rows] == [4] * 5
+        for row in rows:
+            mine = expected[:, chosen.categories == CATEGORIES.index(row["category"])]
+            assert row["competence"] == pytest.approx(mine[0].mean())
+            assert row["learning_progress"] == pytest.approx(np.abs(mine[0] - mine[1]).mean())
     if name == "expert_buckets":
-        assert set(FEASIBLE) == {m.category for m in means if m.now > 0}
+        assert set(FEASIBLE) == {row["category"] for row in rows if row["competence"] > 0}
 
 
 def test_evaluation_sets_of_the_whole_space():

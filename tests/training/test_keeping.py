@@ -10,24 +10,18 @@ from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.keeping import points
 from magellan.jobs.run import train
 from magellan.launcher.run import go_on
+from tests.runs import tables, trained
 
 LAYER = {"sampler": "random", "goal_space": "40-8-4-2-2", "budget": {"keep_every": 50}}
-TABLES = ("evaluation", "practice", "training")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept") / "run"
-    train(config(), folder, False, "none")
-    return folder
+    return trained(config(), tmp_path_factory.mktemp("kept") / "run")
 
 
 def config(**layer):
     return resolve_run("smoke", [{**LAYER, **layer}])
-
-
-def tables(folder):
-    return [(folder / f"{name}.csv").read_bytes() for name in TABLES]
 
 
 def test_one_for_each_number_that_was_passed(whole):
@@ -62,16 +56,12 @@ def test_going_back_counts_more_than_what_was_newer(whole, tmp_path):
 
 
 def test_what_cannot_be_gone_on_from(whole, tmp_path):
+    """Where a run goes on from its own checkpoint, nobody is told to train another run again."""
     assert not go_on(config(), tmp_path / "run", None)
     with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .* holds no checkpoint; "):
         go_on(config(), tmp_path / "run", tmp_path)
-    with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .*another configuration"):
-        go_on(config(seed=1), tmp_path / "run", whole / "50")
-
-
-def test_advice_is_for_a_run_of_its_own(whole, tmp_path):
-    """Where a run goes on from its own checkpoint, nobody is told to train another run again."""
-    with pytest.raises(InputError, match=r"there; name a checkpoint of this very run$"):
+    other = r"^rl_script_args.loading_path: .*another configuration.*there; name a checkpoint of "
+    with pytest.raises(InputError, match=rf"{other}this very run$"):
         go_on(config(seed=1), tmp_path / "run", whole / "50")
     shutil.copytree(whole / "50", tmp_path / "50")
     [path] = (tmp_path / "50" / "checkpoints").iterdir()

@@ -8,17 +8,15 @@ import pytest
 
 from magellan.config import identity, part, resolve_run
 from magellan.core.columns import COLUMNS
-from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.keeping import points
-from magellan.jobs.run import train
+from tests import runs
 
-SPACE = "40-20-10-5-5"
 UNSEEN = {"goals": {"split": "unseen"}}
 WATCHED = ["learned", "per_goal"]
 LONG = {
     "sampler": "magellan",
-    "goal_space": SPACE,
+    "goal_space": runs.SPACE,
     "seed": 5,
     "observers": WATCHED,
     # No evaluation is planned at 30 or 90 episodes; some rounds end more than one episode.
@@ -37,21 +35,16 @@ def short_run(sampler: str, until: int, more: int = 30, last=UNSEEN, **layer):
     return resolve_run("smoke", [LONG, {"budget": {"episodes": until + more}}, layer, named])
 
 
-def tables(folder: Path) -> dict[str, bytes]:
+def trained(config, folder: Path, start: Path | None = None) -> dict[str, bytes]:
+    """All tables that the run leaves."""
+    runs.trained(config, folder, start)
     paths = {name: folder / f"{name}.csv" for name in COLUMNS}
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
-def trained(config, folder: Path, start: Path | None = None) -> dict[str, bytes]:
-    train(config, folder, False, "none", start=start)
-    return tables(folder)
-
-
 @pytest.fixture(scope="module")
 def long(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("long") / "run"
-    train(long_run(), folder, False, "none")
-    return folder
+    return runs.trained(long_run(), tmp_path_factory.mktemp("long") / "run")
 
 
 @pytest.mark.parametrize(("sampler", "until"), [("random", 30), ("magellan", 90), ("online", 120)])
@@ -70,7 +63,7 @@ def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp
 
 def test_a_long_run_that_random_drives(tmp_path):
     layer = {"sampler": "random", "observers": [], "budget": {"keep_every": 60, "episodes": 90}}
-    train(long_run(**layer), tmp_path / "long", False, "none")
+    runs.trained(long_run(**layer), tmp_path / "long")
     phases = {"phases": [{"until": 60, "sampler": "random", "seed": 5}, {"goals": {"seed": 2}}]}
     named = {"sampler": "random", "seed": 4, "observers": [], "budget": {"episodes": 90}}
     run = resolve_run("smoke", [LONG, named, phases])
@@ -83,7 +76,7 @@ def test_kept_by_what_the_budget_counts(unit, tmp_path):
     until = {"steps": 400, "updates": 11}[unit]
     every = {"evaluate_every": 3 * until, "keep_every": until}
     ends = {"agent": {"num_envs": 32}, "budget": {**every, unit: 2 * until}}
-    train(long_run(**ends), tmp_path / "long", False, "none")
+    runs.trained(long_run(**ends), tmp_path / "long")
     run = short_run("online", until, **ends)
     assert points(tmp_path / "long") == [until, 2 * until]
     started = trained(run, tmp_path / "started", tmp_path / "long" / str(until))
@@ -93,7 +86,7 @@ def test_kept_by_what_the_budget_counts(unit, tmp_path):
 def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
     agent = {"num_envs": 32, "steps_per_update": 160}
     layer = {"agent": agent, "budget": {"practice_window": 3, "keep_every": 33}}
-    train(long_run(**layer), tmp_path / "long", False, "none")
+    runs.trained(long_run(**layer), tmp_path / "long")
     kept = Checkpoints(tmp_path / "long" / "33", long_run(**layer)).load()
     assert kept.state["trainer"]["episodes"] > 35
     run = short_run("random", 33, **layer)
@@ -108,7 +101,7 @@ def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
         {"until": 80, "sampler": "magellan", "goals": {"seed": 1}},
     ]
     long = long_run(phases=[*phases, {"seed": 9}])
-    train(long, tmp_path / "long", False, "none")
+    runs.trained(long, tmp_path / "long")
     shorter = [phases[0], {**phases[1], "until": 60}, {"goals": {"seed": 4}}]
     run = long_run(phases=shorter, budget={"episodes": 90})
     assert len(part(run, 60).phases) == 2
@@ -120,12 +113,10 @@ def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
 
 
 def refusal(start: Path, output: Path, **named) -> str:
-    with pytest.raises(InputError) as error:
-        train(short_run(**named), output, False, "none", start=start)
+    message = runs.refusal(runs.trained, short_run(**named), output, start)
     assert not output.exists()
-    assert str(error.value).startswith("--start: ")
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    assert message.startswith("--start: ")
+    return message
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(long, tmp_path):
@@ -151,7 +142,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(long, tmp_path):
 
 def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
     layer = {"budget": {"practice_window": 50}}
-    train(long_run(**layer), tmp_path / "long", False, "none")
+    runs.trained(long_run(**layer), tmp_path / "long")
     message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
     assert "a row of practice.csv goes on past 60 episodes: budget.practice_window is 50" in message
 
@@ -167,5 +158,5 @@ def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
 
 def test_a_run_in_a_folder_that_is_called_by_a_number_is_a_run(tmp_path):
     run = short_run("random", 30)
-    train(part(run, 30), tmp_path / "7", False, "none")
+    runs.trained(part(run, 30), tmp_path / "7")
     assert trained(run, tmp_path / "started", tmp_path / "7") == trained(run, tmp_path / "whole")

@@ -54,14 +54,6 @@ def moved(before, after):
     return {g for g in before if any(not torch.equal(before[g][k], after[g][k]) for k in before[g])}
 
 
-def test_exactly_head_and_competence_adapter_move():
-    learned = make(refresh=100, delay=100)
-    before = snapshot(learned)
-    for _ in range(2):
-        learned.update(outcomes(learned))
-    assert moved(before, snapshot(learned)) == {"competence", "head"}
-
-
 def train_policy(learned):
     """What an update of the agent does to the policy's adapter."""
     backbone = learned.backend.backbone
@@ -73,13 +65,14 @@ def train_policy(learned):
 @pytest.mark.parametrize(
     ("adapter", "moves"),
     [
+        ("own", {"competence", "head"}),
         ("shared", {"policy", "head"}),
         ("policy", {"head"}),
         ("frozen", {"head"}),
         ("ignored", {"competence", "head"}),
     ],
 )
-def test_what_moves_with_another_adapter(adapter, moves):
+def test_exactly_the_head_and_the_estimators_adapter_move(adapter, moves):
     learned = make(refresh=100, delay=100, adapter=adapter)
     before = snapshot(learned)
     for _ in range(2):
@@ -123,11 +116,14 @@ def test_candidates_know_what_the_estimators_say_at_a_refresh(adapter):
     assert np.ptp(competence(learned)[0] - competence(learned)[1]) > 1e-4
 
 
-@pytest.mark.parametrize("adapter", ["shared", "policy", "frozen", "ignored"])
-def test_state_round_trip_with_another_adapter(adapter):
+@pytest.mark.parametrize(
+    ("adapter", "updates"),
+    [("own", 3), ("own", 7), ("shared", 5), ("policy", 5), ("frozen", 5), ("ignored", 5)],
+)
+def test_state_round_trip_continues_the_same(adapter, updates):
     settings = {"refresh": 2, "delay": 4, "adapter": adapter}
     learned, copy = make(**settings), make(**settings)
-    for _ in range(5):
+    for _ in range(updates):
         train_policy(learned)
         learned.update(outcomes(learned))
     policy = learned.backend.backbone.adapter("policy")
@@ -228,20 +224,6 @@ def test_recent_episodes_are_drawn_by_rank():
 def test_batch_size_of_a_refresh_does_not_matter():
     one, other = make(refresh_batch=5), make(refresh_batch=512)
     np.testing.assert_allclose(competence(one)[0], competence(other)[0], atol=1e-6)
-
-
-@pytest.mark.parametrize("updates", [3, 7])
-def test_state_round_trip_continues_the_same(updates):
-    learned, copy = make(refresh=2, delay=4), make(refresh=2, delay=4)
-    for _ in range(updates):
-        learned.update(outcomes(learned))
-    load(copy, state(learned))
-    for each in (learned, copy):
-        for _ in range(3):
-            each.update(outcomes(each))
-    assert moved(snapshot(learned), snapshot(copy)) == set()
-    for a, b in zip(competence(learned), competence(copy), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 POOL = {"refresh": 2, "delay": 4, "pool": 12}

@@ -1,9 +1,7 @@
 """Runs whose goals and sampler change on the way."""
 
-import csv
 import dataclasses
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +10,14 @@ import pytest
 from magellan.competence import CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.config import beginning, identity, phases_of, resolve_run
-from magellan.core.columns import COLUMNS, OPTIONAL
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.worlds import WORLDS
-from tests.training.test_run import SPACE, command, start_and_kill
+from tests import runs
+from tests.runs import SPACE, refusal, tables
+from tests.runs import rows as table
 
 EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
 FEW = {"every": 50, "episodes": 2}
@@ -34,22 +32,11 @@ NEW = [
 
 
 def config(phases, sampler="magellan", **layer):
-    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "phases": phases}
-    return resolve_run("smoke", [named, {"evaluated_buckets": FEW}, layer])
+    return runs.config(sampler, phases=phases, **{"evaluated_buckets": FEW, **layer})
 
 
-def table(folder: Path, name: str) -> list[dict]:
-    with (folder / f"{name}.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
-
-
-def trained(folder: Path, *arguments, **named) -> Path:
-    train(config(*arguments, **named), folder, resume=False, progress="none")
-    return folder
+def trained(folder: Path, *arguments, start=None, **named) -> Path:
+    return runs.trained(config(*arguments, **named), folder, start)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +48,8 @@ def whole(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory) -> Path:
     """Its first phase, as a run of its own."""
-    folder = tmp_path_factory.mktemp("first")
-    train(beginning(config(NEW, "online", observers=EVERY)), folder, False, "none")
-    return folder
+    begun = beginning(config(NEW, "online", observers=EVERY))
+    return runs.trained(begun, tmp_path_factory.mktemp("first"))
 
 
 def without_phase(folder: Path) -> dict[str, list[dict]]:
@@ -148,11 +134,10 @@ def test_three_phases_start_from_two_that_started_from_one(tmp_path):
     run = config(phases, "online", observers=["learned", "expert_buckets", "per_goal"])
     two, one = beginning(run), beginning(beginning(run))
     assert (len(phases_of(two)), len(phases_of(one)), beginning(one)) == (2, 1, None)
-    train(one, tmp_path / "1", False, "none")
-    train(two, tmp_path / "2", False, "none", start=tmp_path / "1")
-    train(run, tmp_path / "3", False, "none", start=tmp_path / "2")
-    train(run, tmp_path / "whole", False, "none")
-    assert tables(tmp_path / "3") == tables(tmp_path / "whole")
+    runs.trained(one, tmp_path / "1")
+    runs.trained(two, tmp_path / "2", tmp_path / "1")
+    last = runs.trained(run, tmp_path / "3", tmp_path / "2")
+    assert tables(last) == tables(runs.trained(run, tmp_path / "whole"))
 
 
 def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
@@ -160,9 +145,9 @@ def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     phases = [{"until": 33}, {"sampler": "random"}]
     layer = {"agent": {"num_envs": 32}, "budget": {"practice_window": 5}}
     run = config(phases, "random", **layer)
-    train(beginning(run), tmp_path / "1", False, "none")
-    train(run, tmp_path / "2", False, "none", start=tmp_path / "1")
-    train(run, tmp_path / "whole", False, "none")
+    runs.trained(beginning(run), tmp_path / "1")
+    runs.trained(run, tmp_path / "2", tmp_path / "1")
+    runs.trained(run, tmp_path / "whole")
     assert tables(tmp_path / "2") == tables(tmp_path / "whole")
     rows = table(tmp_path / "whole", "practice")
     assert 33 in {int(row["episode"]) for row in rows}
@@ -171,76 +156,10 @@ def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     assert sum(int(row["n"]) for row in first) == 33
 
 
-OPTIONS = ["--sampler", "online", "--set", f"phases={json.dumps(NEW)}"]
-OPTIONS += [
-    "--set",
-    f"observers={json.dumps(EVERY)}",
-    "--set",
-    f"evaluated_buckets={json.dumps(FEW)}",
-]
-
-
-@pytest.mark.parametrize("saves", [3, 17], ids=["in the first phase", "in the second"])
-def test_killed_in_each_phase_and_resumed_equals_undisturbed(saves, whole, tmp_path):
-    start_and_kill(tmp_path, saves, *OPTIONS)
-    state = Checkpoints(tmp_path, config(NEW, "online", observers=EVERY)).load().state
-    assert state["trainer"]["phase"] == (1 if saves == 3 else 2)
-    subprocess.run(command(tmp_path, *OPTIONS, "--resume"), check=True)
-    assert tables(tmp_path) == tables(whole)
-
-
-def test_killed_after_a_start_it_resumes_from_its_own_checkpoint(whole, first, tmp_path):
-    options = [*OPTIONS, "--start", str(first)]
-    start_and_kill(tmp_path, 4, *options)
-    before = sorted(path.name for path in (first / "checkpoints").iterdir())
-    subprocess.run(command(tmp_path, *options, "--resume"), check=True)
-    assert tables(tmp_path) == tables(whole)
-    assert sorted(path.name for path in (first / "checkpoints").iterdir()) == before
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    begun = json.loads((first / "manifest.json").read_text())
-    assert manifest["started_from"]["run"] == begun["identity"]
-    log = (tmp_path / "run.log").read_text()
-    assert log.count("begins where run") == 1
-    assert log.count("resumed from") == 1
-
-
-def refusal(*arguments, **named) -> str:
-    with pytest.raises(InputError) as error:
-        config(*arguments, **named)
-    return str(error.value)
-
-
-REFUSED = {
-    "one phase": ([{}], "phases: one phase"),
-    "no end": ([{}, {}], "phases.0.until: missing; allowed: more than 0 and less than"),
-    "an end too late": ([{"until": 120}, {}], "phases.0.until: 120 is not allowed"),
-    "an end before": ([{"until": 50}, {"until": 50}, {}], "phases.1.until: 50 is not allowed"),
-    "an end of the last": ([{"until": 5}, {"until": 9}], "phases.1.until: 9 is not allowed in"),
-    "a last sampler": (
-        [{"until": 5}, {"sampler": "random"}],
-        "phases.1.sampler: 'random' is not allowed in the last phase",
-    ),
-    "a sampler": ([{"until": 5, "sampler": "best"}, {}], "sampler: 'best' is unknown"),
-    "a goal space": ([{"until": 5, "goal_space": "few"}, {}], "goal_space = 'few'"),
-    "more goals than there are": (
-        [{"until": 5}, {"goal_space": "10-5-4-4-900", "goals": {"split": "unseen"}}],
-        "phases.1: goal_space = '10-5-4-4-900': 900 goals of grow_carnivore are not allowed",
-    ),
-    "a split": ([{"until": 5, "goals": {"split": "test"}}, {}], "phases.0.goals.split: 'test'"),
-    "a key": ([{"until": 5, "episodes": 5}, {}], "phases.0.episodes: unknown key"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_phases_that_do_not_fit_are_refused(case):
-    phases, message = REFUSED[case]
-    assert message in refusal(phases)
-
-
 def test_a_whole_run_on_unseen_goals_needs_no_phases(tmp_path):
     folder = trained(tmp_path, [], "online", goals={"split": "unseen"})
     assert {row["split"] for row in table(folder, "evaluation")} == {"train", "unseen"}
-    message = refusal([], goal_space="10-5-4-4-900", goals={"split": "unseen"})
+    message = refusal(config, [], goal_space="10-5-4-4-900", goals={"split": "unseen"})
     assert message.startswith("goal_space = '10-5-4-4-900': 900 goals of grow_carnivore")
 
 
@@ -299,46 +218,19 @@ def test_constants_of_every_sampler_of_a_run_count():
 # --- starts that are refused --------------------------------------------------------------------
 
 
-def start_refusal(folder: Path, output: Path, *arguments, **named) -> str:
-    with pytest.raises(InputError) as error:
-        train(config(*arguments, **named), output, False, "none", start=folder)
-    assert not list(output.glob("*.csv"))
-    return str(error.value)
-
-
 def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
     def refused(*arguments, folder=first, **named):
-        return start_refusal(folder, tmp_path / "run", *arguments, **named)
+        message = refusal(trained, tmp_path / "run", *arguments, start=folder, **named)
+        assert not list((tmp_path / "run").glob("*.csv"))
+        assert message.startswith("--start: ")
+        return message
 
     assert refused([], "online").startswith("--start: the run has one phase")
     other = [{**NEW[0], "until": 50}, NEW[1]]
     message = refused(other, "online", observers=EVERY)
     assert "budget.episodes is 50 here and 60 there" in message
-    assert message.startswith("--start: ")
     assert "observers" in refused(NEW, "online")
     assert "holds no checkpoint" in refused(NEW, "online", folder=tmp_path / "nothing")
-
-
-def test_a_beginning_that_has_not_ended_is_refused(tmp_path):
-    options = ["--sampler", "magellan", "--seed", "5", "--set", "budget.episodes=60"]
-    options += ["--set", f"observers={json.dumps(EVERY)}"]
-    options += ["--set", f"evaluated_buckets={json.dumps(FEW)}"]
-    start_and_kill(tmp_path / "half", 3, *options)
-    message = start_refusal(tmp_path / "half", tmp_path / "r", NEW, "online", observers=EVERY)
-    assert "has not ended" in message
-
-
-def test_a_damaged_start_is_refused_and_left_as_it_is(first, tmp_path):
-    copied = tmp_path / "copied" / "checkpoints"
-    copied.mkdir(parents=True)
-    for path in sorted((first / "checkpoints").iterdir()):
-        (copied / path.name).write_bytes(path.read_bytes())
-    newest = max(copied.iterdir())
-    newest.write_bytes(newest.read_bytes()[:-100])
-    before = sorted(path.name for path in copied.iterdir())
-    message = start_refusal(copied.parent, tmp_path / "r", NEW, "online", observers=EVERY)
-    assert f"{newest} is damaged" in message
-    assert sorted(path.name for path in copied.iterdir()) == before
 
 
 # --- what estimators make of new goals ------------------------------------------------------------
@@ -420,14 +312,13 @@ def test_the_learned_estimator_knows_new_goals_by_all_its_snapshots(goals):
 def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
     each = estimator("learned")
     told(each, successes=2)
-    prompts = {
-        each._prompt(space, goal, where).tokens.tobytes() for space, goal, where, _ in each._buffer
-    }
+
+    def prompts() -> set[bytes]:
+        return {each._prompt(*episode[:3]).tokens.tobytes() for episode in each._buffer}
+
+    before = prompts()
     each.move(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
-    after = {
-        each._prompt(space, goal, where).tokens.tobytes() for space, goal, where, _ in each._buffer
-    }
-    assert prompts == after
+    assert prompts() == before
     told(each, successes=1)
     assert {space for space, *_ in each._buffer} == {0, 1}
 

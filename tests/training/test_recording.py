@@ -15,13 +15,11 @@ from analysis.__main__ import main
 from analysis.studies import recording
 from magellan.config import identity, resolve_run
 from magellan.core.codec import stack
-from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.run import train
 from magellan.samplers.signals import learnability
 from magellan.training.loop import Trainer
 from magellan.training.recording import CHECKSUMS, PREDICTIONS, RECORDED
+from tests.runs import trained
 from tests.snippets import write_files
 
 LAYER = {
@@ -40,8 +38,7 @@ def config(**layer):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    train(config(), folder, resume=False, progress="none")
-    return folder
+    return trained(config(), folder)
 
 
 def expected_of(trainer: Trainer) -> tuple[np.ndarray, ...]:
@@ -102,35 +99,6 @@ def test_goals_and_header_are_those_of_the_run(run):
     at = {code: place for place, code in enumerate(found.codes.tolist())}
     for goal, number in found.episodes[["goal", "number"]].itertuples(index=False):
         assert found.categories[at[goal]] == number
-
-
-def test_a_resumed_run_writes_the_same_bytes(run, tmp_path):
-    settings = config()
-    stopped = Trainer(settings)
-    while stopped.updates < 5:
-        stopped.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    checkpoints.save(stopped.state_dict())
-    resumed = Trainer(settings)
-    resumed.load_state_dict(checkpoints.load().state)
-    while not resumed.done:
-        resumed.advance()
-    resumed.record.write(tmp_path)
-    resumed.predictions.write(tmp_path)
-    for name in (*RECORDED, CHECKSUMS):
-        assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
-
-
-def test_recording_changes_no_other_table(run, tmp_path):
-    settings = resolve_run("smoke", [LAYER])
-    train(settings, tmp_path, resume=False, progress="none")
-    assert not any((tmp_path / name).exists() for name in (*RECORDED, CHECKSUMS))
-    for table in COLUMNS:
-        if table not in ("goals", "outcomes"):
-            written = (run / f"{table}.csv").read_bytes()
-            assert (tmp_path / f"{table}.csv").read_bytes() == written
-    assert identity(settings) != identity(config())
-    assert "budget.record_predictions" in (run / "manifest.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,33 @@
-"""Whole runs: repeatable, resumable, evaluated without side effects."""
+"""Whole runs: repeatable, evaluated without side effects."""
 
 import json
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
-from magellan.core.columns import COLUMNS, OPTIONAL
+from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from magellan.jobs import run
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
-
-SPACE = "40-20-10-5-5"
+from tests import runs
+from tests.runs import SPACE, tables, trained
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
-    layer = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "budget": budget}
-    return resolve_run("smoke", [layer])
-
-
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
+    return runs.config(sampler, budget=budget)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    train(config(), folder, resume=False, progress="none")
-    return tables(folder)
+    return tables(trained(config(), tmp_path_factory.mktemp("undisturbed")))
 
 
-def test_same_seed_same_tables(undisturbed, tmp_path):
-    train(config(), tmp_path, resume=False, progress="none")
-    assert tables(tmp_path) == undisturbed
-
-
-def test_another_seed_gives_other_tables(undisturbed, tmp_path):
+def test_same_seed_same_tables_and_another_seed_others(undisturbed, tmp_path):
+    assert tables(trained(config(), tmp_path / "same")) == undisturbed
     other = config().model_copy(update={"seed": 4})
-    train(other, tmp_path, resume=False, progress="none")
-    assert tables(tmp_path)["practice"] != undisturbed["practice"]
+    assert tables(trained(other, tmp_path / "other"))["practice"] != undisturbed["practice"]
 
 
 @pytest.mark.parametrize("sampler", ["random", "online", "ek_online"])
@@ -66,72 +49,14 @@ def test_practice_counts_every_episode_once(undisturbed):
 
 
 def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
-    rarely = config(evaluate_every=120, evaluation_goals=1)
-    train(rarely, tmp_path, resume=False, progress="none")
+    rarely = tables(trained(config(evaluate_every=120, evaluation_goals=1), tmp_path))
     for name in ("practice", "training"):
-        assert tables(tmp_path)[name] == undisturbed[name]
-    assert tables(tmp_path)["evaluation"] != undisturbed["evaluation"]
+        assert rarely[name] == undisturbed[name]
+    assert rarely["evaluation"] != undisturbed["evaluation"]
 
 
-def command(folder: Path, *more: str) -> list[str]:
-    options = ["--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
-    return [sys.executable, "-m", "magellan", "train", *options, "--output", str(folder), *more]
-
-
-ALWAYS = ("--set", "budget.checkpoint_seconds=0", "--set", "budget.checkpoint_share=1")
-
-
-def start_and_kill(folder: Path, after: int, *more: str) -> None:
-    """A run that saves after every update is killed with SIGKILL after so many checkpoints."""
-    arguments = command(folder, *ALWAYS, "--resume", *more)[3:]
-    process = subprocess.run([sys.executable, "-c", KILLED, str(after), *arguments], check=False)
-    assert process.returncode == -signal.SIGKILL
-
-
-KILLED = """
-import os, signal, sys
-from magellan import cli
-from magellan.jobs.checkpoint import Checkpoints
-
-save, left = Checkpoints.save, [int(sys.argv[1])]
-
-def save_and_die(self, state):
-    path = save(self, state)
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return path
-
-Checkpoints.save = save_and_die
-cli.main(sys.argv[2:])
-"""
-
-
-def test_killed_and_resumed_equals_undisturbed(undisturbed, tmp_path):
-    for after in (4, 12):
-        start_and_kill(tmp_path, after)
-        assert not (tmp_path / "manifest.json").exists()
-    subprocess.run(command(tmp_path, *ALWAYS, "--resume"), check=True)
-    assert tables(tmp_path) == undisturbed
-    assert json.loads((tmp_path / "manifest.json").read_text())["restarts"] == 2
-
-
-def test_a_finished_run_is_not_overwritten(tmp_path):
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"already holds a run \(manifest.json\)"):
-        train(config(), tmp_path, resume=False, progress="none")
-    assert (tmp_path / "manifest.json").read_text() == "{}"
-
-
-def test_another_configuration_does_not_resume(tmp_path):
-    train(config(), tmp_path, resume=False, progress="none")
-    message = "another configuration: budget.episodes is 180 here and 120 there;"
-    with pytest.raises(InputError, match=message):
-        train(config(episodes=180), tmp_path, resume=True, progress="none")
-
-
-def test_operational_settings_may_change_between_attempts(undisturbed, tmp_path):
-    train(config(), tmp_path, resume=False, progress="none")
+def test_a_finished_run_resumes_also_with_other_operational_settings(undisturbed, tmp_path):
+    trained(config(), tmp_path)
     train(config(checkpoint_seconds=1, stop_margin_seconds=5), tmp_path, True, "none")
     assert tables(tmp_path) == undisturbed
     assert identity(config(checkpoint_seconds=1)) == identity(config())
@@ -155,21 +80,6 @@ def test_the_model_is_built_once(tmp_path, monkeypatch):
     assert len(built) == 1
 
 
-@pytest.mark.parametrize("keep", [0, 7, 1000])
-def test_a_damaged_checkpoint_is_named(tmp_path, keep):
-    train(config("random"), tmp_path, resume=False, progress="none")
-    (path,) = (tmp_path / "checkpoints").iterdir()
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match="is damaged"):
-        train(config("random"), tmp_path, resume=True, progress="none")
-
-
-def test_resuming_a_finished_run_changes_nothing(undisturbed, tmp_path):
-    train(config(), tmp_path, resume=False, progress="none")
-    train(config(), tmp_path, resume=True, progress="none")
-    assert tables(tmp_path) == undisturbed
-
-
 def test_state_before_the_first_update_is_kept_too():
     """Episodes that ended while the replay was still filling reach the sampler's first update."""
     layer = {"agent": {"batch_size": 500, "replay_capacity": 500}, "goal_space": SPACE}
@@ -187,39 +97,22 @@ def test_state_before_the_first_update_is_kept_too():
     assert trainers[0].episodes == trainers[1].episodes > 6
 
 
-@pytest.mark.parametrize(
-    ("sampler", "space", "pool"), [("magellan", SPACE, 16), ("online", "all", 25_000)]
-)
-def test_goals_by_pool_or_out_of_all_go_on_from_a_checkpoint(sampler, space, pool, tmp_path):
-    """Stopped in the middle: the rest is the same, and the state holds no entry per goal."""
-    layer = {"sampler": sampler, "goal_space": space, "competence": {"pool": pool}}
-    settings = resolve_run("smoke", [layer, {"budget": {"episodes": 40, "evaluate_every": 40}}])
-    straight, stopped = Trainer(settings), Trainer(settings)
-    for _ in range(9):
-        straight.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    assert checkpoints.save(straight.state_dict()).stat().st_size < 2_000_000
-    stopped.load_state_dict(checkpoints.load().state)
-    found = []
-    for trainer in (straight, stopped):
-        while not trainer.done:
-            trainer.advance()
-        trainer.record.write(tmp_path)
-        found.append(tables(tmp_path))
-    assert straight.updates > 6
-    assert found[0] == found[1]
-    assert len(straight.record.tables["competence"]) == 20
-
-
 @pytest.mark.parametrize("more", [[], ["--identity"]])
 def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(more, tmp_path, capfd):
     folder = tmp_path / "my run"
-    words = [word for word in command(folder)[3:] if word not in ("--progress", "none")]
+    words = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
     known = ["--identity", identity(config(sampler="magellan"))] if more else []
-    assert main([*words, "--sampler", "magellan", *known]) == 0
+    assert main([*words, "--output", str(folder), "--sampler", "magellan", *known]) == 0
     told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
     expected = [
         f"next: python -m magellan watch '{folder}'",
         f"next: python -m magellan export '{folder}' --output 'agents/my run'",
     ]
     assert told == ([] if more else expected)
+
+
+@pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
+def test_what_is_also_written_changes_no_table(key, undisturbed, tmp_path):
+    asked = config(**{key: True})
+    assert tables(trained(asked, tmp_path)) == undisturbed
+    assert identity(asked) != identity(config())

@@ -7,9 +7,9 @@ import pytest
 
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StoppedEarly
-from magellan.jobs import run, sinks
+from magellan.jobs import progress, run
 from magellan.jobs.run import train
-from tests.training.test_run import config, tables
+from tests.runs import config, tables
 
 
 class Writer:
@@ -30,7 +30,7 @@ class Writer:
 
 @pytest.fixture
 def writer(monkeypatch):
-    monkeypatch.setattr(sinks, "_tensorboard_writer", Writer)
+    monkeypatch.setattr(progress, "_tensorboard_writer", Writer)
     monkeypatch.setattr(run, "check_sink", lambda name: None)
     Writer.points = []
     return Writer
@@ -41,7 +41,7 @@ def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     assert writer.points == []
     train(config(), tmp_path / "curves", resume=False, progress="none", log="tensorboard")
     assert tables(tmp_path / "curves") == tables(tmp_path / "plain")
-    assert (tmp_path / "curves" / sinks.FOLDER).is_dir()
+    assert (tmp_path / "curves" / progress.TENSORBOARD).is_dir()
     lines = tables(tmp_path / "curves")["evaluation"].decode().splitlines()[1:]
     rows = [dict(zip(COLUMNS["evaluation"], line.split(","), strict=True)) for line in lines]
     expected = [
@@ -91,5 +91,5 @@ def test_real_tensorboard_reads_the_curves(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     train(config(), tmp_path, resume=False, progress="none", log="tensorboard")
-    events = EventAccumulator(str(tmp_path / sinks.FOLDER)).Reload()
+    events = EventAccumulator(str(tmp_path / progress.TENSORBOARD)).Reload()
     assert "success/train/grasp" in events.Tags()["scalars"]

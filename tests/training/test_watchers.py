@@ -1,7 +1,7 @@
 """Estimators that watch a run: they change nothing in it, and know what a driver would know."""
 
-import csv
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,12 @@ from magellan.config import resolve_run
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import JobError
 from magellan.core.randomness import stream
-from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import CATEGORIES, GoalSpace
+from tests import runs
+from tests.runs import SPACE, finish, rows
 
-SPACE = "40-20-10-5-5"
 FEW = {
     "evaluated_goals": {"every": 40, "episodes": 1},
     "evaluated_buckets": {"every": 30, "episodes": 8},
@@ -27,27 +26,17 @@ FEW = {
 
 
 def config(sampler, observers=(), **layer):
-    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "observers": list(observers)}
-    return resolve_run("smoke", [named, FEW, layer])
-
-
-def rows(folder: Path, table: str) -> list[dict]:
-    with (folder / f"{table}.csv").open() as file:
-        return list(csv.DictReader(file))
+    return runs.config(sampler, observers=list(observers), **{**FEW, **layer})
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folder of a run of a sampler, plain or watched by every estimator."""
-    folders: dict[tuple[str, bool], Path] = {}
 
+    @cache
     def get(sampler: str, watched: bool) -> Path:
-        if (sampler, watched) not in folders:
-            folder = tmp_path_factory.mktemp(f"{sampler}-{watched}")
-            observers = ESTIMATORS if watched else ()
-            train(config(sampler, observers), folder, resume=False, progress="none")
-            folders[sampler, watched] = folder
-        return folders[sampler, watched]
+        run = config(sampler, ESTIMATORS if watched else ())
+        return runs.trained(run, tmp_path_factory.mktemp(f"{sampler}-{watched}"))
 
     return get
 
@@ -99,8 +88,7 @@ def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
     trainer = Trainer(settings)
     heard, update = [], trainer.sampler.update
     monkeypatch.setattr(trainer.sampler, "update", lambda o: (heard.append(o), update(o))[1])
-    while not trainer.done:
-        trainer.advance()
+    finish(trainer)
     assert len(heard) == trainer.updates > 20
     fresh = Trainer(settings)  # its backbone and its goals, untouched by practice
     parts = EstimatorParts(
@@ -140,26 +128,9 @@ def test_cost_is_counted_and_only_where_there_is_one(trained):
     assert manifest["episodes"] < 160
 
 
-def test_a_watched_run_goes_on_from_a_checkpoint(trained, tmp_path):
-    settings = config("magellan", ESTIMATORS)
-    straight = Trainer(settings)
-    for _ in range(9):
-        straight.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    checkpoints.save(straight.state_dict())
-    resumed = Trainer(settings)
-    resumed.load_state_dict(checkpoints.load().state)
-    while not resumed.done:
-        resumed.advance()
-    resumed.record.write(tmp_path)
-    for table in ("evaluation", "competence", "practice", "training"):
-        expected = (trained("magellan", True) / f"{table}.csv").read_bytes()
-        assert (tmp_path / f"{table}.csv").read_bytes() == expected
-
-
 def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_path):
     settings = config("online", ["expert_buckets"], budget={"record_goals": True})
-    train(settings, tmp_path, resume=False, progress="none")
+    runs.trained(settings, tmp_path)
     goals = rows(tmp_path, "goals")
     assert tuple(goals[0]) == COLUMNS["goals"]
     for name in ("per_goal", "expert_buckets"):
@@ -184,13 +155,8 @@ def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_pa
 def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):
     trainer = Trainer(config("random", ["learned"]))
     monkeypatch.setattr(trainer.learned, "losses", lambda: {"competence_loss": float("nan")})
-
-    def run() -> None:
-        while not trainer.done:
-            trainer.advance()
-
     with pytest.raises(JobError, match="competence_loss of learned"):
-        run()
+        finish(trainer)
 
 
 def test_an_evaluation_by_hand():

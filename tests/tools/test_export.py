@@ -22,7 +22,7 @@ from magellan.jobs.versions import Origin
 from magellan.model.backbone import ADAPTERS
 from magellan.model.scoring import prompt_features, score_candidates
 from tests.agent.tiny import CANDIDATES, PROMPTS, features_of, write
-from tests.trained.agents import config_of, make, state_of
+from tests.tools.agents import config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 FOLDER = Path("agent")

@@ -7,7 +7,7 @@ import pytest
 from magellan.jobs import run
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from tests.trained.agents import config_of
+from tests.tools.agents import config_of
 
 
 def config(**budget):

@@ -1,59 +1,43 @@
 """A replay of a run's outcomes gives what an observer of that run would have said."""
 
-import csv
 import json
 import shutil
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from magellan.cli import main
-from magellan.config import resolve_run
 from magellan.core.columns import COLUMNS
-from magellan.jobs.checkpoint import Checkpoints
-from magellan.jobs.run import train
 from magellan.tools.recorded import FinishedRun, Heard
-from magellan.tools.replay_measures import brier, lag
-from magellan.training.loop import Trainer
+from magellan.tools.replay import brier, lag
 from magellan.training.parts import estimator_parts
 from magellan.worlds.little_zoo import GoalSpace
+from tests import runs
+from tests.inputs.cases import gone, put, replaced
+from tests.runs import SPACE, rows, trained
 
-SPACE = "40-20-10-5-5"
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
 
 
 def config(sampler, observers=(), **layer):
-    named = {"sampler": sampler, "goal_space": SPACE, "seed": 3, "observers": list(observers)}
-    return resolve_run("smoke", [named, KEEP, layer])
-
-
-def rows(folder: Path, table: str) -> list[dict]:
-    with (folder / f"{table}.csv").open() as file:
-        return list(csv.DictReader(file))
+    return runs.config(sampler, observers=list(observers), **{**KEEP, **layer})
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Folder of a run of a sampler with recorded outcomes."""
-    folders: dict[str, Path] = {}
-
-    def get(name: str) -> Path:
-        if name not in folders:
-            folders[name] = tmp_path_factory.mktemp(name)
-            train(RUNS[name], folders[name], resume=False, progress="none")
-        return folders[name]
-
-    return get
+    """Folder of a run with recorded outcomes, by its name in RUNS."""
+    return cache(lambda name: trained(RUNS[name], tmp_path_factory.mktemp(name)))
 
 
 RUNS = {
     "driver": config("magellan"),
     "observer": config("random", ["learned", "per_goal", "expert_buckets"]),
     "sampled": config("magellan", competence={"pool": 16}),
-    "steps": config("magellan", budget={"steps": 700, "evaluate_every": 300}),
-    "updates": config("magellan", budget={"updates": 20, "evaluate_every": 10}),
+    "steps": config("magellan", budget={**KEEP["budget"], "steps": 700, "evaluate_every": 300}),
+    "updates": config("magellan", budget={**KEEP["budget"], "updates": 20, "evaluate_every": 10}),
     "all": config("random", ["learned", "per_goal"], goal_space="all"),
 }
 
@@ -209,67 +193,16 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     assert sum(len(heard.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 
-def test_recorded_outcomes_go_on_from_a_checkpoint(recorded, tmp_path):
-    settings = RUNS["driver"]
-    stopped = Trainer(settings)
-    for _ in range(9):
-        stopped.advance()
-    checkpoints = Checkpoints(tmp_path, settings)
-    checkpoints.save(stopped.state_dict())
-    resumed = Trainer(settings)
-    resumed.load_state_dict(checkpoints.load().state)
-    while not resumed.done:
-        resumed.advance()
-    resumed.record.write(tmp_path)
-    for table in COLUMNS:
-        expected = (recorded("driver") / f"{table}.csv").read_bytes()
-        assert (tmp_path / f"{table}.csv").read_bytes() == expected
-
-
-def test_recording_changes_no_other_table(recorded, tmp_path):
-    settings = config("magellan", budget={**KEEP["budget"], "record_outcomes": False})
-    train(settings, tmp_path, resume=False, progress="none")
-    assert not (tmp_path / "outcomes.csv").exists()
-    for table in COLUMNS:
-        if table != "outcomes":
-            expected = (recorded("driver") / f"{table}.csv").read_bytes()
-            assert (tmp_path / f"{table}.csv").read_bytes() == expected
-
-
 def edited(table: str, old: str, new: str):
+    return replaced(f"{table}.csv", old, new)
+
+
+def first_lines(name: str, stop: int):
+    """Only some lines at the beginning of a table are left."""
+
     def change(run: Path) -> None:
-        path = run / f"{table}.csv"
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new, 1))
-
-    return change
-
-
-def without(name: str):
-    return lambda run: (run / name).unlink()
-
-
-def of_manifest(key: str, value) -> object:
-    def change(run: Path) -> None:
-        path = run / "manifest.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-
-    return change
-
-
-def last_line_less(name: str):
-    def change(run: Path) -> None:
-        path = run / name
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-
-    return change
-
-
-def header_only(name: str):
-    def change(run: Path) -> None:
-        path = run / name
-        path.write_text(path.read_text().splitlines(keepends=True)[0])
+        lines = (run / name).read_text().splitlines(keepends=True)
+        (run / name).write_text("".join(lines[:stop]))
 
     return change
 
@@ -291,16 +224,20 @@ LEARNED = ("--estimator", "learned")
             (*LEARNED, "--set", "competence.adapter=policy"),
             ("competence.adapter: 'policy'", "allowed: own, frozen"),
         ),
-        (without("outcomes.csv"), LEARNED, ("outcomes.csv", "missing", "record_outcomes")),
-        (without("evaluation.csv"), LEARNED, ("evaluation.csv", "missing")),
-        (without("manifest.json"), LEARNED, ("not the folder of a complete run",)),
-        (of_manifest("status", "failed"), LEARNED, ("no manifest of a complete run",)),
-        (of_manifest("updates", "9"), LEARNED, ("updates is '9'", "whole numbers")),
-        (of_manifest("identity", "0"), LEARNED, ("identity is '0'", "edited")),
-        (of_manifest("backbone", {"sha256": "0"}), LEARNED, ("backbone.model", "other files")),
-        (last_line_less("outcomes.csv"), LEARNED, ("outcomes.csv", "rows; allowed:")),
-        (header_only("goals.csv"), LEARNED, ("goals.csv", "not whole")),
-        (last_line_less("evaluation.csv"), LEARNED, ("evaluation.csv", "not whole")),
+        (gone("outcomes.csv"), LEARNED, ("outcomes.csv", "missing", "record_outcomes")),
+        (gone("evaluation.csv"), LEARNED, ("evaluation.csv", "missing")),
+        (gone("manifest.json"), LEARNED, ("not the folder of a complete run",)),
+        (put("manifest.json", "status", "failed"), LEARNED, ("no manifest of a complete run",)),
+        (put("manifest.json", "updates", "9"), LEARNED, ("updates is '9'", "whole numbers")),
+        (put("manifest.json", "identity", "0"), LEARNED, ("identity is '0'", "edited")),
+        (
+            put("manifest.json", "backbone", {"sha256": "0"}),
+            LEARNED,
+            ("backbone.model", "other files"),
+        ),
+        (first_lines("outcomes.csv", -1), LEARNED, ("outcomes.csv", "rows; allowed:")),
+        (first_lines("goals.csv", 1), LEARNED, ("goals.csv", "not whole")),
+        (first_lines("evaluation.csv", -1), LEARNED, ("evaluation.csv", "not whole")),
         (edited("outcomes", "impossible,-1,0", "grasp,-1,0"), LEARNED, ("category is 'grasp'",)),
         (edited("outcomes", ",-1,0,", ",-1,2,"), LEARNED, ("success is '2'", "from 0 to 1")),
         (edited("outcomes", "\n1,", "\n1,9"), LEARNED, ("goal is 9", "goal space")),

@@ -1,6 +1,5 @@
 """`python -m magellan embed`: vectors and predictions are the estimator's, then and now."""
 
-import csv
 import json
 import shutil
 
@@ -20,7 +19,8 @@ from magellan.tools.embed import _csv, embed
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
-from tests.trained.conftest import config
+from tests.runs import rows
+from tests.tools.conftest import config
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,7 @@ def read(kept, tmp_path_factory):
     agents = [each for each in on_the_way if each.state["updates"] < newest.state["updates"]]
     agents.append(newest)
     vectors = load_file(output / "vectors.safetensors")
-    return agents, rows(output / "goals.csv"), rows(output / "predictions.csv"), vectors
-
-
-def rows(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return agents, rows(output, "goals"), rows(output, "predictions"), vectors
 
 
 def test_moments_are_the_start_what_was_kept_and_the_end(read):
@@ -137,7 +132,7 @@ def test_kinds_that_are_no_words_are_refused(kept, tmp_path, monkeypatch, told):
 def test_a_prompt_may_hold_whatever_ends_a_line(tmp_path):
     text = _csv(("goal", "prompt"), [(0, 'a\rb\n"c", d')])
     (tmp_path / "goals.csv").write_bytes(text)
-    assert rows(tmp_path / "goals.csv") == [{"goal": "0", "prompt": 'a\rb\n"c", d'}]
+    assert rows(tmp_path, "goals") == [{"goal": "0", "prompt": 'a\rb\n"c", d'}]
     assert pd.read_csv(tmp_path / "goals.csv")["prompt"].tolist() == ['a\rb\n"c", d']
 
 
@@ -151,26 +146,13 @@ def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
         embed(copy, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"per_category": 0}, "--per-category: 0 is not allowed"),
-        ({"per_category": 10**6}, "--per-category: 1000000 is not allowed; .* at most 100,000"),
-        ({"seed": -1}, "--seed: -1 is"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(kept, tmp_path, values, said):
-    with pytest.raises(InputError, match=said):
-        embed(kept, tmp_path / "out", **values)
-
-
 def test_the_critic_is_looked_at_as_in_an_evaluation(kept, capsys):
     """`python -m magellan critic` gives the last numbers of the run's own table."""
     budget = TrainedAgent.read(kept).config.budget
     goals, seed = str(budget.evaluation_goals), str(budget.evaluation_seed)
     assert main(["critic", str(kept), "--per-category", goals, "--seed", seed]) == 0
     printed = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    last = rows(kept / "evaluation.csv")[-len(printed) :]
+    last = rows(kept, "evaluation")[-len(printed) :]
     assert [line[:2] for line in printed] == [[row["split"], row["category"]] for row in last]
     for line, row in zip(printed, last, strict=True):
         expected = [float(row[name]) for name in CRITIC]

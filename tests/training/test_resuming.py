@@ -1,0 +1,52 @@
+"""A run that was stopped anywhere and went on from its checkpoint leaves the same files."""
+
+import pytest
+
+from magellan.competence import ESTIMATORS
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.training.loop import Trainer
+from tests.runs import config, contents, finish
+
+STOPS = (0, 5, 12)  # updates
+EVALUATED = {
+    "evaluated_goals": {"every": 40, "episodes": 1},
+    "evaluated_buckets": {"every": 30, "episodes": 8},
+}
+PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
+SHORT = {"episodes": 40, "evaluate_every": 40}
+RUNS = {
+    "steps": config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
+    "updates": config(budget={"updates": 21, "evaluate_every": 10, "record_outcomes": True}),
+    "watched by all": config(
+        observers=list(ESTIMATORS), budget={"record_goals": True}, **EVALUATED
+    ),
+    "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
+    "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
+    "goals by pool": config(competence={"pool": 16}, budget=SHORT),
+    "all goals": config("online", goal_space="all", competence={"pool": 25_000}, budget=SHORT),
+}
+
+
+def written(trainer, folder):
+    folder.mkdir()
+    trainer.record.write(folder)
+    if trainer.predictions is not None:
+        trainer.predictions.write(folder)
+    return contents(folder)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
+    straight, checkpoints, states = Trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}
+    while not straight.done:
+        if straight.updates in STOPS:
+            path = checkpoints.save(straight.state_dict())
+            assert path.stat().st_size < 2_000_000  # no entry for each of millions of goals
+            states[straight.updates] = checkpoints.load().state
+        straight.advance()
+    expected = written(straight, tmp_path / "straight")
+    assert set(states) >= set(STOPS[:2])
+    for updates, state in states.items():
+        resumed = Trainer(RUNS[name])
+        resumed.load_state_dict(state)
+        assert written(finish(resumed), tmp_path / str(updates)) == expected

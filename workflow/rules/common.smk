@@ -292,7 +292,9 @@ def statistics_behind(figure):
 def code_behind(figure):
     """Files of code that a figure depends on."""
     if is_built_in(figure):
-        return sorted({*sources("analysis.tables.store"), *sources(f"analysis.figures.{figure.name}")})
+        return sorted(
+            {*sources("analysis.tables.store"), *sources(f"analysis.figures.{figure.name}")}
+        )
     return sorted({*sources("analysis.tables.store"), *files_of_own(figure)})
 
 

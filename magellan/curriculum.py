@@ -37,7 +37,7 @@ ONLY = "all"
 
 
 class Curriculum:
-    """Draws goals, known by their place in a list, and hears what came of them.
+    """Draws goals, known by their place in a list, and learns from their outcomes.
 
     Args:
         goals: prompts, or other texts that say what each goal is; more may be added on the way.
@@ -93,7 +93,7 @@ class Curriculum:
         """`n` goals with replacement: places in the list, int64 (n,)."""
         if self._play is not None:
             play = self._play
-            self._estimators.ask(self._episodes, lambda goals, _: np.asarray(play(goals)))
+            self._estimators.play_wanted(self._episodes, lambda goals, _: np.asarray(play(goals)))
         return self.sampler.sample(n)
 
     def update(self, indices: Any, success: Any, advantage: Any = None) -> None:
@@ -143,15 +143,17 @@ class Curriculum:
             InputError: the sampler's estimator cannot go on with other goals.
         """
         for name, estimator in self._estimators.by_name.items():
-            if type(estimator).move is CompetenceEstimator.move:
-                raise InputError(f"goals: none can be added, the estimator {name!r} has no `move`")
+            if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
+                raise InputError(
+                    f"goals: none can be added, the estimator {name!r} has no `set_goal_space`"
+                )
         self._extend(goals, groups)
         self._added.append([list(goals), None if groups is None else list(groups)])
         self._space = self._world().goals()
         step = self.sampler.step
-        self._estimators.move(self._space)
+        self._estimators.set_goal_space(self._space)
         self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
-        self.sampler.go_on(step)
+        self.sampler.set_step(step)
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes, copied: numpy arrays and JSON-able values; of goals, those added."""

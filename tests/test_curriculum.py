@@ -90,7 +90,7 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
     np.testing.assert_array_equal(curriculum.sample(len(begun)), begun)
     kinds = run.goals.categories_at(np.arange(len(run.goals)))
     for update in range(24):
-        run.trainer.estimators.ask(8 * update, lambda goals, _: goals % 2)
+        run.trainer.estimators.play_wanted(8 * update, lambda goals, _: goals % 2)
         drawn = sampler.sample(8)
         np.testing.assert_array_equal(curriculum.sample(8), drawn)
         success = rng.random(8) < kinds[drawn] / 4

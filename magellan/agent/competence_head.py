@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from magellan.agent.learning import (
     Adam,
     Part,
-    descend,
     frozen_copy,
     mlp,
+    optimizer_step,
     value,
 )
 from magellan.agent.replay import Episodes
@@ -114,7 +114,7 @@ class CompetenceHead:
             return loss, part.weigh(loss.detach())
 
         states = self.backbone.batch(episodes.tokens, episodes.segments)
-        found = descend(self.backbone, self.optimizer, states, loss_of)
+        found = optimizer_step(self.backbone, self.optimizer, states, loss_of)
         if moves:
             self.backbone.adapter_changed(adapter)
         return float(sum(found))

@@ -112,7 +112,7 @@ def parts_of(backbone: Backbone, states: PackedBatch) -> list[Part]:
     ]
 
 
-def descend(
+def optimizer_step(
     backbone: Backbone,
     optimizer: Adam,
     states: PackedBatch,

@@ -19,9 +19,9 @@ from magellan.agent.learning import (
     Kept,
     Part,
     blend,
-    descend,
     frozen_copy,
     mlp,
+    optimizer_step,
     parts_of,
     value,
 )
@@ -104,7 +104,7 @@ class SAC:
         return values.cpu().numpy().astype(np.float64)
 
     @torch.no_grad()
-    def look(self, states: list[PackedState]) -> dict[str, float]:
+    def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
         """How alive the critic is on these states, over all their candidates.
 
         Returns:
@@ -276,7 +276,7 @@ class SAC:
         self, name: str, states: PackedBatch, loss_of: Callable[[Part], tuple[Tensor, Kept]]
     ) -> list[Kept]:
         optimizer, largest_norm = self.optimizers[name], self.config.gradient_clip
-        kept = descend(self.backbone, optimizer, states, loss_of, largest_norm)
+        kept = optimizer_step(self.backbone, optimizer, states, loss_of, largest_norm)
         self.backbone.adapter_changed("policy")
         return kept
 

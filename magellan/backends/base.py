@@ -64,9 +64,9 @@ class Backend(ABC):
     def values(self, states: list[PackedState]) -> np.ndarray:
         """The critic's Q of each candidate, float64 (batch, candidates), 0 past the last."""
 
-    def look(self, states: list[PackedState]) -> dict[str, float]:
+    def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
         """How alive the critic is on these states: `value`, `dormant` and `spread` as
-        `magellan.agent.sac.SAC.look` gives them; NaN where a backend does not tell.
+        `magellan.agent.sac.SAC.critic_statistics` gives them; NaN where a backend does not tell.
         """
         return dict.fromkeys(("value", "dormant", "spread"), float("nan"))
 

@@ -84,8 +84,8 @@ class LocalBackend(Backend):
     def values(self, states: list[PackedState]) -> np.ndarray:
         return self.agent.values(states)
 
-    def look(self, states: list[PackedState]) -> dict[str, float]:
-        return self.agent.look(states)
+    def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
+        return self.agent.critic_statistics(states)
 
     def hold(self, prompts: Packed) -> int:
         held, self._handles = self._handles, self._handles + 1

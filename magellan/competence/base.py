@@ -143,7 +143,7 @@ class CompetenceEstimator(ABC):
         """
         return self.known()
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Go on with another goal space: what is known of goals that stay, and of new ones.
 
         goals: the training goal space from here on. Outcomes, candidates and competence are of

@@ -131,7 +131,7 @@ class EvaluatedGoals(Evaluated):
     def _draw(self, arm: int, n: int) -> np.ndarray:
         return np.full(n, arm)
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Goals that stay keep their rates; new ones have 0 until they are evaluated, at once."""
         former = self._goals.positions_in(goals, np.arange(len(goals)))
         self._now = np.where(former >= 0, self._now[former], 0.0)
@@ -163,7 +163,7 @@ class EvaluatedBuckets(Evaluated):
     def _draw(self, arm: int, n: int) -> np.ndarray:
         return self._goals.nth(arm, self._rng.integers(self._goals.sizes[arm], size=n))
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Categories keep their rates until they are evaluated with the new goals, at once."""
         self._goals, self._waiting, self._next = goals, [], 0
 

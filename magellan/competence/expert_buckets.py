@@ -30,7 +30,7 @@ class ExpertBuckets(OutcomeWindows):
         self._goals = goals
         self._drop_standing_starts = drop_standing_starts
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Categories stay, and so does all that is known of them."""
         self._goals = goals
 

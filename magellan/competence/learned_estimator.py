@@ -93,7 +93,7 @@ class LearnedCompetence(CompetenceEstimator):
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """The model stays as it is, with its episodes, and says what it makes of the new goals.
 
         So do the snapshots, so that learning progress of new goals is known at once.

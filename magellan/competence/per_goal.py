@@ -23,7 +23,7 @@ class PerGoalWindows(OutcomeWindows):
     def update(self, outcomes: Outcomes) -> None:
         self._append(outcomes.goals, outcomes.success)
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Goals that stay keep their outcomes; of new ones nothing is known, so 0."""
         self._rename(len(goals), goals.positions_in(self._goals, self.known()))
         self._goals = goals

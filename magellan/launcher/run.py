@@ -88,7 +88,7 @@ def _run(values: Mapping[str, Any]) -> None:
     _prepare(config.threads)
     _check_model(folder, launch.servers)
     _check_gpus(config.backend.device, config.backend.dtype, launch.servers)
-    resume = _is_trainer() and go_on(config, launch.output, launch.loading)
+    resume = _is_trainer() and resumes(config, launch.output, launch.loading)
     from magellan.backends.lamorel.connection import connect
     from magellan.backends.lamorel.serving import Served
     from magellan.core.randomness import initial_seeds
@@ -155,7 +155,7 @@ def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
         )
 
 
-def go_on(config: RunConfig, output: Path, loading: Path | None) -> bool:
+def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
     """Whether the run goes on from a checkpoint, which then is the newest one in its folder.
 
     Args:

@@ -174,7 +174,7 @@ class GoalSampler:
         """Updates so far, those of samplers before it included."""
         return self._step
 
-    def go_on(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Take over from another sampler: epsilon goes on where that one was."""
         self._step = step
 

@@ -117,7 +117,7 @@ def _critic(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools.embed import drawn_sets
     from magellan.tools.trained import TrainedAgent
-    from magellan.training.evaluate import look_by_category
+    from magellan.training.evaluate import critic_by_category
 
     agent = TrainedAgent.read(options.run, tuple(options.module))
     sets = drawn_sets(agent, options.per_category, options.seed)
@@ -126,7 +126,7 @@ def _critic(options: argparse.Namespace) -> None:
         f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
     )
     for goals in sets:
-        found = look_by_category(backend, goals, options.seed, goals.space.world.environment)
+        found = critic_by_category(backend, goals, options.seed, goals.space.world.environment)
         for category, look in found.items():
             numbers = " ".join(f"{number:7.3f}" for number in look.values())
             print(f"{goals.space.split:8} {category:15} {numbers}")

@@ -93,7 +93,7 @@ def _count(manifest: Mapping[str, Any], key: str, path: Path) -> int:
     return value
 
 
-class Heard:
+class RecordedOutcomes:
     """Outcomes in the order in which the run's estimators heard of them.
 
     updates: int64 (n,), not falling: the policy update after which each was told.
@@ -104,7 +104,7 @@ class Heard:
         self._updates, self._outcomes = updates, outcomes
 
     @classmethod
-    def read(cls, run: FinishedRun, goals: GoalSet) -> Heard:
+    def read(cls, run: FinishedRun, goals: GoalSet) -> RecordedOutcomes:
         """From `outcomes.csv`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""One estimator hears again what a run's estimators heard, and is asked where the run was.
+"""Give a run's recorded outcomes to one estimator again, and evaluate it where the run was.
 
 Open loop: episodes stay what they were, whatever the estimator says of them. So its predictions
 are those that it would have made as an observer of that run.
@@ -31,7 +31,14 @@ from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically, write_table
 from magellan.core.finite import check_losses
 from magellan.model.files import model_digest
-from magellan.tools.recorded import MANIFEST, FinishedRun, Heard, Looks, Point, own_success
+from magellan.tools.recorded import (
+    MANIFEST,
+    FinishedRun,
+    Looks,
+    Point,
+    RecordedOutcomes,
+    own_success,
+)
 from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
 from magellan.training.parts import estimator_parts, evaluated_goals
 from magellan.worlds import Category
@@ -94,7 +101,7 @@ def replay(
         )
     settle(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, sampled=False)
-    heard = Heard.read(run, parts.goals)
+    heard = RecordedOutcomes.read(run, parts.goals)
     sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
     spec = ESTIMATORS[name]
     own = config.section(spec.section) if spec.settings.model_fields else None
@@ -148,7 +155,9 @@ def _check_output(output: Path) -> None:
         raise InputError(f"--output: {output} already holds {used[0]}; name another folder")
 
 
-def _between(run: FinishedRun, heard: Heard, looks: Looks, every: int | None) -> list[Point]:
+def _between(
+    run: FinishedRun, heard: RecordedOutcomes, looks: Looks, every: int | None
+) -> list[Point]:
     """Points at multiples of `every` updates at which the run was not looked at."""
     if every is None:
         return []
@@ -159,7 +168,7 @@ def _between(run: FinishedRun, heard: Heard, looks: Looks, every: int | None) ->
 
 def _predicted(
     estimator: CompetenceEstimator,
-    heard: Heard,
+    heard: RecordedOutcomes,
     sets: Mapping[str, EvaluationSet],
     points: list[Point],
 ) -> list[Predicted]:

@@ -100,9 +100,9 @@ class Collector:
             self._begin(ended, rows)
         return outcomes
 
-    def aside(self, num_envs: int) -> Environment:
+    def evaluation_env(self, num_envs: int) -> Environment:
         """An environment for episodes that are no practice, in the world as it is now."""
-        return self._env.aside(num_envs)
+        return self._env.evaluation_env(num_envs)
 
     def _store(self, env: int, step: Step, following: PackedState, ended: bool) -> None:
         """Fold a step into transitions; at a successful end mark those of the whole episode."""

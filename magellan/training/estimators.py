@@ -22,7 +22,7 @@ Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 class Estimators:
-    """All estimators of a run by name; every one hears of the same outcomes.
+    """All estimators of a run by name; all learn from the same outcomes.
 
     The sampler updates its own; `update` does it for the others. None of them can tell whether it
     drives or watches, and a watcher changes nothing in the run.
@@ -72,23 +72,23 @@ class Estimators:
         if all(phase.has_goals_of(phases[0]) for phase in phases):
             return
         for name, estimator in self.by_name.items():  # before any sampler has brought one
-            if type(estimator).move is CompetenceEstimator.move:
+            if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"phases: the estimator {name!r} cannot go on with other goals; allowed: the "
-                    "same goals in all phases, or an estimator that has the method `move`"
+                    "same goals in all phases, or an estimator that has the method `set_goal_space`"
                 )
 
-    def move(self, goals: GoalSet) -> None:
+    def set_goal_space(self, goals: GoalSet) -> None:
         """Go on with another goal space; what a sampler brought itself is made anew by `drive`."""
         for name in estimators_of(self._config):
-            self.by_name[name].move(goals)
+            self.by_name[name].set_goal_space(goals)
 
     @property
     def watchers(self) -> Mapping[str, CompetenceEstimator]:
         """Those that do not drive the sampler."""
         return {name: each for name, each in self.by_name.items() if name != self.driver}
 
-    def ask(self, episodes: int, play: Play) -> None:
+    def play_wanted(self, episodes: int, play: Play) -> None:
         """Play what estimators want to see played after so many training episodes."""
         for name, estimator in self.by_name.items():
             goals = estimator.wanted(episodes)

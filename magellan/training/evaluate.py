@@ -13,7 +13,7 @@ from magellan.core.codec import Codec, PackedState
 from magellan.core.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
-Aside = Callable[[int], Environment]
+MakeEnvironment = Callable[[int], Environment]
 """Number of episodes to an environment for them."""
 
 
@@ -85,17 +85,21 @@ def _drawn_from(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
 
 
 def evaluate(
-    agent: Policy, codec: Codec, goals: EvaluationSet, seed: int, aside: Aside | None = None
+    agent: Policy,
+    codec: Codec,
+    goals: EvaluationSet,
+    seed: int,
+    make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
     """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
 
     Placement and actions are drawn from `seed` alone, so every evaluation of a run, and of every
     run, meets the same draws.
 
-    aside: makes the environment; a new one of the world where it is not given.
+    make_env: makes the environment; a new one of the world where it is not given.
     """
     positions = goals.positions[goals.feasible]
-    return play(agent, codec, goals.space, positions, np.random.default_rng(seed), aside)
+    return play(agent, codec, goals.space, positions, np.random.default_rng(seed), make_env)
 
 
 def play_many(
@@ -104,11 +108,11 @@ def play_many(
     goals: GoalSet,
     positions: np.ndarray,
     rng: np.random.Generator,
-    aside: Aside | None = None,
+    make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
     """As `play`, `TOGETHER` episodes at a time: for the thousands that an estimator asks for."""
     pieces = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
-    played = [play(agent, codec, goals, piece, rng, aside) for piece in pieces]
+    played = [play(agent, codec, goals, piece, rng, make_env) for piece in pieces]
     return np.concatenate([np.zeros(0), *played])
 
 
@@ -118,10 +122,10 @@ def play(
     goals: GoalSet,
     positions: np.ndarray,
     rng: np.random.Generator,
-    aside: Aside | None = None,
+    make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
     """One episode per goal at `positions` (n,), n > 0; its success, 0 or 1, float64 (n,)."""
-    env = (aside or goals.world.environment)(len(positions))
+    env = (make_env or goals.world.environment)(len(positions))
     env.reset(
         seed=int(rng.integers(2**31)),
         options={"goals": [goals.goal(int(position)) for position in positions]},
@@ -156,22 +160,22 @@ def by_category(
     return result
 
 
-def look_by_category(
-    backend: Backend, goals: EvaluationSet, seed: int, aside: Aside
+def critic_by_category(
+    backend: Backend, goals: EvaluationSet, seed: int, make_env: MakeEnvironment
 ) -> dict[str, dict[str, float]]:
-    """Feasible category -> how alive the critic is where its episodes start (`Backend.look`).
+    """Feasible category -> `Backend.critic_statistics` where its episodes start.
 
-    seed, aside: see `evaluate`.
+    seed, make_env: see `evaluate`.
     """
     positions = goals.positions[goals.feasible]
-    env = aside(len(positions))
+    env = make_env(len(positions))
     env.reset(
         seed=seed, options={"goals": [goals.space.goal(int(position)) for position in positions]}
     )
     states = backend.codec.pack(env.prompts(), env.possible_actions)
     categories = goals.categories[goals.feasible]
     return {
-        goals.kinds[number].name: backend.look(
+        goals.kinds[number].name: backend.critic_statistics(
             [states[i] for i in np.flatnonzero(categories == number)]
         )
         for number in np.unique(categories).tolist()

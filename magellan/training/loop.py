@@ -22,9 +22,9 @@ from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
     competence_rows,
+    critic_by_category,
     evaluate,
     goal_rows,
-    look_by_category,
     play_many,
 )
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
@@ -86,13 +86,13 @@ class Trainer:
             assert self.sampler.estimator is not None
             recorded = config, self.goals, self.sampler.estimator, self.backend
             self.predictions = Predictions(*recorded)
-            self.predictions.look(0, 0)
+            self.predictions.record(0, 0)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
 
     @property
     def spent(self) -> int:
-        """What there was so far of that which ends the run: episodes, steps or updates."""
+        """Budget consumed so far, in its own unit: episodes, steps or updates."""
         return self._where()[self._unit]
 
     @property
@@ -114,7 +114,7 @@ class Trainer:
             if not self.done:
                 self._begin(self.phases[self.phase.number])
             return
-        self.estimators.ask(self.episodes, self._play)
+        self.estimators.play_wanted(self.episodes, self._play)
         self._collect()
         if len(self.replay) >= self.config.agent.batch_size:
             self._learn()
@@ -133,8 +133,8 @@ class Trainer:
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Success of one episode for each goal, played only to estimate competence."""
-        codec, aside = self.backend.codec, self.collector.aside
-        return play_many(self.backend, codec, self.goals, goals, rng, aside)
+        codec, make_env = self.backend.codec, self.collector.evaluation_env
+        return play_many(self.backend, codec, self.goals, goals, rng, make_env)
 
     def _learn(self) -> None:
         losses = self.backend.update_policy(self.replay.sample(self.config.agent.batch_size))
@@ -145,9 +145,9 @@ class Trainer:
         self._pending = []
         self.sampler.update(outcomes)
         if self.predictions is not None:
-            self.predictions.look(self.updates, self.spent)
+            self.predictions.record(self.updates, self.spent)
         self.estimators.update(outcomes)
-        self.record.hear(self.updates, self.goals, outcomes)
+        self.record.record_outcomes(self.updates, self.goals, outcomes)
         self.record.losses({**losses, **self.estimators.check(self.updates)})
         if self.updates % self.config.budget.record_every == 0:
             self.record.close_losses(
@@ -170,7 +170,7 @@ class Trainer:
         if not phase.has_goals_of(before):
             self._pending = []
             self.goals = goals_of(self.config, phase)
-            self.estimators.move(self.goals)
+            self.estimators.set_goal_space(self.goals)
             self._evaluation = evaluated_goals(self.config, phase, self.goals)
             self._next_evaluation = phase.begins
         self._choose_by(phase, before)
@@ -186,9 +186,9 @@ class Trainer:
         if phase.sampler != before.sampler or not phase.has_goals_of(before):
             step = self.sampler.step
             self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
-            self.sampler.go_on(step)
+            self.sampler.set_step(step)
         if phase.explore_anew:
-            self.sampler.go_on(0)
+            self.sampler.set_step(0)
 
     def _after(self, planned: int) -> int:
         """The evaluation that follows one in this phase, its end at the latest."""
@@ -208,12 +208,13 @@ class Trainer:
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
         seed = self.config.budget.evaluation_seed
-        success = evaluate(self.backend, self.backend.codec, goals, seed, self.collector.aside)
+        make_env = self.collector.evaluation_env
+        success = evaluate(self.backend, self.backend.codec, goals, seed, make_env)
         where = {**self._where(), self._unit: planned, "split": split}
         found = by_category(goals.kinds, goals.categories[played], success)
-        looks = look_by_category(self.backend, goals, seed, self.collector.aside)
+        critic = critic_by_category(self.backend, goals, seed, make_env)
         for category, (n, rate) in found.items():
-            row = {"category": category, "n": n, "success": rate, **looks[category]}
+            row = {"category": category, "n": n, "success": rate, **critic[category]}
             self.record.add("evaluation", {**where, **row})
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success

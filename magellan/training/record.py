@@ -71,7 +71,7 @@ class Record:
         """Columns of a table of this run."""
         return (PHASE, *COLUMNS[table]) if self._phased else COLUMNS[table]
 
-    def hear(self, update: int, goals: GoalSet, heard: Outcomes) -> None:
+    def record_outcomes(self, update: int, goals: GoalSet, heard: Outcomes) -> None:
         """Rows of `outcomes`, where the run keeps them: what estimators are told after an update.
 
         goals: the training goal space.

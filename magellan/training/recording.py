@@ -50,7 +50,7 @@ class Predictions:
         self._said: list[np.ndarray] = []  # float16 (2, goals) each: now, delayed
         self._vectors: dict[str, np.ndarray] = {}  # by update, float16 (goals, width)
 
-    def look(self, update: int, spent: int) -> None:
+    def record(self, update: int, spent: int) -> None:
         """Write down what the estimator says, where its last update has refreshed it.
 
         spent: length of the run, in what its budget counts.

@@ -217,7 +217,7 @@ class Environment(Protocol):
             0 elsewhere.
         """
 
-    def aside(self, num_envs: int) -> Environment:
+    def evaluation_env(self, num_envs: int) -> Environment:
         """Another environment of the world as it is now, for episodes that are no practice."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         flags = self._terminated.copy(), self._truncated.copy()
         return tuple(self.prompts()), rewards, *flags, {}
 
-    def aside(self, num_envs: int) -> Environment:
+    def evaluation_env(self, num_envs: int) -> Environment:
         return Episodes(num_envs, self._kind)
 
     def state_dict(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Trials(Episodes[Trial]):
             self.skills = practised(self.skills, episodes)
         return after
 
-    def aside(self, num_envs: int) -> Environment:
+    def evaluation_env(self, num_envs: int) -> Environment:
         """Tries of the learner as it is now, which teach it nothing."""
         return Trials(num_envs, self.skills)
 

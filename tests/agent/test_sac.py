@@ -262,11 +262,11 @@ def test_look_finds_units_that_never_fire() -> None:
     agent = make_agent()
     bias = agent.critic[0].bias.requires_grad_(False)
     bias[:] = 1e3
-    assert agent.look(states_of(agent))["dormant"] == 0.0
+    assert agent.critic_statistics(states_of(agent))["dormant"] == 0.0
     bias[:3] = -1e3
-    assert agent.look(states_of(agent))["dormant"] == 3 / 8
+    assert agent.critic_statistics(states_of(agent))["dormant"] == 3 / 8
     bias[:] = -1e3
-    looked = agent.look(states_of(agent))
+    looked = agent.critic_statistics(states_of(agent))
     assert looked["dormant"] == 1.0
     assert looked["value"] == pytest.approx(float(agent.critic[2].bias.detach()))
 
@@ -276,9 +276,9 @@ def test_look_tells_the_spread_of_what_the_critic_reads(monkeypatch) -> None:
     features = torch.zeros(4, agent.backbone.width)
     features[:, 0] = torch.tensor([1.0, 3.0, 1.0, 3.0])  # mean 2, distance 1, mean square 5
     monkeypatch.setattr(agent, "_score", lambda *_: SimpleNamespace(features=features))
-    assert agent.look(states_of(agent))["spread"] == pytest.approx(5**-0.5)
+    assert agent.critic_statistics(states_of(agent))["spread"] == pytest.approx(5**-0.5)
     features[:, 0] = 2.0
-    assert agent.look(states_of(agent))["spread"] == 0.0
+    assert agent.critic_statistics(states_of(agent))["spread"] == 0.0
 
 
 def test_the_value_is_the_mean_of_q_and_looking_moves_nothing() -> None:
@@ -288,7 +288,9 @@ def test_the_value_is_the_mean_of_q_and_looking_moves_nothing() -> None:
     existing = np.concatenate(
         [row[: len(group)] for row, group in zip(values, CANDIDATES, strict=True)]
     )
-    assert agent.look(states_of(agent))["value"] == pytest.approx(existing.mean(), rel=1e-5)
+    assert agent.critic_statistics(states_of(agent))["value"] == pytest.approx(
+        existing.mean(), rel=1e-5
+    )
     assert moved(before, snapshot(agent)) == set()
 
 

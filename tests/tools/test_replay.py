@@ -11,7 +11,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.core.columns import COLUMNS
-from magellan.tools.recorded import FinishedRun, Heard
+from magellan.tools.recorded import FinishedRun, RecordedOutcomes
 from magellan.tools.replay import brier, lag
 from magellan.training.parts import estimator_parts
 from magellan.worlds.little_zoo import GoalSpace
@@ -189,7 +189,7 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     assert not any(played.values())
     assert not any(won.values())
     goals = GoalSpace.named(SPACE, 0)
-    heard = Heard.read(FinishedRun.read(folder), goals)
+    heard = RecordedOutcomes.read(FinishedRun.read(folder), goals)
     assert sum(len(heard.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 

@@ -9,7 +9,7 @@ from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.keeping import points
 from magellan.jobs.run import train
-from magellan.launcher.run import go_on
+from magellan.launcher.run import resumes
 from tests.runs import tables, trained
 
 LAYER = {"sampler": "random", "goal_space": "40-8-4-2-2", "budget": {"keep_every": 50}}
@@ -39,7 +39,7 @@ def test_it_is_no_part_of_what_a_run_is():
 
 def test_a_run_goes_on_from_one(whole, tmp_path):
     output = tmp_path / "again"
-    assert go_on(config(), output, whole / "50")
+    assert resumes(config(), output, whole / "50")
     train(config(), output, True, "none")
     assert tables(output) == tables(whole)
     assert sorted(path.name for path in output.iterdir() if path.name.isdecimal()) == ["100"]
@@ -50,24 +50,24 @@ def test_going_back_counts_more_than_what_was_newer(whole, tmp_path):
     output.mkdir()
     newest = Checkpoints(whole, config()).load()
     Checkpoints(output, config()).save(newest.state)
-    assert go_on(config(), output, output)
-    assert go_on(config(), output, whole / "50")
+    assert resumes(config(), output, output)
+    assert resumes(config(), output, whole / "50")
     assert Checkpoints(output, config()).load().state["trainer"]["episodes"] < 100
 
 
 def test_what_cannot_be_gone_on_from(whole, tmp_path):
     """Where a run goes on from its own checkpoint, nobody is told to train another run again."""
-    assert not go_on(config(), tmp_path / "run", None)
+    assert not resumes(config(), tmp_path / "run", None)
     with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .* holds no checkpoint; "):
-        go_on(config(), tmp_path / "run", tmp_path)
+        resumes(config(), tmp_path / "run", tmp_path)
     other = r"^rl_script_args.loading_path: .*another configuration.*there; name a checkpoint of "
     with pytest.raises(InputError, match=rf"{other}this very run$"):
-        go_on(config(seed=1), tmp_path / "run", whole / "50")
+        resumes(config(seed=1), tmp_path / "run", whole / "50")
     shutil.copytree(whole / "50", tmp_path / "50")
     [path] = (tmp_path / "50" / "checkpoints").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"is damaged .*; name another checkpoint of this run$"):
-        go_on(config(), tmp_path / "run", tmp_path / "50")
+        resumes(config(), tmp_path / "run", tmp_path / "50")
 
 
 def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):

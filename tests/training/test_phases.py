@@ -253,7 +253,7 @@ def test_windows_of_goals_that_stay_are_kept():
     told(each)
     before = WORLDS["little_zoo"].goals("40-20-10-5-5", 0)
     after = WORLDS["little_zoo"].goals("40-30-10-5-5", 0)
-    each.move(after)
+    each.set_goal_space(after)
     where = after.positions_in(before, np.arange(40, 60))
     stayed, others = where[where >= 0], np.setdiff1d(np.arange(len(after)), where)
     assert len(stayed)
@@ -261,7 +261,7 @@ def test_windows_of_goals_that_stay_are_kept():
     assert (now > 0.5).all()
     assert (delayed > 0).all()
     assert not np.any(each.competence(others))
-    each.move(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
+    each.set_goal_space(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
     assert len(each.known()) == 0
 
 
@@ -270,7 +270,7 @@ def test_categories_keep_what_is_known_of_them():
     told(each)
     before = each.competence(each.known())
     new = WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen")
-    each.move(new)
+    each.set_goal_space(new)
     assert np.array_equal(before, each.competence(each.known()))
     grasp = new.members("grasp")
     assert (each.predict(new, grasp)[0] > 0.5).all()
@@ -281,7 +281,7 @@ def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
     assert each.wanted(0) is not None
     assert each.wanted(1) is None
     new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
-    each.move(new)
+    each.set_goal_space(new)
     wanted = each.wanted(1)
     assert wanted.max() < len(new)
 
@@ -292,7 +292,7 @@ def test_the_learned_estimator_knows_new_goals_by_all_its_snapshots(goals):
     told(each, successes=20)
     new = WORLDS["little_zoo"].goals(goals, 4, "unseen")
     expected_now, _ = each.predict(new, np.arange(len(new)))
-    each.move(new)
+    each.set_goal_space(new)
     candidates = each.candidates()
     where = np.arange(len(new)) if candidates is None else candidates
     assert (candidates is None) == (len(new) <= 100)
@@ -317,7 +317,7 @@ def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
         return {each._prompt(*episode[:3]).tokens.tobytes() for episode in each._buffer}
 
     before = prompts()
-    each.move(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
+    each.set_goal_space(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
     assert prompts() == before
     told(each, successes=1)
     assert {space for space, *_ in each._buffer} == {0, 1}

@@ -60,7 +60,7 @@ def test_outcomes_are_drawn_from_the_competence(split):
     env.skills = np.array([0.9, 0.7, 0.5, 0.3, 0.1])
     goals = WORLD.goals(SPACE, 0) if split == "train" else WORLD.unseen(99, 0)
     positions = np.random.default_rng(1).integers(len(goals), size=20_000)
-    success = tried(env.aside(20_000), goals, positions, seed=0)
+    success = tried(env.evaluation_env(20_000), goals, positions, seed=0)
     kinds = goals.categories_at(positions)
     for kind in range(5):
         mine = success[kinds == kind]
@@ -131,7 +131,7 @@ def watch(model, *layers):
     while not trainer.done:
         trainer.advance()
         if trainer.episodes >= every * (len(truth) + 1):
-            truth.append(trainer.collector.aside(1).skills)
+            truth.append(trainer.collector.evaluation_env(1).skills)
             pairs = estimators.items()
             errors.append({n: off(e, trainer.goals, truth[-1]) for n, e in pairs})
             of_unseen.append({n: off(e, unseen, TRANSFER * truth[-1]) for n, e in pairs})

@@ -140,9 +140,9 @@ class LamorelBackend(Backend):
     def values(self, states: list[PackedState]) -> np.ndarray:
         return _stacked(self._read("values", states))
 
-    def look(self, states: list[PackedState]) -> dict[str, float]:
+    def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
         """From the first server: each reads all, so that the numbers are those of one."""
-        told: dict[str, float] = self._tell("look", states)[0]
+        told: dict[str, float] = self._tell("critic_statistics", states)[0]
         return told
 
     def hold(self, prompts: Packed) -> int:

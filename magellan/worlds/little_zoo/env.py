@@ -360,7 +360,7 @@ class LittleZooVector(VectorEnv):
             "standing_on": np.asarray(standing_on, dtype=np.int8),
         }
 
-    def aside(self, num_envs: int) -> "LittleZooVector":
+    def evaluation_env(self, num_envs: int) -> "LittleZooVector":
         """Return another vector; one has nothing to do with the other."""
         return LittleZooVector(num_envs)
 

@@ -1,5 +1,6 @@
 # make            set up .venv from the pins, run the default experiment, write results/default/report.html
-# make test       set up .venv, run the tests, a file at a time on each core (8 at most)
+# make test       set up .venv, run the tests that a change needs, a file at a time on each core (8 at most)
+# make test-all   all tests, as CI runs them
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the pictures of results/reference from its tables, no training
 # make bench      time this code on this machine, write results/bench (3 minutes, one core)
@@ -21,14 +22,19 @@ LAMOREL_ENV ?= envs/lamorel.yml
 LAMOREL_READY := $(LAMOREL)/.installed-$(basename $(notdir $(LAMOREL_ENV)))
 
 .DEFAULT_GOAL := report
-.PHONY: report test test-slurm figures bench lint docs backbone lamorel-env clean
+.PHONY: report test test-all test-slurm figures bench lint docs backbone lamorel-env clean
 
 report: $(READY)
 	$(VENV)/bin/snakemake
 	$(VENV)/bin/snakemake --report results/default/report.html
 
+TESTS := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+
 test: $(READY)
-	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+	$(TESTS) -m "not slow"
+
+test-all: $(READY)
+	$(TESTS)
 
 test-slurm: $(READY)
 	$(VENV)/bin/python -m tests.slurm

@@ -1,28 +1,18 @@
 """Figures that need a process of their own: start-up and peak memory.
 
-`in_fresh_process` starts this module with what to do and reads one line of JSON from it.
+`benchmarks.timing.in_fresh_process` starts this module and reads one line of JSON from it.
 """
 
 from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+from benchmarks.timing import SEED
 from magellan.worlds.little_zoo import GoalSpace
-
-SEED = 0
-
-
-def in_fresh_process(task: str, *arguments: str) -> dict[str, float]:
-    """Run `goals NAME` or `loop NAME ROUNDS` in a new Python process; give its figures."""
-    command = [sys.executable, "-m", "benchmarks.fresh", task, *arguments]
-    root = Path(__file__).resolve().parents[1]
-    finished = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(finished.stdout.splitlines()[-1])
 
 
 def peak_memory_mb() -> float:

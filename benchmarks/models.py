@@ -11,14 +11,13 @@ from typing import cast
 import numpy as np
 
 from benchmarks.effort import Effort
-from benchmarks.fresh import SEED, in_fresh_process
 from benchmarks.products import Timing, measure
 from benchmarks.rows import Row
 from benchmarks.shapes import model_folder
+from benchmarks.timing import SEED, in_fresh_process
 from magellan.backends.machine import settle
 from magellan.competence import Outcomes
-from magellan.competence.learned import LearnedSettings
-from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.competence.learned import LearnedCompetence, LearnedSettings
 from magellan.config import PRESETS, RunConfig, run_model
 from magellan.training.loop import Trainer
 

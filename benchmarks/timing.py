@@ -1,12 +1,17 @@
-"""Stopwatch, and the speed of a plain matrix product."""
+"""Stopwatch, the speed of a plain matrix product, and processes of their own."""
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 Clock = Callable[[], float]
+SEED = 0
 
 
 def median_seconds(
@@ -51,3 +56,11 @@ class MatmulRate:
     def best(self) -> float:
         """The largest median so far, GFLOP/s."""
         return max(self.rates)
+
+
+def in_fresh_process(task: str, *arguments: str) -> dict[str, float]:
+    """Run `goals NAME` or `loop NAME ROUNDS` in a new Python process; give its figures."""
+    command = [sys.executable, "-m", "benchmarks.fresh", task, *arguments]
+    root = Path(__file__).resolve().parents[1]
+    finished = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(finished.stdout.splitlines()[-1])

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks.effort import Effort
-from benchmarks.fresh import SEED, in_fresh_process
 from benchmarks.rows import Row
+from benchmarks.timing import SEED, in_fresh_process
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
 from magellan.samplers.base import ConstantEpsilon

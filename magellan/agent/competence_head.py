@@ -2,7 +2,7 @@
 
 A head on the hidden state of the goal prompt, with an adapter of its own or another (`READERS`),
 trained by binary cross-entropy. When to learn, what to remember and when to take a copy is said by
-the estimator (`magellan.competence.learned_estimator`), which holds no tensor.
+the estimator (`magellan.competence.learned`), which holds no tensor.
 """
 
 from __future__ import annotations

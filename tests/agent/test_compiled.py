@@ -16,8 +16,7 @@ from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
-from magellan.competence.learned import LearnedSettings
-from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.competence.learned import LearnedCompetence, LearnedSettings
 from magellan.config import AgentConfig, BackboneConfig
 from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import fresh, run, world
+from benchmarks import run, world
+from benchmarks.timing import in_fresh_process
 from magellan.cli import main
 from magellan.worlds.little_zoo import GoalSpace
 
@@ -59,7 +60,7 @@ def test_without_the_package_the_command_says_where_it_runs(monkeypatch, capsys)
 
 def test_a_new_process_reports_its_own_figures():
     ballast = np.ones(60_000_000)  # 480 MB that are not the new process's
-    figures = fresh.in_fresh_process("goals", "400")
+    figures = in_fresh_process("goals", "400")
     assert figures["seconds"] > 0
     assert 1 < figures["peak_mb"] < ballast.nbytes / 1e6
 

@@ -17,7 +17,7 @@ import torch
 from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.competence.learned import LearnedCompetence
 from magellan.core.errors import (
     InputError,
     JobError,

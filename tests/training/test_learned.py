@@ -6,8 +6,7 @@ import torch
 
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
-from magellan.competence.learned import LearnedSettings
-from magellan.competence.learned_estimator import LearnedCompetence
+from magellan.competence.learned import LearnedCompetence, LearnedSettings
 from magellan.config import BackboneConfig, run_model
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import ADAPTERS, Backbone

@@ -90,6 +90,7 @@ def test_every_direct_dependency_is_pinned() -> None:
     assert set(direct_dependencies()) <= requirements().keys()
 
 
+@pytest.mark.slow
 def test_every_imported_package_is_a_direct_dependency() -> None:
     site = ROOT / "docs" / "hooks.py"
     packages = packages_distributions()

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = list(pictures_in(ROOT / "results/reference"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda each: "/".join(each.path.parts[-2:]))
 def test_a_committed_picture_is_what_the_code_draws(picture):
     """What it shows, in words and rounded numbers: pixels may differ between machines."""

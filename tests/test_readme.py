@@ -72,12 +72,14 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
     assert f"{injected[1]} injected faults, {counts['in all']} bad inputs" in README
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_the_tables(results):
     fresh = summaries.compute(results)
     for name, committed in summaries.load(REFERENCE / "statistics").items():
         pd.testing.assert_frame_equal(fresh[name], committed, rtol=1e-5, check_dtype=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "file"),
     [
@@ -137,6 +139,7 @@ def test_errors_on_unseen_goals_are_those_of_the_reference_study():
     assert between_markers("unseen", page("paper")) == unseen_errors(results)
 
 
+@pytest.mark.slow
 def test_halves_and_behaviour_are_those_of_the_tables(results):
     assert between_markers("halves", page("reference")) == to_markdown(halves, results).strip()
     assert (
@@ -155,6 +158,7 @@ def test_comparisons_are_those_of_their_tables(folder, name):
         assert f"| `{row.baseline}` | {ends} | {chances} |" in page(name)
 
 
+@pytest.mark.slow
 def test_the_readme_quotes_the_differences_of_the_claims():
     """Those of the reference study, as soon as it is whole."""
     listed = claims.load()
@@ -285,6 +289,7 @@ def test_the_simulated_learner_is_that_of_its_tables(block):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variants", "measures"),
     [
@@ -444,6 +449,7 @@ def test_the_reference_studys_comparison_is_that_of_its_tables():
     assert between_markers("samplers success", page("samplers")) == text.strip()
 
 
+@pytest.mark.slow
 def test_verdicts_on_claims_are_those_of_the_tables():
     listed = claims.load()
     text = printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))

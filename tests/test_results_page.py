@@ -144,6 +144,7 @@ def test_differences_of_differences_and_the_wider_family(results):
     assert f"some {goals - groups:.3f} of the lead" in FLOWING
 
 
+@pytest.mark.slow
 def test_how_early_grasping_is_mastered(results):
     frame = summaries.compute(results)["mastery"]
     rows = frame[(frame["split"] == "train") & (frame["category"] == "grasp")]

@@ -218,6 +218,7 @@ def older_processors() -> list[str]:
     return ["-march=x86-64", *newer]
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("option", older_processors())
 @pytest.mark.usefixtures("cache")
@@ -281,6 +282,7 @@ def test_where_the_cache_cannot_be_written(cache):
     falls_back("Error")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_what_is_in_the_cache_is_taken_and_mended(cache):
     load(SOURCE)
@@ -301,6 +303,7 @@ _LOAD = (
 )
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_jobs_that_start_together_compile_in_peace(cache):
     command = [sys.executable, "-c", _LOAD]

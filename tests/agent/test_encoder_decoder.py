@@ -79,6 +79,7 @@ def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, 
     assert seen == [times] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])  # sdpa: as on a GPU
 def test_scores_features_and_gradients_are_those_of_separate_passes(
@@ -121,6 +122,7 @@ def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_with_the_papers_update_rule(folder):
     """The preset `paper` at toy size: 3-step returns, separate steps, learned temperature."""
     layer = {

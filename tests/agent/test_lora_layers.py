@@ -62,6 +62,7 @@ def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
     return {name: each.grad for name, each in backbone.adapter("policy").items()}
 
 
+@pytest.mark.slow
 @every_way
 def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
     """All layers carry adapters on one side, those below the last with B = 0."""

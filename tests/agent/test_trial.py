@@ -36,6 +36,7 @@ def backend_of(family, folder, kind=None, settings=None, **backend):
     return make_backend(config, BackendConfig(**backend))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", GOOD)
 def test_families_that_are_scored_rightly_are_taken(family, dtype, tmp_path):

@@ -171,6 +171,7 @@ def test_pairing_takes_the_seeds_own_spread_out(first):
     }
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_the_mean():
     """Normal differences: about mean -+ 1.96 s / sqrt(n)."""
     values = np.random.default_rng(0).normal(0.1, 0.2, 400)

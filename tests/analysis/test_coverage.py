@@ -191,6 +191,7 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
 # --- figures, summary, comparison -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal_space", [FULL, HALF])
 def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial, goal_space):
     results, statistics = partial

@@ -223,6 +223,7 @@ def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
         with_truth(Results({**watched.tables, "competence": less}, watched.manifest), "learned")
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, capsys):
     store.write(watched, tmp_path / "tables")
     for name in ("a", "b"):
@@ -251,6 +252,7 @@ def test_compare_takes_the_same_truth(watched, tmp_path, capsys):
     assert "unseen" not in said  # nobody has measured unseen goals
 
 
+@pytest.mark.slow
 def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, tmp_path, capsys):
     store.write(watched, tmp_path / "tables")
     names = ["compare", str(tmp_path / "tables"), "--estimators", "learned", "per_goal"]

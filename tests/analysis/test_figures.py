@@ -79,12 +79,14 @@ def assert_whole(figure):
             assert not box.overlaps(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name, shape):
     assert_whole(figures.draw(name, *experiments[shape]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_files_are_written_and_have_ink_in_the_colours_of_their_legend(experiments, name, tmp_path):
     results, statistics, goal_space = experiments["default"]
@@ -120,6 +122,7 @@ for name in sys.argv[4:]:
 """
 
 
+@pytest.mark.slow
 def test_two_reports_from_the_same_tables_are_identical_files(results, statistics, tmp_path):
     store.write(results, tmp_path / "tables")
     summaries.write(statistics, tmp_path / "first")
@@ -374,6 +377,7 @@ def words_of(figure):
     return " | ".join(text.get_text() for text in visible_texts(figure))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])
 def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
     """One more variant: its label and its lines."""
@@ -425,6 +429,7 @@ def watched(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_every_estimator_of_the_reference_has_its_line(watched):
     results, statistics = watched
     figure = figures.draw("calibration", results, statistics, GOAL_SPACE)
@@ -441,6 +446,7 @@ def test_every_estimator_of_the_reference_has_its_line(watched):
         assert line.get_marker() == look.marker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN_FIGURES)
 def test_long_names_are_not_cut_off(watched, name):
     assert_whole(figures.draw(name, *watched, GOAL_SPACE))
@@ -464,6 +470,7 @@ def renamed(results, old, new):
     return store.Results(frames, manifest)
 
 
+@pytest.mark.slow
 def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path):
     other = renamed(results, "magellan", "newcomer")
     experiment = {**other.experiment}

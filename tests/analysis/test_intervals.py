@@ -50,6 +50,7 @@ def test_studentised_intervals_are_those_of_arch():
     assert set(found.method) == {intervals.STUDENTISED}
 
 
+@pytest.mark.slow
 def test_a_difference_has_the_interval_of_welch_where_values_are_normal():
     ours, theirs = RNG.normal(0.6, 0.05, (300, 1)), RNG.normal(0.5, 0.1, (200, 1))
     found = intervals.difference_estimate(ours, theirs, MANY)

@@ -163,6 +163,7 @@ def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, writ
         store.load(written)
 
 
+@pytest.mark.slow
 def test_axes_say_where_training_is_counted_from(written, tmp_path):
     results = store.load(written)
     assert results.length_label == "training episodes of the last phase"
@@ -282,6 +283,7 @@ def test_runs_of_one_phase_have_neither_the_statistic_nor_the_figure(tmp_path):
     assert "Phase 2" not in to_markdown(summary, results, summaries.compute(results))
 
 
+@pytest.mark.slow
 def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase(evolving, written):
     statistics = summaries.compute(evolving)
     primary = statistics["comparison"].query("primary")
@@ -333,6 +335,7 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
     ]
 
 
+@pytest.mark.slow
 def test_each_of_many_runs_is_a_fainter_line(tmp_path):
     results = shared(tmp_path, seeds=tuple(range(8)))
     look = style.algorithm_styles(results.algorithms)[results.algorithms[0]]
@@ -343,6 +346,7 @@ def test_each_of_many_runs_is_a_fainter_line(tmp_path):
     np.testing.assert_allclose(thick.get_ydata(), mean)
 
 
+@pytest.mark.slow
 def test_phases_of_their_own_are_lines_of_their_own(written):
     results = store.load(written)
     figure = drawn(results)
@@ -354,6 +358,7 @@ def test_phases_of_their_own_are_lines_of_their_own(written):
     assert_whole(figure)
 
 
+@pytest.mark.slow
 def test_nothing_in_the_figure_is_cut_off(evolving, tmp_path):
     assert_whole(drawn(evolving))
     png, _ = style.save(drawn(evolving), tmp_path / "first")

@@ -68,6 +68,7 @@ def test_tests_hold_their_level():
     assert alarms["log-rank"] < 0.11
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_for_each_world(capsys):
     assert simulation.main(["--experiments", "3", "--resamples", "60"]) == 0
     out = capsys.readouterr().out

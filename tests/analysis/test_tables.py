@@ -194,6 +194,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SPOILED)
 def test_incomparable_tables_are_refused_in_one_line(folder, case):
     spoil, words = SPOILED[case]

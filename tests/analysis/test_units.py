@@ -62,6 +62,7 @@ def test_statistics_are_at_points_of_the_unit(unit, made):
     assert scores.loc[tuple(where.values()), "area"] == pytest.approx(area)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", LABELS)
 def test_figures_and_tables_name_the_unit(unit, made):
     results, found, _ = made(unit)

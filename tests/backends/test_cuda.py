@@ -46,6 +46,7 @@ def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
     assert run(tmp_path / "one", dtype=dtype) == run(tmp_path / "two", dtype=dtype)
 
 
+@pytest.mark.slow
 @MODELS
 @WAYS
 def test_one_update_is_that_of_a_cpu(model, way):
@@ -54,6 +55,7 @@ def test_one_update_is_that_of_a_cpu(model, way):
         check_one_update(*(make(each, folder, score) for each in ("plain", way)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")], ids=["down", "up"])
 def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
     from magellan.jobs.checkpoint import Checkpoints

@@ -70,6 +70,7 @@ SETTINGS = {"fused": ({}, 1e-3), "longer": ({"length_bucket": 16}, 1e-4)}
 SETTINGS["far longer"] = ({"length_bucket": 50}, 1e-4)
 
 
+@pytest.mark.slow
 @MODELS
 @pytest.mark.parametrize("case", SETTINGS)
 def test_fused_kernels_and_longer_batches_give_the_same_numbers(model, case, monkeypatch):
@@ -129,6 +130,7 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     assert {length % 16 for length in seen if length > 1} == {0}
 
 
+@pytest.mark.slow
 def test_compiled_layers_give_the_same_numbers(monkeypatch):
     """PyTorch reads and splits the layers; programs are not made, which takes minutes."""
     monkeypatch.setattr(backbone, "COMPILER", "eager")

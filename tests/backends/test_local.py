@@ -38,6 +38,7 @@ def tolerance(way: str) -> float:
     return 1e-4 if way.startswith("cuda") else 1e-5
 
 
+@pytest.mark.slow
 @every_way
 def test_it_says_what_it_is(way):
     backend = make(way)
@@ -47,6 +48,7 @@ def test_it_says_what_it_is(way):
     assert backend.dtype == "float32"
 
 
+@pytest.mark.slow
 @every_way
 def test_it_acts_and_judges(way, plain):
     backend = make(way)
@@ -80,6 +82,7 @@ def same_update(found, wanted, update, rounding):
     assert largest_gap(*gradients) < rounding
 
 
+@pytest.mark.slow
 @every_way
 def test_snapshots_say_what_was_said_when_they_were_taken(way):
     backend = make(way)
@@ -102,6 +105,7 @@ def test_snapshots_say_what_was_said_when_they_were_taken(way):
         backend.competence(held, (numbers[0],))
 
 
+@pytest.mark.slow
 @every_way
 def test_prompts_that_are_held_are_those_that_were_given(way):
     backend = make(way)
@@ -126,6 +130,7 @@ def leaves(value, name=""):
         yield name, value
 
 
+@pytest.mark.slow
 @every_way
 @JOINT
 def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
@@ -156,6 +161,7 @@ def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
 MICRO = pytest.mark.parametrize("size", [1, 5, 11])
 
 
+@pytest.mark.slow
 @MICRO
 @JOINT
 @pytest.mark.parametrize("model", ["zoo-mini", "t5"])
@@ -199,6 +205,7 @@ HALF = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=on_a_gpu if name == "cuda" else ()) for name in HALF]
 )

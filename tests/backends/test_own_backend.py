@@ -51,6 +51,7 @@ def from_outside(folder, *arguments):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_its_run_has_the_tables_of_the_local_one(files, tmp_path):
     named = ("--module", "my_backend.py", "--set", "backend.kind=timed")
     said = from_outside(tmp_path, *named, "--output", "timed")

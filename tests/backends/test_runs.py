@@ -76,6 +76,7 @@ except SystemExit as end:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["merged", "per_token"])
 def test_on_a_cpu_nothing_for_gpus_is_imported(mode, tmp_path):
     """Neither by this package, nor by a library that would find it missing; and no GPU is woken.

@@ -144,6 +144,7 @@ def test_products_of_a_first_call_are_counted_in_proportion():
     assert bench._sac(0.0).gflop is None
 
 
+@pytest.mark.slow
 def test_random_weights_of_the_papers_shape(monkeypatch):
     """Its layers, with fewer of them: the whole has a gigabyte."""
     shrunk = {"num_layers": 1, "d_ff": 64}
@@ -177,6 +178,7 @@ def test_what_is_refused_before_any_work(case, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @on_a_gpu
 def test_on_a_gpu_memory_and_the_cost_of_determinism_are_measured(monkeypatch):
     pretended = torch.version.cuda is None

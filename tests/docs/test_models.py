@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from magellan.config import grid, load_experiment, read_yaml
 from magellan.jobs.run import train
 from tests.snippets import ROOT, write_files
 
 
+@pytest.mark.slow
 def test_a_folder_is_made_and_trained(tmp_path, monkeypatch):
     files = write_files("docs/models.md", tmp_path)
     subprocess.run(

@@ -59,6 +59,7 @@ def test_every_page_is_in_the_navigation(hooks):
     assert sorted(listed) == sorted(pages | set(hooks.PAGES.values()))
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_layers_is_that_of_the_code(layers):
     drawn = layers.to_svg(layers.graph(), layers.graph(late=False))
     assert layers.PICTURE.read_text() == drawn, (

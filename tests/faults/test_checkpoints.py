@@ -346,6 +346,7 @@ def forged(metadata, tensors, path, value) -> bytes:
     return save(tensors, metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("forged"))
 def test_a_forged_state_is_one_clear_error(case, halfway, tmp_path):
     name, metadata, tensors = halfway

@@ -10,6 +10,7 @@ from tests.faults.cases import SAMPLERS, cases
 from tests.runs import contents, tables
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     moments = [steps for name, _, steps in cases("kill") if name == sampler]

@@ -128,6 +128,7 @@ def break_number(case, patch):
     patch.setattr(SAC, "update", broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("not finite"))
 def test_what_is_not_finite_is_never_saved(case, undisturbed, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
@@ -149,6 +150,7 @@ SHORTAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("memory"))
 def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path, monkeypatch):
     if case == "killed":
@@ -170,6 +172,7 @@ def told_by_a_library():
         raise OSError("Unable to load weights from this file") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("memory at the start"))
 def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, tmp_path):
     def fail(*_, **__):
@@ -224,6 +227,7 @@ class Killed(BaseException):
     """Ends the code like SIGKILL: no handler for errors gets it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("clock"))
 def test_a_clock_that_jumps_backwards(case, undisturbed, tmp_path, monkeypatch):
     jumps = iter(range(10**9, 0, -3600))

@@ -96,6 +96,7 @@ def kill_at(steps: int) -> tuple:
     return (signal.SIGKILL, steps, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "steps"),
     [("ended", cases("kill after a start")), ("kept", cases("kill after a kept start"))],
@@ -123,6 +124,7 @@ def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_pa
     assert tables(tmp_path / "r") == whole("ended")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", cases("kill while it keeps"))
 def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
     long = Begun("kept", tmp_path / "long")
@@ -159,6 +161,7 @@ def spoil(case: str, first: Begun, jobs) -> str:
     return f"the run in {first.run} has not ended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "case"),
     [

@@ -394,7 +394,7 @@ figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem 
     -> goal space: '25k' | 1000-400-200-100-50
 numbers --tables TABLES --statistics STATISTICS --goal-space 25k --html OUT/a
     -> --goal-space: '25k' | 1000-400-200-100-50
-numbers --tables TABLES --statistics nowhere --html OUT/a -> nowhere/phases.csv | missing
+numbers --tables TABLES --statistics nowhere --html OUT/a -> nowhere/ | file is missing
 numbers --tables TABLES --statistics BROKEN --html OUT/a
     -> BROKEN/success.csv | not a CSV table | python -m analysis statistics
 adopt nowhere OUT -> nowhere/tables

@@ -215,6 +215,7 @@ def test_a_file_that_lost_its_end_is_refused(folder, name, data):
     assert name in line
 
 
+@pytest.mark.slow
 @examples(120)
 @given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
 def test_one_changed_byte_is_refused_or_gives_sound_tables(folder, name, data):

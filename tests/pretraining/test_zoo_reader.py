@@ -70,6 +70,7 @@ def test_size_of_the_repository_copy():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 2_000_000
 
 
+@pytest.mark.slow
 def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
     found = probe(reader_of(model, tokenizer))
     for name in ("grasp", "grow"):
@@ -82,6 +83,7 @@ def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
         assert f"| {figures['probe'][name][split]:.3f} | {ZOO_MINI[name][split]:.3f} |" in card
 
 
+@pytest.mark.slow
 def test_the_probe_finds_little_in_a_model_that_does_not_read():
     """The goal line is in the state of zoo-mini, whether its object is there is not."""
     old = AutoModelForCausalLM.from_pretrained(OLD)
@@ -121,6 +123,7 @@ def untrained(name: str) -> tuple[SAC, Codec]:
     return SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "unseen"])
 def test_untrained_it_plays_no_better_than_zoo_mini(split):
     space = GoalSpace(draw_codes((0, 400, 300, 200, 200), 3, split), split)

@@ -65,6 +65,7 @@ def by_peft(model, tokenizer, prompt, action):
     return chosen.sum(), states[-1][0, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["merged", "per_token"])
 @pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
 @pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])

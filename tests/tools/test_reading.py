@@ -58,6 +58,7 @@ def card(folder):
     return (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
     before = contents(complete)
     said, out = exported(complete, tmp_path, capsys)
@@ -85,6 +86,7 @@ def test_the_card_has_the_last_rows_of_the_table(complete, tmp_path, capsys):
     assert f"after {last[0]['episode']} episodes" in card(out)
 
 
+@pytest.mark.slow
 def test_of_a_stopped_run_it_says_where_that_is(stopped, tmp_path, capsys):
     said, out = exported(stopped, tmp_path, capsys)
     _, state = decode(stopped / "checkpoints/00000002.safetensors")
@@ -183,6 +185,7 @@ FORGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):

@@ -46,6 +46,7 @@ def replayed(run: Path, output: Path, *options: str) -> int:
     return main(["replay", str(run), "--output", str(output), *options])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "estimator"),
     [
@@ -210,6 +211,7 @@ def first_lines(name: str, stop: int):
 LEARNED = ("--estimator", "learned")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [

@@ -246,6 +246,7 @@ def start(complete, *more):
     )
 
 
+@pytest.mark.slow
 def test_an_interrupt_and_a_closed_pipe_end_it_quietly(complete):
     process = start(complete, "--steps")
     seen = ""

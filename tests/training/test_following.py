@@ -1,11 +1,14 @@
 """A configuration value can be followed: the architecture page says through which files."""
 
+import pytest
+
 from tests.training.following import VALUES, follow, table
 from tests.workflow.conftest import ROOT
 
 MOST_FILES, MOST_BACK = 9, 4
 
 
+@pytest.mark.slow
 def test_the_page_has_the_ways_and_they_are_short():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     ways = table()

@@ -47,6 +47,7 @@ def long(tmp_path_factory) -> Path:
     return runs.trained(long_run(), tmp_path_factory.mktemp("long") / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "until"), [("random", 30), ("magellan", 90), ("online", 120)])
 def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp_path):
     run = short_run(sampler, until)
@@ -71,6 +72,7 @@ def test_a_long_run_that_random_drives(tmp_path):
     assert started == trained(run, tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["steps", "updates"])
 def test_kept_by_what_the_budget_counts(unit, tmp_path):
     until = {"steps": 400, "updates": 11}[unit]
@@ -83,6 +85,7 @@ def test_kept_by_what_the_budget_counts(unit, tmp_path):
     assert started == trained(run, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
     agent = {"num_envs": 32, "steps_per_update": 160}
     layer = {"agent": agent, "budget": {"practice_window": 3, "keep_every": 33}}
@@ -94,6 +97,7 @@ def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
     assert started == trained(run, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
     """What it did after the checkpoint, in that phase or a later one, does not matter."""
     phases = [

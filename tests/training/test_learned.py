@@ -115,6 +115,7 @@ def test_candidates_know_what_the_estimators_say_at_a_refresh(adapter):
     assert np.ptp(competence(learned)[0] - competence(learned)[1]) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adapter", "updates"),
     [("own", 3), ("own", 7), ("shared", 5), ("policy", 5), ("frozen", 5), ("ignored", 5)],

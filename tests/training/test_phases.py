@@ -60,6 +60,7 @@ def without_phase(folder: Path) -> dict[str, list[dict]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["magellan", "ek_online", "random"])
 def test_two_equal_phases_are_one_long_phase(sampler, tmp_path):
     two = trained(tmp_path / "two", SAME, sampler)
@@ -125,6 +126,7 @@ def test_a_run_that_starts_from_its_beginning_is_the_whole_run(whole, first, tmp
     assert manifest["identity"] == json.loads((whole / "manifest.json").read_text())["identity"]
 
 
+@pytest.mark.slow
 def test_three_phases_start_from_two_that_started_from_one(tmp_path):
     phases = [
         {"until": 40, "sampler": "magellan"},

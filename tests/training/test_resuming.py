@@ -35,6 +35,7 @@ def written(trainer, folder):
     return contents(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
     straight, checkpoints, states = Trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}

@@ -24,6 +24,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     return tables(trained(config(), tmp_path_factory.mktemp("undisturbed")))
 
 
+@pytest.mark.slow
 def test_same_seed_same_tables_and_another_seed_others(undisturbed, tmp_path):
     assert tables(trained(config(), tmp_path / "same")) == undisturbed
     other = config().model_copy(update={"seed": 4})
@@ -111,6 +112,7 @@ def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(mor
     assert told == ([] if more else expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
 def test_what_is_also_written_changes_no_table(key, undisturbed, tmp_path):
     asked = config(**{key: True})

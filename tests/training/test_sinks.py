@@ -36,6 +36,7 @@ def writer(monkeypatch):
     return Writer
 
 
+@pytest.mark.slow
 def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     train(config(), tmp_path / "plain", resume=False, progress="none")
     assert writer.points == []
@@ -55,6 +56,7 @@ def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     assert names == {"success", "competence", "learning_progress", "practice", "training"}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_curves_of_one_that_was_not_stopped(writer, tmp_path, monkeypatch):
     train(config(), tmp_path / "whole", resume=False, progress="none", log="tensorboard")
     whole, writer.points = writer.points, []

@@ -58,6 +58,7 @@ def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
     assert found[1:] == [losses[6], losses[13]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
     plain, watched = trained(sampler, False), trained(sampler, True)
@@ -80,6 +81,7 @@ def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
             assert float(row["learning_progress"]) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned"])
 def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
     """What drove a run is built again, hears the recorded outcomes, and knows the same."""

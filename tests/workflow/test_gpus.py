@@ -162,6 +162,7 @@ def test_a_run_without_a_gpu_looks_for_none(machine, tmp_path):
     assert not (tmp_path / "asked").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_an_experiment_have_different_gpus(machine, project):
     """The trainer is made up: it notes its device, and fails."""
     (project / "magellan/__main__.py").write_text(TRAINER)

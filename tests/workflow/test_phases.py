@@ -219,6 +219,7 @@ def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it
     assert paper == {key: values["overrides"][key] for key in paper}
 
 
+@pytest.mark.slow
 def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
     """A long run, one that starts where it kept a checkpoint, and one that starts at its end."""
     budget = {"evaluate_every": 15, "practice_window": 15, "evaluation_goals": 1}

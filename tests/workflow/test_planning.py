@@ -97,6 +97,7 @@ def test_a_variant_may_be_called_beginning():
         assert words.count("--set") == 1
 
 
+@pytest.mark.slow
 def test_another_config_file_stands_alone(project):
     # A key that only the default file has must not leak into another experiment.
     with (project / "config/config.yaml").open("a") as file:
@@ -135,6 +136,7 @@ def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
         assert "interval" in text, name
 
 
+@pytest.mark.slow
 def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_path):
     """Counted, not timed: calls of the workflow's own functions, and of Snakemake's graph."""
     profile, grid = tmp_path / "profile", f"seeds={list(range(500))}"
@@ -271,6 +273,7 @@ def test_a_slash_behind_the_results_folder_is_no_matter():
     assert plan(results="results/").folder == plan().folder == "results/default"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, monkeypatch):
     monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a b")
     wanted = ("--config", "samplers=[random]", "overrides={backbone: {model: smollm2-135m}}")
@@ -327,6 +330,7 @@ def adopted(tmp_path_factory):
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["$(touch X)", "25k; touch X", "../../X", "</script >"])
 def test_a_goal_space_of_a_foreign_manifest_is_no_command(adopted, name, tmp_path, monkeypatch):
     """Refused when the plan is made, so no command is ever written with it."""

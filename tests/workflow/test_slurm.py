@@ -34,6 +34,7 @@ def tools(tmp_path_factory, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
     done = shared_project.snakemake("--profile", "slurm", "-n")
     assert done.returncode == 0, done.stdout

@@ -50,6 +50,7 @@ def layer(module, **more):
     return {"modules": [module], "world": "doors", "goal_space": "30-10", **more}
 
 
+@pytest.mark.slow
 def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
     """At the end also where its file is not at hand: the runs say what its categories are."""
     values = {

@@ -175,6 +175,7 @@ def few_goals(model):
 
 # Outcomes are the world's, not the model's: these errors are the same on every machine. Measured:
 # at most 0.27 and 0.52 of the best constant of a kind.
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "share"), [("expert_buckets", 0.4), ("per_goal", 0.7)])
 def test_windows_find_the_competence_of_every_kind(name, share, few_goals):
     """A constant has 1, even the best one of each kind."""
@@ -183,6 +184,7 @@ def test_windows_find_the_competence_of_every_kind(name, share, few_goals):
     assert (few_goals.errors[name].mean(0) < share * best_constant(few_goals.truth, 0)).all()
 
 
+@pytest.mark.slow
 def test_the_learned_estimator_reads_goals(model):
     """Its error is a share of that of the best constant, and of the best constant at each look.
 

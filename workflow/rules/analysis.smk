@@ -153,11 +153,13 @@ for page, label in (("coverage", "Coverage of the grid"), ("runs", "Time, memory
             mem_mb=1000,
             runtime=10,
         params:
+            # A shell command is put together when it runs, and would know the last page only.
+            command=page,
             tables=lambda wildcards: f"{wildcards.folder}/tables",
         message:
             f"{page} of {{wildcards.folder}}"
         shell:
-            f"python -m analysis {page} {{params.tables:q}} {{output.page:q}} > {{log:q}} 2>&1"
+            "python -m analysis {params.command} {params.tables:q} {output.page:q} > {log:q} 2>&1"
 
 
 for figure, spec in FIGURES.items():

@@ -21,6 +21,8 @@ from tests.snippets import write_files
 from tests.workflow.conftest import ROOT, Project
 from tests.workflow.test_analysis_rules import digests, edit
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTED = ROOT / "docs/extend.md"
 CALL = ("--configfile", "mine.yaml")
 PLACE = "results/mine/figures/30-10"
@@ -47,7 +49,6 @@ def mine(tmp_path_factory):
     return project
 
 
-@pytest.mark.slow
 def test_all_of_them_are_in_tables_statistics_and_figures(mine):
     manifest = json.loads((mine / "results/mine/tables/manifest.json").read_text())
     assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
@@ -83,7 +84,6 @@ EDITS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", EDITS)
 def test_an_edit_makes_anew_what_depends_on_it(mine, path):
     original, times = (mine / path).read_bytes(), os.stat(mine / path)
@@ -108,7 +108,6 @@ def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
     assert "snakemake.params" not in page
 
 
-@pytest.mark.slow
 def test_the_reference_results_do_without_them(mine):
     done = mine.snakemake("adopt", *CALL)
     assert done.returncode == 0, done.stdout
@@ -118,7 +117,6 @@ def test_the_reference_results_do_without_them(mine):
         assert not [rule for rule in planned if "forgetting" in rule or rule == "train"]
 
 
-@pytest.mark.slow
 def test_results_without_them_are_the_same(mine, tmp_path):
     """A statistic and a figure of one's own change no other file of the results, and with
     another backend the runs are the same."""
@@ -153,7 +151,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(case, tmp_path):
     (name, old, new), words = REFUSED[case]
@@ -166,7 +163,6 @@ def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(case, tmp_p
     assert not (project / "results").exists()
 
 
-@pytest.mark.slow
 def test_a_figure_that_fails_costs_no_other(mine):
     path = mine / "my_figure.py"
     original, times = path.read_bytes(), os.stat(path)

@@ -12,6 +12,8 @@ from analysis.report.finding import terminal
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 SPACE = "1000-400-200-100-50"
 
@@ -40,7 +42,6 @@ def analysed(tmp_path_factory):
     return project
 
 
-@pytest.mark.slow
 def test_the_last_words_are_the_finding_and_where_to_go_on(analysed):
     found = json.loads((analysed / "results/default/summary.json").read_text())
     end = analysed.said.splitlines()
@@ -52,7 +53,6 @@ def test_the_last_words_are_the_finding_and_where_to_go_on(analysed):
     assert all(line.startswith(("Complete log", "Elapsed")) for line in end[at + 5 :]), end[at:]
 
 
-@pytest.mark.slow
 def test_finished_runs_become_tables_statistics_figures_and_a_report(analysed):
     assert analysed.planned() == {}
     page = (analysed / "results/default/summary.html").read_text()
@@ -82,7 +82,6 @@ EDITS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", EDITS)
 def test_an_edit_makes_anew_what_depends_on_it_and_never_trains(analysed, path):
     original, times = (analysed / path).read_bytes(), os.stat(analysed / path)
@@ -100,7 +99,6 @@ def test_another_seed_trains_only_the_new_runs(analysed):
     assert planned["combine"] == 1
 
 
-@pytest.mark.slow
 def test_reference_results_are_redrawn_from_tables_alone(analysed):
     # After `adopt` neither runs nor tables of the experiment are needed, as in a fresh clone.
     done = analysed.snakemake("adopt")

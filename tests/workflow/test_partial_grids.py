@@ -11,6 +11,8 @@ from tests.analysis import synthetic
 from tests.workflow.conftest import Project
 from tests.workflow.test_runs import STAND_IN
 
+pytestmark = pytest.mark.slow
+
 SPACE = synthetic.GOAL_SPACE
 SAMPLERS = ("random", "online")
 DRAWN = applicable(
@@ -37,7 +39,6 @@ def failed(tmp_path_factory):
     return project, project.snakemake()
 
 
-@pytest.mark.slow
 def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     project, done = failed
     assert done.returncode != 0
@@ -52,7 +53,6 @@ def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     assert not (project / "results/default/tables").exists()
 
 
-@pytest.mark.slow
 def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(failed):
     project, _ = failed
     done = project.snakemake(*PARTIAL)
@@ -74,7 +74,6 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
     assert "out of luck" in coverage
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [PARTIAL, ()], ids=["asked", "by default"])
 def test_the_report_never_claims_more_than_it_shows(failed, settings):
     project, _ = failed
@@ -90,7 +89,6 @@ def test_the_report_never_claims_more_than_it_shows(failed, settings):
     assert "Time, memory, restarts" in page
 
 
-@pytest.mark.slow
 def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
     project, _ = failed
     (project / "broken").unlink()
@@ -107,7 +105,6 @@ def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
     assert project.planned(*PARTIAL) == planned
 
 
-@pytest.mark.slow
 def test_runs_of_another_configuration_are_left_out(failed):
     """In the right folder or not: a run that is not the one asked for is no run of the grid."""
     project, _ = failed

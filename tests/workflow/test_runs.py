@@ -14,6 +14,8 @@ from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
 from tests.workflow.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 # Stands in for the trainer: takes a finished run from a shelf, or fails like one that breaks down
 # after its first checkpoint.
 STAND_IN = """
@@ -41,7 +43,6 @@ def train(config, output, resume, progress, stop_after, log, start):
 """
 
 
-@pytest.mark.slow
 def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/jobs/run.py").write_text(STAND_IN)
@@ -69,7 +70,6 @@ def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
     assert project.planned(*changed)["train"] == 4
 
 
-@pytest.mark.slow
 def test_retries_of_a_run_that_can_never_succeed_cost_no_work(project):
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/jobs/run.py").write_text(STAND_IN)
@@ -110,7 +110,6 @@ def smoke(tmp_path_factory):
     return project
 
 
-@pytest.mark.slow
 def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
     manifest = json.loads((smoke / "results/smoke/tables/manifest.json").read_text())
     assert len(manifest["runs"]) == 12
@@ -157,7 +156,6 @@ def test_the_report_holds_every_figure_with_its_caption(smoke):
     assert "percentile" in page
 
 
-@pytest.mark.slow
 def test_a_changed_value_trains_again(smoke):
     overrides = "overrides={agent: {gamma: 0.9}}"
     planned = smoke.planned("--configfile", "config/smoke.yaml", "--config", overrides)

@@ -135,7 +135,7 @@ def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
     curriculum = make("online")
     kind = type(curriculum.sampler.estimator)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "move", CompetenceEstimator.move)
+        patch.setattr(kind, "set_goal_space", CompetenceEstimator.set_goal_space)
         with pytest.raises(
             InputError, match=r"^goals: none can be added, the estimator 'per_goal'"
         ):

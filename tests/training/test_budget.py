@@ -120,9 +120,9 @@ def test_estimators_ask_by_episodes(monkeypatch):
     layer = {"evaluated_buckets": {"every": 10, "episodes": 1}, "sampler": "ek_eval"}
     settings = resolve_run("smoke", [layer, {"goal_space": SPACE, "budget": {"updates": 12}}])
     trainer = Trainer(settings)
-    asked, ask = [], trainer.estimators.ask
+    asked, ask = [], trainer.estimators.play_wanted
     monkeypatch.setattr(
-        trainer.estimators, "ask", lambda n, play: (asked.append(n), ask(n, play))[1]
+        trainer.estimators, "play_wanted", lambda n, play: (asked.append(n), ask(n, play))[1]
     )
     finish(trainer)
     assert len(asked) >= 12

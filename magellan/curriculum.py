@@ -150,10 +150,10 @@ class Curriculum:
         self._extend(goals, groups)
         self._added.append([list(goals), None if groups is None else list(groups)])
         self._space = self._world().goals()
-        step = self.sampler.step
+        former = self.sampler
         self._estimators.set_goal_space(self._space)
         self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
-        self.sampler.set_step(step)
+        self.sampler.carry_on(former)
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes, copied: numpy arrays and JSON-able values; of goals, those added."""
@@ -222,7 +222,8 @@ def _configured(sampler: str, seed: int, settings: Settings) -> RunConfig:
     spec = SAMPLERS.find(sampler)
     allowed = {"samplers", "backbone", "backend", spec.section}
     if spec.estimator is not None:
-        allowed.add(ESTIMATORS[spec.estimator].section)
+        driver = settings.get("samplers", {}).get("estimator") or spec.estimator
+        allowed.add(ESTIMATORS.find(driver, "samplers.estimator").section)
     for name in settings.keys() - allowed:
         raise refused("settings", name, ", ".join(sorted(allowed)))
     return checked_run({"sampler": sampler, "seed": seed, **settings})

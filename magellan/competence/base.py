@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from magellan.core.errors import InputError, shown
 from magellan.worlds.base import NOTHING
 
 if TYPE_CHECKING:
+    from magellan.samplers.arms import Arms
     from magellan.worlds import GoalSet
 
 NEITHER = -1
@@ -93,6 +94,8 @@ class CompetenceEstimator(ABC):
 
     cost: int = 0
     """Episodes played so far only to estimate competence; none where practice is enough."""
+    arms: Literal["goals", "categories"] | Arms = "goals"
+    """What it speaks of: each goal, each category, or a partition of its own."""
 
     @abstractmethod
     def update(self, outcomes: Outcomes) -> None:
@@ -109,6 +112,10 @@ class CompetenceEstimator(ABC):
     @abstractmethod
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Now and delayed of the candidates `which` (m,): two float64 arrays (m,) in [0, 1]."""
+
+    def uncertainty(self, which: np.ndarray) -> np.ndarray | None:
+        """Standard deviation of what `competence` says of now, float64 (m,); None: untold."""
+        return None
 
     @abstractmethod
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -151,6 +151,8 @@ class EvaluatedBuckets(Evaluated):
     The impossible ones are played too, as the paper's cost of five groups counts them.
     """
 
+    arms = "categories"
+
     def __init__(
         self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
     ) -> None:

@@ -23,6 +23,8 @@ class ExpertBuckets(OutcomeWindows):
         its buckets list prompts that stand on nothing, so such an episode is found in none.
     """
 
+    arms = "categories"
+
     def __init__(
         self, goals: GoalSet, window: int = 100, drop_standing_starts: bool = False
     ) -> None:

@@ -27,7 +27,7 @@ from magellan.config.identity import (
     identity,
     own_code_of,
 )
-from magellan.config.phases import Phase, beginning, part, phases_of
+from magellan.config.phases import Phase, beginning, driver_of, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -82,6 +82,7 @@ __all__ = [
     "checked_run",
     "configuration",
     "counted",
+    "driver_of",
     "estimators_of",
     "experiment_schema",
     "flat_keys",

@@ -18,7 +18,7 @@ from typing import Any
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.modules import own_code
-from magellan.config.phases import drivers_of, phases_of
+from magellan.config.phases import driver_of, drivers_of, phases_of
 from magellan.config.schema import RunConfig, run_model, sections
 from magellan.model.settings import BackendConfig
 from magellan.samplers import SAMPLERS
@@ -62,6 +62,14 @@ def _counts_episodes(config: RunConfig) -> bool:
     return config.budget.unit == "episodes"
 
 
+def _explores(config: RunConfig) -> bool:
+    return any(SAMPLERS[phase.sampler].epsilon for phase in phases_of(config))
+
+
+def _follows(config: RunConfig) -> bool:
+    return bool(drivers_of(config))
+
+
 def _samples_the_space(config: RunConfig) -> bool:
     """Whether a refresh of the learned estimator draws a pool instead of scoring every goal."""
     pool, world = config.section("competence").pool, WORLDS[config.world]
@@ -74,6 +82,10 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "agent.target_entropy_scale": _aims_at_share,
     "competence.pool": _samples_the_space,
     "budget.episodes": _counts_episodes,
+    "samplers.epsilon_start": _explores,
+    "samplers.epsilon_end": _explores,
+    "samplers.epsilon_decay": _explores,
+    "samplers.estimator": _follows,
 }
 """Keys that count only under a condition."""
 
@@ -83,7 +95,7 @@ def estimators_of(config: RunConfig) -> tuple[str, ...]:
 
     An estimator that drives a later phase watches until then.
     """
-    driver = SAMPLERS[phases_of(config)[0].sampler].estimator
+    driver = driver_of(config, phases_of(config)[0].sampler)
     wanted = {*config.observers, *drivers_of(config)} - {driver}
     others = [name for name in ESTIMATORS if name in wanted]
     return tuple(others) if driver is None else (driver, *others)
@@ -94,7 +106,7 @@ def counted(config: RunConfig) -> dict[str, Any]:
     values = flat_keys(config.model_dump(mode="json"))
     defaults = _defaults(run_model())
     kept = {name: values[name] for name in NAMED} | {"generation": GENERATION}
-    watchers = set(config.observers) - {SAMPLERS[config.sampler].estimator}
+    watchers = set(config.observers) - {driver_of(config, config.sampler)}
     phases = phases_of(config)
     if len(phases) > 1:
         kept["phases"] = [phase.described() for phase in phases]
@@ -128,8 +140,7 @@ def _unused_sections(config: RunConfig) -> set[str]:
     own |= {estimator.section for estimator in ESTIMATORS.values()}
     # How a job is run; one without constants has no section, whatever its name.
     own |= {each.section for each in BACKENDS.values() if each.settings.model_fields}
-    explores = set() if any(sampler.epsilon for sampler in samplers) else {"samplers"}
-    return (own - used) & set(sections()) | explores
+    return (own - used) & set(sections())
 
 
 def own_code_of(config: RunConfig) -> dict[str, dict[str, str]]:

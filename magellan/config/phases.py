@@ -90,9 +90,15 @@ def _goal_space(name: str | None, config: RunConfig) -> str:
     return config.goal_space if name is None else checked_goal_space(name, WORLDS[config.world])
 
 
+def driver_of(config: RunConfig, sampler: str) -> str | None:
+    """Estimator that a sampler follows in this run: `samplers.estimator`, or else its own."""
+    own = SAMPLERS[sampler].estimator
+    return own and (config.samplers.estimator or own)
+
+
 def drivers_of(config: RunConfig) -> tuple[str, ...]:
     """Names of the estimators that drive a sampler in some phase, each once, in order."""
-    named = (SAMPLERS[phase.sampler].estimator for phase in phases_of(config))
+    named = (driver_of(config, phase.sampler) for phase in phases_of(config))
     return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -111,7 +117,7 @@ def part(config: RunConfig, length: int) -> RunConfig:
     """
     phases = [phase for phase in phases_of(config) if phase.begins < length]
     phases[-1] = last = replace(phases[-1], ends=length)
-    watching = {*drivers_of(config), *config.observers} - {SAMPLERS[last.sampler].estimator}
+    watching = {*drivers_of(config), *config.observers} - {driver_of(config, last.sampler)}
     values = config.model_dump()
     goals = last.goals.model_dump()
     if config.goals.seed == "run" and last.goals.seed == last.seed:
@@ -148,7 +154,7 @@ def check_watchers(config: RunConfig) -> None:
     settings = getattr(config, "competence", None)  # `run_model()` has all sections
     if settings is None or settings.adapter != "shared":
         return
-    driving = [SAMPLERS[phase.sampler].estimator for phase in phases_of(config)]
+    driving = [driver_of(config, phase.sampler) for phase in phases_of(config)]
     if "learned" in {*config.observers, *driving} and set(driving) != {"learned"}:
         raise InputError(
             "competence.adapter: 'shared' is not allowed where the estimator learned watches "
@@ -168,7 +174,7 @@ def check_recorded(config: RunConfig) -> None:
     refused = "budget.record_predictions: true is not allowed"
     if config.phases:
         raise InputError(f"{refused} in a run with phases; allowed: false, or a run of one phase")
-    if SAMPLERS[config.sampler].estimator != "learned":
+    if driver_of(config, config.sampler) != "learned":
         raise InputError(
             f"{refused} for the sampler {config.sampler!r}; allowed: false, or a sampler that the "
             "estimator learned drives, as magellan"

@@ -64,11 +64,23 @@ class GoalConfig(Section):
 
 
 class SamplerConfig(Section):
-    """Exploration, which the goal samplers share; `random` always explores."""
+    """What goal samplers share: exploration, and what tells them how competent the agent is."""
 
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
+    estimator: str = Field(
+        "",
+        description="Estimator that samplers follow instead of their own, where they follow one: "
+        "any rule with any estimator. Empty: their own.",
+    )
+
+    @field_validator("estimator")
+    @classmethod
+    def _known_estimator(cls, name: str) -> str:
+        if name:
+            ESTIMATORS.find(name, "samplers.estimator")
+        return name
 
 
 Unit = Literal["episodes", "steps", "updates"]

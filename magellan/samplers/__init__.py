@@ -9,19 +9,28 @@ from __future__ import annotations
 from typing import Any
 
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.samplers.base import ExponentialEpsilon, GoalSampler
+from magellan.samplers.base import ConstantEpsilon, ExponentialEpsilon, GoalSampler
 from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
+from magellan.samplers.rules import Rule, Seen
 
 # Importing a sampler registers it; names are listed in this order.
-from magellan.samplers import random, online, ek_online, magellan, ek_eval, scripted, learnability  # isort: skip
+from magellan.samplers import (  # isort: skip
+    random,
+    online,
+    ek_online,
+    magellan,
+    ek_eval,
+    scripted,
+    learnability,
+    plr,
+)
 
 
 def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
     """The sampler of this name, with these constants of its own or their defaults.
 
     Raises:
-        InputError: there is no sampler of that name, it needs an estimator and was given none, or
-            its signal does not go with its estimator.
+        InputError: there is no sampler of that name, or it needs an estimator and was given none.
         NotFiniteError: a weight is negative or not finite.
     """
     spec = SAMPLERS.find(name)
@@ -33,22 +42,25 @@ def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSa
     except NotFiniteError as error:
         raise NotFiniteError(f"{origin}{error}") from None
     sampler.origin = origin
-    sampler.check_untried()
     return sampler
 
 
 __all__ = [
     "SAMPLERS",
+    "ConstantEpsilon",
     "ExponentialEpsilon",
     "GoalSampler",
+    "Rule",
     "SamplerParts",
     "SamplerSpec",
+    "Seen",
     "ek_eval",
     "ek_online",
     "learnability",
     "magellan",
     "make_sampler",
     "online",
+    "plr",
     "random",
     "register_sampler",
     "scripted",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Goals(Protocol):
     def categories_at(self, positions: np.ndarray) -> np.ndarray: ...
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray: ...
+
+    def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray: ...
 
 
 class Arms(ABC):
@@ -48,6 +50,10 @@ class Arms(ABC):
         """Arm of each goal; both int64 (n,)."""
 
     @abstractmethod
+    def numbers_in(self, former: Any) -> np.ndarray:
+        """What each arm was in arms of the same kind over other goals, int64 (n_arms,); -1: new."""
+
+    @abstractmethod
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
         """Probability of each arm (n_arms,) to that of each goal (n_goals,), uniform in its arm."""
 
@@ -66,6 +72,9 @@ class EachGoal(Arms):
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return goals
+
+    def numbers_in(self, former: Any) -> np.ndarray:
+        return former._goals.positions_in(self._goals, np.arange(len(self)))
 
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
         return per_arm
@@ -99,6 +108,9 @@ class EachCategory(Arms):
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self._goals.categories_at(goals).astype(np.int64)
+
+    def numbers_in(self, former: Any) -> np.ndarray:
+        return np.arange(len(self))
 
     def spread(self, per_arm: np.ndarray) -> np.ndarray:
         per_goal = per_arm / np.maximum(self._goals.sizes, 1)

@@ -12,10 +12,5 @@ from magellan.samplers.signals import absolute_learning_progress
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """As EK-Online-ALP, but competence is evaluated (Gaven et al. 2025, the reference of Q1)."""
     return GoalSampler(
-        parts.goals,
-        parts.estimator,
-        absolute_learning_progress,
-        parts.epsilon,
-        parts.rng,
-        arms="categories",
+        parts.goals, parts.estimator, absolute_learning_progress, parts.epsilon, parts.rng
     )

@@ -37,6 +37,5 @@ def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
         absolute_learning_progress,
         parts.epsilon,
         parts.rng,
-        arms="categories",
         explore="goals" if settings.explore == "goals" else "arms",
     )

@@ -5,12 +5,9 @@ from __future__ import annotations
 from magellan.core.settings import NoSettings
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.signals import absolute_learning_progress
 
 
 @register_sampler("random", "Random", epsilon=False)
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """No estimator, and exploration only."""
-    return GoalSampler(
-        parts.goals, None, absolute_learning_progress, ConstantEpsilon(1.0), parts.rng
-    )
+    return GoalSampler(parts.goals, None, None, ConstantEpsilon(1.0), parts.rng)

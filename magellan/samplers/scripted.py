@@ -13,7 +13,6 @@ from magellan.core.errors import InputError
 from magellan.core.settings import Count, Section
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.signals import absolute_learning_progress
 
 
 class Stage(Section):
@@ -55,9 +54,7 @@ class Scripted(GoalSampler):
     def __init__(self, parts: SamplerParts, shares: np.ndarray, ends: np.ndarray) -> None:
         self._shares, self._ends = shares, ends
         schedule = ConstantEpsilon(0.0)
-        super().__init__(
-            parts.goals, None, absolute_learning_progress, schedule, parts.rng, arms="categories"
-        )
+        super().__init__(parts.goals, None, None, schedule, parts.rng, arms="categories")
 
     @property
     def shares(self) -> np.ndarray:

@@ -18,6 +18,9 @@ from magellan.core.randomness import choose
 from magellan.samplers import GoalSampler
 from magellan.worlds import NOTHING, Environment, GoalSet
 
+LARGEST = 1e9
+"""Value of a state in a checkpoint."""
+
 
 def uniform(states: list[PackedState]) -> np.ndarray:
     """The uniform policy over each state's candidates, float64 (batch, candidates)."""
@@ -77,6 +80,7 @@ class Collector:
         self._standing_on = np.full(self.num_envs, NOTHING, dtype=np.int8)
         self._start(np.arange(self.num_envs), infos)
         self._states = self._read()
+        self._values = self._expected(self._states)
 
     def step(self, at_random: bool = False) -> Outcomes:
         """One step of every environment; gives the episodes that ended, in order of environment.
@@ -92,8 +96,13 @@ class Collector:
             step = Step(state, int(actions[env]), float(rewards[env]))
             self._store(env, step, following[env], bool(ended[env]))
         rows = np.flatnonzero(ended)
+        wanted = self.sampler.wants_advantage
         outcomes = Outcomes(
-            self._positions[rows], rewards[rows], self._standing_on[rows], self._explored[rows]
+            self._positions[rows],
+            rewards[rows],
+            self._standing_on[rows],
+            self._explored[rows],
+            np.abs(rewards[rows] - np.nan_to_num(self._values[rows])) if wanted else None,
         )
         self._states = following
         if len(rows):
@@ -129,6 +138,13 @@ class Collector:
         fresh = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
         for row, state in zip(rows, fresh, strict=True):
             self._states[row] = state
+        self._values[rows] = self._expected(fresh)
+
+    def _expected(self, states: list[PackedState]) -> np.ndarray:
+        """Value of states, sum of policy times Q, float64 (n,); NaN where no sampler wants it."""
+        if not self.sampler.wants_advantage:
+            return np.full(len(states), np.nan)
+        return (self._backend.probabilities(states) * self._backend.values(states)).sum(axis=1)
 
     def _start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:
         """Remember how episodes began, where the world knows several ways."""
@@ -145,6 +161,7 @@ class Collector:
             "positions": self._positions,
             "standing_on": self._standing_on,
             "explored": self._explored,
+            **({"values": self._values} if self.sampler.wants_advantage else {}),
             "serials": self._serials,
             "windows": {
                 f"{env}.{i}": {
@@ -173,6 +190,9 @@ class Collector:
         untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
         explored = state.get("explored", untold)
         self._explored = checked_numbers(explored, "explored", (self.num_envs,), NEITHER, 1)
+        if "values" in state:
+            bounds = (self.num_envs,), -LARGEST, LARGEST
+            self._values = checked_numbers(state["values"], "values", *bounds)
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:
             window.steps.clear()

@@ -9,7 +9,7 @@ import numpy as np
 
 from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.registry import EstimatorParts
-from magellan.config import Phase, RunConfig, estimators_of
+from magellan.config import Phase, RunConfig, driver_of, estimators_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
@@ -55,7 +55,7 @@ class Estimators:
         config, spec = self._config, SAMPLERS[name]
         if self.driver is not None and self.driver not in estimators_of(config):
             del self.by_name[self.driver], self._streams[self.driver]
-        self.driver = spec.estimator
+        self.driver = driver_of(config, name)
         shared = config.samplers
         epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None

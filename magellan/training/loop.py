@@ -184,9 +184,9 @@ class Trainer:
     def _choose_by(self, phase: Phase, before: Phase) -> None:
         """Have the phase's sampler, or the same one with other goals; epsilon goes on as it was."""
         if phase.sampler != before.sampler or not phase.has_goals_of(before):
-            step = self.sampler.step
+            former = self.sampler
             self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
-            self.sampler.set_step(step)
+            self.sampler.carry_on(former)
         if phase.explore_anew:
             self.sampler.set_step(0)
 
@@ -284,12 +284,14 @@ class Trainer:
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:
-    """Several outcomes as one, oldest first."""
+    """Several outcomes as one, oldest first; with advantages where all of them have some."""
     if not parts:
         return Outcomes(np.zeros(0, np.int64), np.zeros(0))
+    advantages = [part.advantage for part in parts if part.advantage is not None]
     return Outcomes(
         np.concatenate([part.goals for part in parts]),
         np.concatenate([part.success for part in parts]),
         np.concatenate([part.standing_on for part in parts]),
         np.concatenate([part.explored for part in parts]),
+        np.concatenate(advantages) if len(advantages) == len(parts) else None,
     )

@@ -34,7 +34,8 @@ def practise(sampler: GoalSampler, episodes: np.random.Generator, updates: int) 
             if wanted is not None:
                 played = episodes.random(len(wanted)) < wanted / 10
                 sampler.estimator.evaluated(Outcomes(wanted, played))
-        sampler.update(Outcomes(goals, success, episodes.integers(-1, 4, 8)))
+        standing_on, advantage = episodes.integers(-1, 4, 8), episodes.random(8)
+        sampler.update(Outcomes(goals, success, standing_on, advantage=advantage))
 
 
 @pytest.fixture

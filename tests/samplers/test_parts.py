@@ -17,7 +17,7 @@ from magellan.samplers import (
     make_sampler,
     register_sampler,
 )
-from magellan.samplers.base import WeightedChoice
+from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.signals import (
     absolute_learning_progress,
@@ -244,17 +244,14 @@ def of_own(signal, estimator: str = "per_goal") -> GoalSampler:
         SAMPLERS.remove("own")
 
 
-def test_a_signal_that_wants_untried_goals_needs_an_estimator_that_knows_them() -> None:
-    def optimistic(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:
-        return 1.0 - now
-
-    told = (
-        r"sampler own \(.*test_parts\.py\): its signal gives weight 1 to \(0, 0\).*PerGoalWindows"
-    )
-    with pytest.raises(InputError, match=told):
-        of_own(optimistic)
-    assert of_own(optimistic, "learned").probabilities() is not None  # it knows all goals
-    assert of_own(learnability).probabilities() is not None  # 0 there
+def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
+    """Weight 1 at competence 0; goal 1 has now 1, weight 0, goal 2 has now 0: nine goals of 1/9."""
+    sampler = of_own(lambda now, delayed: 1.0 - now)
+    np.testing.assert_allclose(sampler.probabilities(), 0.1)
+    sampler.update(outcomes((1, 1), (2, 0), (1, 1), (2, 0)))
+    chosen = np.where(np.arange(10) == 1, 0.0, 1 / 9)
+    epsilon = sampler.epsilon
+    np.testing.assert_allclose(sampler.probabilities(), epsilon / 10 + (1 - epsilon) * chosen)
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])

@@ -9,7 +9,7 @@ from typing import Any
 from magellan.core.errors import InputError, meant, shown
 
 # The accelerated recipe for two CPU cores. It was fixed with the random sampler only (see
-# docs/studies/first.md) and is the same for every sampler.
+# docs/studies/archive.md) and is the same for every sampler.
 LAPTOP: dict[str, Any] = {
     "backbone": {"lora_targets": "all_linear"},
     "agent": {

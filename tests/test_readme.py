@@ -11,7 +11,7 @@ from analysis.report import claims, summary
 from analysis.statistics import comparison, summaries
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
-from analysis.statistics.primary import PRIMARY_SCORE, run_means, run_means_until
+from analysis.statistics.primary import PRIMARY_SCORE, run_means
 from analysis.statistics.primary import comparison as compared
 from analysis.studies import behaviour, cost, estimation, gain, halves
 from analysis.studies.estimation import with_known_competence
@@ -41,19 +41,10 @@ def results():
     return store.load(REFERENCE / "tables")
 
 
-def flowing(name: str) -> str:
-    return " ".join(page(name).split())
-
-
 def between_markers(name: str, text: str) -> str:
     found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", text, re.DOTALL)
     assert found is not None
     return found.group(1).strip()
-
-
-def test_tables_are_those_of_the_summary(results):
-    text = to_markdown(summary, results, summaries.load(REFERENCE / "statistics"))
-    assert between_markers("results", page("reference")) == text.strip()
 
 
 def test_faults_are_those_of_the_campaign():
@@ -134,19 +125,6 @@ def unseen_errors(results) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def test_errors_on_unseen_goals_are_those_of_the_reference_study():
-    results = store.load(REFERENCE / "samplers")
-    assert between_markers("unseen", page("paper")) == unseen_errors(results)
-
-
-@pytest.mark.slow
-def test_halves_and_behaviour_are_those_of_the_tables(results):
-    assert between_markers("halves", page("reference")) == to_markdown(halves, results).strip()
-    assert (
-        between_markers("behaviour", page("reference")) == to_markdown(behaviour, results).strip()
-    )
-
-
 @pytest.mark.parametrize(("folder", "name"), [("default", "default"), ("first", "first")])
 def test_comparisons_are_those_of_their_tables(folder, name):
     found = compared(store.load(REFERENCE / folder))
@@ -186,69 +164,6 @@ def test_the_readme_is_short_and_every_page_is_named_there_or_among_the_studies(
     assert not unnamed
 
 
-def test_expert_buckets_learn_everything_and_uniform_choice_stops_at_plants(results):
-    """What the regime must be to be of use: practice decides what is learnt."""
-    evaluation = results.table("evaluation", split="train")
-    final = evaluation[evaluation["step"] == evaluation["step"].max()]
-    ends = final.groupby(["sampler", "variant", "category"])["success"].mean()
-    assert ends["ek_online", "base"].min() >= 0.8
-    assert ends["random", "base"].drop(["grasp", "grow_plant"]).max() <= 0.1
-
-
-@pytest.mark.parametrize(("marker", "pool"), [("pool", "small"), ("pool quarter", "quarter")])
-def test_the_pool_study_is_that_of_its_tables(marker, pool):
-    results = store.load(REFERENCE / "pool")
-    found = to_markdown(comparison, comparison.pairs_of_variants(results, [pool, "whole"]))
-    assert between_markers(marker, page("pool")) == found.strip()
-
-
-def test_the_second_pool_study_is_that_of_its_tables():
-    results = store.load(REFERENCE / "pool_again")
-    found = to_markdown(comparison, comparison.pairs_of_variants(results, ["small", "whole"]))
-    assert between_markers("pool again", page("pool")) == found.strip()
-    assert (
-        between_markers("pool again halves", page("pool")) == to_markdown(halves, results).strip()
-    )
-    found = to_markdown(behaviour, results).strip()
-    assert between_markers("pool again behaviour", page("pool")) == found
-
-
-@pytest.mark.parametrize("name", ["more_data", "more_updates"])
-def test_the_regime_is_that_of_its_tables(name):
-    pairs = comparison.pairs_of_variants(store.load(REFERENCE / name), ["twice", "base"])
-    assert between_markers(name, page("regime")) == to_markdown(comparison, pairs).strip()
-
-
-@pytest.mark.parametrize(
-    ("name", "row"), [("more_data", "twice the practice"), ("more_updates", "twice the updates")]
-)
-def test_the_seeds_of_the_regime_are_those_of_its_tables(name, row):
-    pairs = comparison.pairs_of_variants(store.load(REFERENCE / name), ["twice", "base"])
-    cells = []
-    for pair in pairs:
-        sides = [
-            comparison.success_of(side, "25k", "train")[1] for side in (pair.first, pair.second)
-        ]
-        differences = (sides[0] - sides[1]).mean(axis=1)
-        cells.append(", ".join(signed(each) for each in differences))
-    [line] = [line for line in page("regime").splitlines() if line.startswith(f"| {row} |")]
-    found = [cell.strip() for cell in line.strip("|").split("|")[1:]]
-    assert found == cells
-
-
-def test_half_the_updates_are_a_part_of_twice_the_practice():
-    """Over the first 64,000 steps both variants practise as much, with 8,000 and 4,000 updates."""
-    results = store.load(REFERENCE / "more_data")
-    found = {}
-    for sampler in results.experiment["samplers"]:
-        both = [Algorithm(sampler, name) for name in ("base", "twice")]
-        early = [run_means_until(results, each, "25k", "train", 64_000).mean() for each in both]
-        whole = [run_means(results, each, "25k", "train").mean() for each in both]
-        found[sampler] = [f"{abs(pair[1] - pair[0]):.3f}".lstrip("0") for pair in (early, whole)]
-    said = "`random` is {} ahead already (in all {}), and `ek_online` {} behind"
-    assert said.format(*found["random"], found["ek_online"][0]) in flowing("regime")
-
-
 def test_replay_ratios_are_those_of_the_files():
     """Transitions that are learnt from for each environment step."""
     text = (ROOT / "DEVIATIONS.md").read_text(encoding="utf-8")
@@ -259,112 +174,6 @@ def test_replay_ratios_are_those_of_the_files():
     assert f"64 every 32 steps, {ratios[1]} for each" in text
     times = paper.steps_per_update // study.steps_per_update
     assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
-
-
-def test_lockstep_by_the_measure_of_the_protocol(monkeypatch):
-    """Over the whole training, the evaluation before it included."""
-    monkeypatch.setattr(behaviour, "SETTLED", -1.0)
-    results = store.load(REFERENCE / "adapters")
-    for name in ("own", "shared", "ignored"):
-        frame = behaviour.beliefs(results, Algorithm("magellan", name), "25k")
-        found = frame.groupby("category")["lockstep"].mean()[list(PAPERS_ERRORS)]
-        numbers = " ".join(f"{value:.2f}".replace("0.", ".") for value in found)
-        assert f"`{name}` {'has ' * (name == 'own')}{numbers}" in flowing("adapters")
-
-
-def signed(value: float) -> str:
-    """As the pages write differences below one; without a sign where nothing is left of it."""
-    text = f"{value:+.2f}".replace("0.", ".")
-    return text.strip("+-") if float(text) == 0.0 else text
-
-
-@pytest.mark.parametrize("block", ["observed", "known"])
-def test_the_simulated_learner_is_that_of_its_tables(block):
-    results = store.load(REFERENCE / "simulated")
-    if block == "known":
-        results = with_known_competence(results)
-    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
-    assert (
-        between_markers(block, page("simulated")) == to_markdown(comparison, pairs, "error").strip()
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "variants", "measures"),
-    [
-        ("adapters", ["own", "ignored", "shared", "policy", "frozen"], ["error", "success"]),
-        ("noise", ["base", "five", "ten"], ["success"]),
-    ],
-)
-def test_a_study_of_variants_is_that_of_its_tables(name, variants, measures):
-    results = store.load(REFERENCE / name)
-    pairs = comparison.pairs_of_variants(results, variants)
-    for measure in measures:
-        found = to_markdown(comparison, pairs, measure).strip()
-        assert between_markers(f"{name} {measure}", page(name)) == found
-    assert (
-        between_markers(f"{name} behaviour", page(name)) == to_markdown(behaviour, results).strip()
-    )
-
-
-def test_the_real_language_model_is_that_of_its_tables():
-    results = store.load(REFERENCE / "smollm2")
-    errors = estimation.table(results, estimation.OBSERVED)
-    found = {
-        "gain": to_markdown(gain, results),
-        "estimation": to_markdown(estimation, errors, results.categories),
-        "behaviour": to_markdown(behaviour, results),
-    }
-    for name, text in found.items():
-        assert between_markers(f"smollm2 {name}", page("smollm2")) == text.strip()
-
-
-def test_replaced_goals_are_those_of_their_tables():
-    results = store.load(REFERENCE / "evolving")
-    samplers = ["magellan", "random", "online", "ek_online"]
-    pairs = comparison.pairs_of_samplers(results, samplers)
-    found = {
-        "success": to_markdown(comparison, pairs, "success"),
-        "gain": to_markdown(gain, results),
-        "behaviour": to_markdown(behaviour, results),
-    }
-    for name, text in found.items():
-        assert between_markers(f"evolving {name}", page("evolving")) == text.strip()
-    errors = {
-        name: behaviour.beliefs(results, Algorithm(name, "default"), "25k")
-        .groupby("category")["error"]
-        .mean()["grasp"]
-        for name in ("online", "magellan")
-    }
-    assert f"an error of {errors['online']:.2f} on grasping" in flowing("evolving")
-    assert f"MAGELLAN's error on grasping is {errors['magellan']:.2f}" in flowing("evolving")
-
-
-def test_what_is_forgotten_of_the_former_goals():
-    table = gain.compute(store.load(REFERENCE / "evolving"))
-    former = table[table["split"] == "train"]
-    grasp = former[former["category"] == "grasp"]
-    assert (grasp["high"] > 0).all()
-    lost = f"by {-grasp['gain'].max():.3f} to {-grasp['gain'].min():.3f}, within intervals"
-    assert f"grasping falls with all four, {lost}" in flowing("evolving")
-    mean = former[former["category"] == "mean"]["gain"]
-    assert f"by {mean.min():.3f} to {mean.max():.3f}. (" in flowing("evolving")
-
-
-def test_the_budget_of_the_released_defects_is_the_pilots():
-    results = store.load(REFERENCE / "released_pilot")
-    frame = results.table("evaluation", split="train")
-    end = frame[frame["step"] == frame["step"].max()]
-    lines = between_markers("released pilot", page("released")).splitlines()[2:]
-    runs = end.groupby(["sampler", "seed"], sort=False)["success"]
-    assert len(lines) == len(runs) == 4
-    for line, ((sampler, seed), success) in zip(lines, runs, strict=True):
-        cells = [f"{value:.2f}" for value in (*success, success.mean())]
-        assert line == f"| {sampler} | {seed} | {' | '.join(cells)} |"
-        assert sampler == "random" or success.mean() > 0.8
-    planned = load_experiment(read_yaml(STUDIES / "released.yaml"))
-    assert planned.overrides["budget"]["steps"] == 64_000
 
 
 def test_the_pilot_is_that_of_its_tables():
@@ -433,30 +242,84 @@ def separated() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def test_what_came_of_going_on_is_that_of_the_tables():
-    assert between_markers("separated", page("separated")) == separated()
+def of(folder: str) -> store.Results:
+    return store.load(REFERENCE / folder)
 
 
-@pytest.mark.parametrize("text", [README, page("samplers")], ids=["README", "samplers"])
-def test_the_finding_is_that_of_the_tables(text):
-    assert between_markers("finding", text) == finding()
+def variants(folder: str, *names: str, measure: str = "success") -> str:
+    return to_markdown(comparison, comparison.pairs_of_variants(of(folder), list(names)), measure)
 
 
-def test_the_reference_studys_comparison_is_that_of_its_tables():
-    results = store.load(REFERENCE / "samplers")
-    names = ["magellan", "random", "online", "ek_online"]
-    text = to_markdown(comparison, comparison.pairs_of_samplers(results, names))
-    assert between_markers("samplers success", page("samplers")) == text.strip()
+def samplers(folder: str, *names: str) -> str:
+    return to_markdown(comparison, comparison.pairs_of_samplers(of(folder), list(names)), "success")
+
+
+def simulated(results: store.Results) -> str:
+    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
+    return to_markdown(comparison, pairs, "error")
+
+
+def observed_errors(folder: str) -> str:
+    table = estimation.table(of(folder), estimation.OBSERVED)
+    return to_markdown(estimation, table, of(folder).categories)
+
+
+def verdicts() -> str:
+    listed = claims.load()
+    return printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
+
+
+def costs() -> str:
+    text = printing.printed([cost.table(cost.costs(of("learner")))])
+    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+
+
+ADAPTERS = ("own", "ignored", "shared", "policy", "frozen")
+BLOCKS = {
+    ("reference", "results"): lambda: to_markdown(
+        summary, of("tables"), summaries.load(REFERENCE / "statistics")
+    ),
+    ("reference", "halves"): lambda: to_markdown(halves, of("tables")),
+    ("reference", "behaviour"): lambda: to_markdown(behaviour, of("tables")),
+    ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
+    ("pool", "pool"): lambda: variants("pool", "small", "whole"),
+    ("pool", "pool quarter"): lambda: variants("pool", "quarter", "whole"),
+    ("pool", "pool again"): lambda: variants("pool_again", "small", "whole"),
+    ("pool", "pool again halves"): lambda: to_markdown(halves, of("pool_again")),
+    ("pool", "pool again behaviour"): lambda: to_markdown(behaviour, of("pool_again")),
+    ("regime", "more_data"): lambda: variants("more_data", "twice", "base"),
+    ("regime", "more_updates"): lambda: variants("more_updates", "twice", "base"),
+    ("simulated", "observed"): lambda: simulated(of("simulated")),
+    ("simulated", "known"): lambda: simulated(with_known_competence(of("simulated"))),
+    ("adapters", "adapters error"): lambda: variants("adapters", *ADAPTERS, measure="error"),
+    ("adapters", "adapters success"): lambda: variants("adapters", *ADAPTERS),
+    ("adapters", "adapters behaviour"): lambda: to_markdown(behaviour, of("adapters")),
+    ("noise", "noise success"): lambda: variants("noise", "base", "five", "ten"),
+    ("noise", "noise behaviour"): lambda: to_markdown(behaviour, of("noise")),
+    ("smollm2", "smollm2 gain"): lambda: to_markdown(gain, of("smollm2")),
+    ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
+    ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
+    ("evolving", "evolving success"): lambda: samplers(
+        "evolving", "magellan", "random", "online", "ek_online"
+    ),
+    ("evolving", "evolving gain"): lambda: to_markdown(gain, of("evolving")),
+    ("evolving", "evolving behaviour"): lambda: to_markdown(behaviour, of("evolving")),
+    ("separated", "separated"): separated,
+    ("samplers", "finding"): finding,
+    ("samplers", "samplers success"): lambda: samplers(
+        "samplers", "magellan", "random", "online", "ek_online"
+    ),
+    ("claims", "claims"): verdicts,
+    ("learner", "learner"): costs,
+}
+"""Page and marker of a block -> the block anew from the committed tables."""
 
 
 @pytest.mark.slow
-def test_verdicts_on_claims_are_those_of_the_tables():
-    listed = claims.load()
-    text = printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
-    assert between_markers("claims", page("claims")) == text.strip()
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[1])
+def test_a_block_of_a_page_is_that_of_the_tables(block):
+    assert between_markers(block[1], page(block[0])) == BLOCKS[block]().strip()
 
 
-def test_costs_of_practice_are_those_of_the_tables():
-    text = printing.printed([cost.table(cost.costs(store.load(REFERENCE / "learner")))])
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert between_markers("learner", page("learner")) == "\n".join(rows)
+def test_the_finding_of_the_readme_is_that_of_the_tables():
+    assert between_markers("finding", README) == finding()

@@ -89,7 +89,17 @@ def add_embed(commands: Commands) -> None:
     embed = commands.add_parser(
         "embed", help="how a run's estimator reads goals, for python -m analysis embeddings"
     )
-    _add_goals_of_run(embed)
+    add_run(embed)
+    embed.add_argument(
+        "--per-category",
+        type=partial(whole_number, least=1, most=100_000),
+        default=100,
+        metavar="N",
+        help="goals of each category and split, at most (default: %(default)s)",
+    )
+    add_seed(embed, "of the goals' draw")
+    add_backend(embed, "whatever the run used")
+    add_modules(embed)
     add_output(embed, "folder of what is read")
     embed.set_defaults(command=_embed)
 
@@ -103,47 +113,6 @@ def _embed(options: argparse.Namespace) -> None:
     agent = embed(options.run, options.output, *drawn, backend_given(options), own)
     _say_damaged(agent.damaged)
     print(f"goals as read from before training to {agent.where} in {options.output}")
-
-
-def add_critic(commands: Commands) -> None:
-    critic = commands.add_parser(
-        "critic", help="how alive a run's critic is: dormant units, spread of what it reads"
-    )
-    _add_goals_of_run(critic)
-    critic.set_defaults(command=_critic)
-
-
-def _critic(options: argparse.Namespace) -> None:
-    prepare_threads(1)
-    from magellan.tools.embed import drawn_sets
-    from magellan.tools.trained import TrainedAgent
-    from magellan.training.evaluate import critic_by_category
-
-    agent = TrainedAgent.read(options.run, tuple(options.module))
-    sets = drawn_sets(agent, options.per_category, options.seed)
-    backend = agent.backend(backend_given(options))
-    print(
-        f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
-    )
-    for goals in sets:
-        found = critic_by_category(backend, goals, options.seed, goals.space.world.environment)
-        for category, look in found.items():
-            numbers = " ".join(f"{number:7.3f}" for number in look.values())
-            print(f"{goals.space.split:8} {category:15} {numbers}")
-
-
-def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
-    add_run(command)
-    command.add_argument(
-        "--per-category",
-        type=partial(whole_number, least=1, most=100_000),
-        default=100,
-        metavar="N",
-        help="goals of each category and split, at most (default: %(default)s)",
-    )
-    add_seed(command, "of the goals' draw")
-    add_backend(command, "whatever the run used")
-    add_modules(command)
 
 
 def add_watch(commands: Commands) -> None:

@@ -170,9 +170,8 @@ class Collector:
         serials = [list(map(int, listed)) for listed in state["serials"]]
         self._check(positions, standing_on, serials)
         self._positions, self._standing_on, self._serials = positions, standing_on, serials
-        untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
-        explored = state.get("explored", untold)
-        self._explored = checked_numbers(explored, "explored", (self.num_envs,), NEITHER, 1)
+        explored = checked_numbers(state["explored"], "explored", (self.num_envs,), NEITHER, 1)
+        self._explored = explored
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:
             window.steps.clear()

@@ -19,7 +19,7 @@ from magellan.core.errors import InputError
 from magellan.fastpath import SOURCE, CompiledLlama, LlamaPass, compiler
 from magellan.fastpath.compiler import cache_folder, load
 from magellan.model.backbone import Backbone
-from magellan.model.packing import batch
+from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_seen(bad):
         with torch.no_grad():
             parameter.view(-1)[3] = bad
             backbone.adapter_changed("policy")
-            scores = score_candidates(backbone, "policy", batch(*some_states(backbone)))
+            scores = score_candidates(backbone, "policy", PackedBatch(*some_states(backbone)))
             assert not torch.isfinite(scores.log_policy[scores.valid]).all(), name
             parameter.copy_(kept)
 
@@ -154,7 +154,10 @@ def test_a_wrong_kernel_is_noticed(what, tmp_path, monkeypatch):
     monkeypatch.undo()
     torch_ = make_backbone(passes="torch")
     states = some_states(own)
-    assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) > GRADIENT
+    assert (
+        gap(gradients_of(own, PackedBatch(*states)), gradients_of(torch_, PackedBatch(*states)))
+        > GRADIENT
+    )
 
 
 @pytest.fixture
@@ -181,7 +184,10 @@ def test_code_for_other_processors_is_right_too(option, monkeypatch):
     monkeypatch.setattr(compiler, "_tuned", lambda: option)
     own, torch_ = make_backbone(), make_backbone(passes="torch")
     states = some_states(own)
-    assert gap(gradients_of(own, batch(*states)), gradients_of(torch_, batch(*states))) < GRADIENT
+    assert (
+        gap(gradients_of(own, PackedBatch(*states)), gradients_of(torch_, PackedBatch(*states)))
+        < GRADIENT
+    )
 
 
 # ---- never a must ------------------------------------------------------------------------------

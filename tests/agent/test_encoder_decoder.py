@@ -10,7 +10,7 @@ from magellan.config import BackboneConfig, resolve_run
 from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import Backbone
-from magellan.model.packing import batch
+from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.training.loop import Trainer
 from tests.agent.tiny import CANDIDATES, PROMPTS, write
@@ -56,7 +56,7 @@ def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, 
             module.register_forward_hook(lambda *call: seen.append(len(call[-1])))
     with torch.no_grad():
         packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-        score_candidates(backbone, "policy", batch(*stack(packed)))
+        score_candidates(backbone, "policy", PackedBatch(*stack(packed)))
     assert seen == [times] * 2
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from magellan import fastpath
 from magellan.agent.replay import Batch
 from magellan.agent.sac import SAC
 from magellan.config import AgentConfig, BackboneConfig
@@ -130,34 +129,6 @@ def test_what_is_not_finite_is_seen(bad):
             scores = score_candidates(backbone, "policy", PackedBatch(*some_states(backbone)))
             assert not torch.isfinite(scores.log_policy[scores.valid]).all(), name
             parameter.copy_(kept)
-
-
-WRONG = {
-    "an exponential": ("0.693359375f", "0.693f"),
-    "a rotation": ("two[i] = b * cosine[i] + a * turn", "two[i] = b * cosine[i] - a * turn"),
-    "a backward": ("share * (1.0f + gate * (1.0f - share))", "share"),
-    "a softmax's backward": ("(load(dscore + i) - mean)", "load(dscore + i)"),
-    "a visibility": ("visible[i] ? 0.0f : -INFINITY", "0.0f"),
-}
-
-
-@needs_compiler
-@pytest.mark.parametrize("what", list(WRONG))
-def test_a_wrong_kernel_is_noticed(what, tmp_path, monkeypatch):
-    right, wrong = WRONG[what]
-    text = SOURCE.read_text()
-    assert text.count(right) == 1
-    (tmp_path / "llama.cpp").write_text(text.replace(right, wrong))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(fastpath, "SOURCE", tmp_path / "llama.cpp")
-    own = make_backbone()
-    monkeypatch.undo()
-    torch_ = make_backbone(passes="torch")
-    states = some_states(own)
-    assert (
-        gap(gradients_of(own, PackedBatch(*states)), gradients_of(torch_, PackedBatch(*states)))
-        > GRADIENT
-    )
 
 
 @pytest.fixture

@@ -83,10 +83,8 @@ class ModelBenchmark:
     """The timed operations of one run, to be called in the order in which they stand here."""
 
     def __init__(self, trainer: Trainer) -> None:
-        if trainer.learned is None:
-            raise ValueError("sampler magellan has a learned competence")
         self.trainer = trainer
-        self.learned = cast(LearnedCompetence, trainer.learned)
+        self.learned = cast(LearnedCompetence, trainer.estimators.by_name["learned"])
         self.config = trainer.config
 
     def refresh(self) -> None:

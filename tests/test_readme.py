@@ -41,10 +41,6 @@ def results():
     return store.load(REFERENCE / "tables")
 
 
-def flowing(name: str) -> str:
-    return " ".join(page(name).split())
-
-
 def between_markers(name: str, text: str) -> str:
     found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", text, re.DOTALL)
     assert found is not None
@@ -129,11 +125,6 @@ def unseen_errors(results) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def test_errors_on_unseen_goals_are_those_of_the_reference_study():
-    results = store.load(REFERENCE / "samplers")
-    assert between_markers("unseen", page("paper")) == unseen_errors(results)
-
-
 def test_the_default_comparison_is_that_of_its_tables():
     found = compared(store.load(REFERENCE / "default"))
     found = found[found["score"] == PRIMARY_SCORE]
@@ -172,14 +163,14 @@ def test_the_archive_quotes_its_tables(folder):
         first, second = (comparison.success_of(side, "25k", split)[1] for side in sides)
         value, interval = comparison.mean_difference((first - second).mean(axis=1))
         assert interval is not None
-        assert quoted(value, *interval, 3) in flowing("archive")
+        assert quoted(value, *interval, 3) in " ".join(page("archive").split())
 
 
 def test_the_archive_quotes_the_first_reference_study(results):
     found = compared(results)
     found = found[(found["score"] == PRIMARY_SCORE) & (found["split"] == "train")]
     for row in found[found["baseline_variant"] != "long_window"].itertuples():
-        assert quoted(row.difference, row.low, row.high, 2) in flowing("archive")
+        assert quoted(row.difference, row.low, row.high, 2) in " ".join(page("archive").split())
 
 
 @pytest.mark.slow
@@ -210,15 +201,6 @@ def test_the_readme_is_short_and_every_page_is_named_there_or_among_the_studies(
     assert not unnamed
 
 
-def test_expert_buckets_learn_everything_and_uniform_choice_stops_at_plants(results):
-    """What the regime must be to be of use: practice decides what is learnt."""
-    evaluation = results.table("evaluation", split="train")
-    final = evaluation[evaluation["step"] == evaluation["step"].max()]
-    ends = final.groupby(["sampler", "variant", "category"])["success"].mean()
-    assert ends["ek_online", "base"].min() >= 0.8
-    assert ends["random", "base"].drop(["grasp", "grow_plant"]).max() <= 0.1
-
-
 def test_replay_ratios_are_those_of_the_files():
     """Transitions that are learnt from for each environment step."""
     text = (ROOT / "DEVIATIONS.md").read_text(encoding="utf-8")
@@ -229,44 +211,6 @@ def test_replay_ratios_are_those_of_the_files():
     assert f"64 every 32 steps, {ratios[1]} for each" in text
     times = paper.steps_per_update // study.steps_per_update
     assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
-
-
-@pytest.mark.parametrize("block", ["observed", "known"])
-def test_the_simulated_learner_is_that_of_its_tables(block):
-    results = store.load(REFERENCE / "simulated")
-    if block == "known":
-        results = with_known_competence(results)
-    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
-    assert (
-        between_markers(block, page("simulated")) == to_markdown(comparison, pairs, "error").strip()
-    )
-
-
-def test_the_real_language_model_is_that_of_its_tables():
-    results = store.load(REFERENCE / "smollm2")
-    errors = estimation.table(results, estimation.OBSERVED)
-    found = {
-        "gain": to_markdown(gain, results),
-        "estimation": to_markdown(estimation, errors, results.categories),
-        "behaviour": to_markdown(behaviour, results),
-    }
-    for name, text in found.items():
-        assert between_markers(f"smollm2 {name}", page("smollm2")) == text.strip()
-
-
-def test_the_budget_of_the_released_defects_is_the_pilots():
-    results = store.load(REFERENCE / "released_pilot")
-    frame = results.table("evaluation", split="train")
-    end = frame[frame["step"] == frame["step"].max()]
-    lines = between_markers("released pilot", page("released")).splitlines()[2:]
-    runs = end.groupby(["sampler", "seed"], sort=False)["success"]
-    assert len(lines) == len(runs) == 4
-    for line, ((sampler, seed), success) in zip(lines, runs, strict=True):
-        cells = [f"{value:.2f}" for value in (*success, success.mean())]
-        assert line == f"| {sampler} | {seed} | {' | '.join(cells)} |"
-        assert sampler == "random" or success.mean() > 0.8
-    planned = load_experiment(read_yaml(STUDIES / "released.yaml"))
-    assert planned.overrides["budget"]["steps"] == 64_000
 
 
 def finding() -> str:
@@ -322,30 +266,57 @@ def separated() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def test_what_came_of_going_on_is_that_of_the_tables():
-    assert between_markers("separated", page("separated")) == separated()
+def of(folder: str) -> store.Results:
+    return store.load(REFERENCE / folder)
 
 
-@pytest.mark.parametrize("text", [README, page("samplers")], ids=["README", "samplers"])
-def test_the_finding_is_that_of_the_tables(text):
-    assert between_markers("finding", text) == finding()
+def samplers(folder: str, *names: str) -> str:
+    return to_markdown(comparison, comparison.pairs_of_samplers(of(folder), list(names)), "success")
 
 
-def test_the_reference_studys_comparison_is_that_of_its_tables():
-    results = store.load(REFERENCE / "samplers")
-    names = ["magellan", "random", "online", "ek_online"]
-    text = to_markdown(comparison, comparison.pairs_of_samplers(results, names))
-    assert between_markers("samplers success", page("samplers")) == text.strip()
+def simulated(results: store.Results) -> str:
+    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
+    return to_markdown(comparison, pairs, "error")
+
+
+def observed_errors(folder: str) -> str:
+    table = estimation.table(of(folder), estimation.OBSERVED)
+    return to_markdown(estimation, table, of(folder).categories)
+
+
+def verdicts() -> str:
+    listed = claims.load()
+    return printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
+
+
+def costs() -> str:
+    text = printing.printed([cost.table(cost.costs(of("learner")))])
+    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+
+
+BLOCKS = {
+    ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
+    ("simulated", "observed"): lambda: simulated(of("simulated")),
+    ("simulated", "known"): lambda: simulated(with_known_competence(of("simulated"))),
+    ("smollm2", "smollm2 gain"): lambda: to_markdown(gain, of("smollm2")),
+    ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
+    ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
+    ("separated", "separated"): separated,
+    ("samplers", "finding"): finding,
+    ("samplers", "samplers success"): lambda: samplers(
+        "samplers", "magellan", "random", "online", "ek_online"
+    ),
+    ("claims", "claims"): verdicts,
+    ("learner", "learner"): costs,
+}
+"""Page and marker of a block -> the block anew from the committed tables."""
 
 
 @pytest.mark.slow
-def test_verdicts_on_claims_are_those_of_the_tables():
-    listed = claims.load()
-    text = printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
-    assert between_markers("claims", page("claims")) == text.strip()
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[1])
+def test_a_block_of_a_page_is_that_of_the_tables(block):
+    assert between_markers(block[1], page(block[0])) == BLOCKS[block]().strip()
 
 
-def test_costs_of_practice_are_those_of_the_tables():
-    text = printing.printed([cost.table(cost.costs(store.load(REFERENCE / "learner")))])
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert between_markers("learner", page("learner")) == "\n".join(rows)
+def test_the_finding_of_the_readme_is_that_of_the_tables():
+    assert between_markers("finding", README) == finding()

@@ -17,7 +17,7 @@ from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
 from magellan.core.errors import InputError, meant, shown
-from magellan.core.registry import Entry
+from magellan.core.registry import Spec
 from magellan.core.settings import (
     LARGEST_SEED,
     Count,
@@ -301,6 +301,10 @@ class RunConfig(Section):
         """Settings of a sampler's or estimator's section."""
         return getattr(self, name)
 
+    def constants(self, spec: Spec) -> Any:
+        """Own constants of a sampler, an estimator or a backend."""
+        return self.section(spec.section) if spec.settings.model_fields else spec.settings()
+
 
 # Top-level keys of an experiment file, where an override stands below a section.
 GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "modules")
@@ -312,7 +316,7 @@ def run_model() -> type[RunConfig]:
     Raises:
         InputError: a section has the name of another key.
     """
-    entries: list[Entry] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
+    entries: list[Spec] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
     return _run_model(tuple((e.section, e.settings) for e in entries if e.settings.model_fields))
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 CRITIC = ("value", "dormant", "spread")
 """Columns of `evaluation` about the critic, as `magellan.agent.sac.SAC.look` gives them."""
 
@@ -57,9 +54,3 @@ NAMES = ("split", "category", "estimator")
 """Columns of texts; all others hold numbers."""
 PHASE = "phase"
 """First column of all tables of a run with phases; its numbers begin at 1."""
-
-
-def with_critic(row: Sequence[Any]) -> list[Any]:
-    """A row of `evaluation`; one of an older version told nothing of the critic."""
-    told = len(row) >= len(COLUMNS["evaluation"])
-    return [*row] if told else [*row, *[float("nan")] * len(CRITIC)]

@@ -16,11 +16,6 @@ def stream(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, *name.encode()])
 
 
-def streams(seed: int) -> dict[str, np.random.Generator]:
-    """The generators of `STREAMS` by name."""
-    return {name: stream(seed, name) for name in STREAMS}
-
-
 class Streams:
     """The streams of a run, each by its name, until they begin anew with another seed.
 

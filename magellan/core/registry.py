@@ -40,16 +40,6 @@ class Named(Protocol):
     def source(self) -> str: ...
 
 
-class Entry(Named, Protocol):
-    """What a registered thing with constants of its own has."""
-
-    @property
-    def settings(self) -> type[Section]: ...
-
-    @property
-    def section(self) -> str: ...
-
-
 EntryT = TypeVar("EntryT", bound=Named)
 BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
 

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from magellan.fastpath.trie import Rows
 
-_SMALLEST_SUM, _LARGEST_SUM = 1e-20, 1e30  # far from where float32 ends
 FEW_WORDS = 1024
 """Vocabularies up to this size have their first layer's projections tabulated."""
 
@@ -26,7 +25,6 @@ class _Layout(NamedTuple):
     queries: Rows
     keys: Rows
     heads: int
-    little_hidden: bool
 
 
 def attend(
@@ -37,7 +35,6 @@ def attend(
     queries: Rows,
     keys: Rows,
     heads: int,
-    little_hidden: bool = False,
 ) -> Tensor:
     """Softmax attention of nodes, head by head; the queries come scaled.
 
@@ -46,13 +43,11 @@ def attend(
         key, value: float (k, heads * d), in the numbering of `keys`.
         bias: float, broadcast to (states, heads, places of queries, places of keys); -inf hides.
         queries, keys: where the nodes stand.
-        little_hidden: that a softmax which is quick where `bias` hides little is worth a try; it
-            changes no result.
 
     Returns:
         float (q, heads * d).
     """
-    layout = _Layout(bias, queries, keys, heads, little_hidden)
+    layout = _Layout(bias, queries, keys, heads)
     if not torch.is_grad_enabled():
         return _attended(query, key, value, layout)[0]
     return _Attention.apply(query, key, value, layout)
@@ -61,7 +56,7 @@ def attend(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: _Layout) -> Tensor:
-        mixed, kept = _attended(query, key, value, layout, backward=True)
+        mixed, kept = _attended(query, key, value, layout)
         ctx.save_for_backward(*kept)
         ctx.layout = layout
         return mixed
@@ -70,7 +65,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         asks, has, holds, weights = ctx.saved_tensors
-        _, queries, keys, heads, _ = ctx.layout
+        _, queries, keys, heads = ctx.layout
         needs_query, needs_key, needs_value = ctx.needs_input_grad[:3]
         out = queries.lay_out(gradient, heads)
         if queries.filled is not None:
@@ -90,49 +85,18 @@ class _Attention(torch.autograd.Function):
 
 
 def _attended(
-    query: Tensor, key: Tensor, value: Tensor, layout: _Layout, backward: bool = False
+    query: Tensor, key: Tensor, value: Tensor, layout: _Layout
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """What `attend` gives, and queries, keys, values and weights as laid out.
-
-    For a backward the weights are divided by their sums (a lone place weighs exactly 1), otherwise
-    only the result is.
-    """
-    bias, queries, keys, heads, little_hidden = layout
+    """What `attend` gives, and queries, keys, values and weights as laid out."""
+    bias, queries, keys, heads = layout
     asks = queries.lay_out(query, heads)
     has = keys.lay_out(key, heads)
     holds = keys.lay_out(value, heads)
     states, width = queries.nodes.shape
-
-    def scores() -> Tensor:
-        products = torch.bmm(asks, has.transpose(1, 2))
-        products.view(states, heads, width, -1).add_(bias)
-        return products
-
-    weights, total = _exponentials(scores) if little_hidden else _softmax(scores)
-    if total is not None and backward:
-        weights, total = weights.div_(total), None
-    mixed = torch.bmm(weights, holds)
-    if total is not None:
-        mixed.div_(total)
-    return queries.pick_up(mixed, heads), (asks, has, holds, weights)
-
-
-def _softmax(scores: Callable[[], Tensor]) -> tuple[Tensor, None]:
-    return torch.softmax(scores(), dim=-1), None
-
-
-def _exponentials(scores: Callable[[], Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Exponentials of what `scores` makes and their sums over the last dimension.
-
-    The search for each row's maximum, slow on short rows, is left out, unless a sum shows that
-    digits were lost: then their softmax and None.
-    """
-    weights = scores().exp_()
-    total = weights.sum(dim=-1, keepdim=True)
-    low, high = torch.aminmax(total)
-    if low > _SMALLEST_SUM and high < _LARGEST_SUM:
-        return weights, total
-    return _softmax(scores)
+    scores = torch.bmm(asks, has.transpose(1, 2))
+    scores.view(states, heads, width, -1).add_(bias)
+    weights = torch.softmax(scores, dim=-1)
+    return queries.pick_up(torch.bmm(weights, holds), heads), (asks, has, holds, weights)
 
 
 def rms_norm(x: Tensor, epsilon: float) -> Tensor:

@@ -224,7 +224,6 @@ class T5Pass:
             queries,
             keys,
             self.heads,
-            little_hidden=keys.filled is None and len(bias) == 1,
         )
         return add_linear(x, mixed, weights.out)
 

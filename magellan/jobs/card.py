@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
-from magellan.core.columns import COLUMNS, PHASE, with_critic
+from magellan.core.columns import COLUMNS, PHASE
 from magellan.core.errors import printable
 from magellan.jobs.versions import Origin
 from magellan.model.files import from_anywhere
@@ -162,8 +162,7 @@ def _success(about: About) -> str:
     """Shares of the last evaluation; it may be earlier than the agent where a run was stopped."""
     columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(about.config)
     # Only runs with phases have the first column.
-    told = map(with_critic, about.evaluation)
-    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in told]
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in about.evaluation]
     if not rows:
         return "The run was not evaluated yet."
     when = [(row.get(PHASE), row[unit]) for row in rows]

@@ -27,7 +27,7 @@ MANIFEST, LOCK = "manifest.json", ".lock"
 # Written beside their place and renamed.
 _WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKSUMS)
 # A folder with one of these is that of a run, whole or not.
-_OWN = (MANIFEST, log.NAME, attempts.NAME, checkpoint.FIRST_VERSION)
+_OWN = (MANIFEST, log.NAME, attempts.NAME)
 FILES = (
     LOCK,
     *_OWN[1:],

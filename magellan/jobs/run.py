@@ -43,7 +43,6 @@ from magellan.jobs.attempts import (
     peak_memory_mb,
 )
 from magellan.jobs.checkpoint import (
-    FIRST_VERSION,
     MALFORMED,
     Checkpoints,
     Found,
@@ -153,7 +152,7 @@ def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
 
 def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
     """Only `resume` may go on in a folder that holds a run."""
-    present = [name for name in (MANIFEST, FIRST_VERSION) if (output / name).exists()]
+    present = [MANIFEST] if (output / MANIFEST).exists() else []
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
     present += [str(point) for point in points(output)]
     if present and not resume:
@@ -231,7 +230,7 @@ class Job:
         self._log, self._attempts = RunLog(output), Attempts(output, identity(trainer.config))
         self._begun = self._saved_at = time.monotonic()
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
-        self._logged_save: float | None = None
+        self._next_logged_save = 0.0
         self._logged_rows = len(trainer.record.tables["evaluation"])
         self._keeper = Keeper(output, trainer.config, origin.backbone["sha256"], trainer.spent)
 
@@ -273,8 +272,6 @@ class Job:
             return
         if found is None:
             note("begins at episode 0")
-            if (self._output / FIRST_VERSION).exists():
-                self._log.warn(f"{FIRST_VERSION} of version 0.1.0 is not read; the run starts anew")
             return
         self._spent, self._spent_saving = _times(found)
         aside = self._checkpoints.set_aside(found)
@@ -355,12 +352,8 @@ class Job:
 
     def _log_save(self, path: Path) -> None:
         """The first, the last and now and then one between."""
-        recent = (
-            self._logged_save is not None
-            and self._saved_at - self._logged_save < SECONDS_PER_LOGGED_SAVE
-        )
-        if not recent or self._trainer.done:
-            self._logged_save = self._saved_at
+        if self._saved_at >= self._next_logged_save or self._trainer.done:
+            self._next_logged_save = self._saved_at + SECONDS_PER_LOGGED_SAVE
             size = path.stat().st_size / 2**20
             self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from magellan.backends.lamorel.section import Servers, at, check_version
 from magellan.config import RunConfig, check_backbone, flat_keys, phases_of
+from magellan.core.environment import prepare_threads
 from magellan.core.errors import (
     InputError,
     JobError,
@@ -85,7 +86,7 @@ def _run(values: Mapping[str, Any]) -> None:
     check_version(launch.servers.layout)
     _check_processes()
     folder = check_backbone(config.backbone.model)
-    _prepare(config.threads)
+    prepare_threads(config.threads)
     _check_model(folder, launch.servers)
     _check_gpus(config.backend.device, config.backend.dtype, launch.servers)
     resume = _is_trainer() and resumes(config, launch.output, launch.loading)
@@ -108,13 +109,6 @@ def _check_processes() -> None:
             "magellan/main.py: started by itself; allowed: python -m lamorel_launcher.launch "
             f"--config-path ... --config-name ... {SCRIPT}.path=magellan/main.py (docs/lamorel.md)"
         )
-
-
-def _prepare(threads: int) -> None:
-    """Set what libraries read once, when they are imported."""
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = str(threads)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def _check_model(folder: Path, servers: Servers) -> None:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 from dataclasses import dataclass
+from os.path import isdir, isfile  # false also for names that no file can have
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ DIGESTED = (
     "added_tokens.json",
 )
 _CHUNK = 1 << 20
-# Largest sizes that a config.json may name, by key; no layer, or one of no width, is no model.
+# What a config.json may call its number of layers, each of which would be built before its weights
+# are looked at; other sizes that are none are the library's to refuse.
 LAYERS = (
     "num_hidden_layers",
     "n_layer",
@@ -71,15 +73,7 @@ LAYERS = (
     "encoder_layers",
     "decoder_layers",
 )
-HEADS = ("num_attention_heads", "num_key_value_heads", "n_head", "num_heads")
-WIDTHS = ("hidden_size", "n_embd", "d_model", "intermediate_size", "n_inner", "d_ff", "d_kv")
-LARGEST = {
-    **dict.fromkeys(LAYERS, 1_000),
-    **dict.fromkeys(HEADS, 10_000),
-    **dict.fromkeys(WIDTHS, 1_000_000),
-    "head_dim": 100_000,
-    "vocab_size": 10_000_000,
-}
+MOST_LAYERS = 1_000
 # How classes with a language-modelling head, or without any head, are called in `transformers`.
 LANGUAGE_MODEL = re.compile(r"(ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
 
@@ -103,13 +97,13 @@ def check_planned_backbone(model: str) -> None:
 
 def is_to_be_made(model: str) -> bool:
     """Whether a rule of the workflow has to make this model before a run can read it."""
-    return model in MADE and not _is_file(backbone_folder(model) / WEIGHTS)
+    return model in MADE and not isfile(backbone_folder(model) / WEIGHTS)
 
 
 def is_of_the_hub(model: str) -> bool:
     """Whether this reads like a model of the hub, `owner/name`, that is not in its cache."""
     named = "/" in model and HUB_NAME.fullmatch(model) is not None
-    return named and not _is_folder(backbone_folder(model))
+    return named and not isdir(backbone_folder(model))
 
 
 def backbone_folder(model: str) -> Path:
@@ -122,7 +116,7 @@ def backbone_folder(model: str) -> Path:
         return BACKBONES / model
     if model in MADE:
         return made_folder() / model
-    if not _is_folder(Path(model)) and HUB_NAME.fullmatch(model):
+    if not isdir(Path(model)) and HUB_NAME.fullmatch(model):
         return _cached(model) or Path(model)
     return Path(model)
 
@@ -157,7 +151,7 @@ def _cached(model: str) -> Path | None:
     except (OSError, ValueError):
         return None
     folder = cache / "snapshots" / commit
-    return folder if commit and _is_folder(folder) else None
+    return folder if commit and isdir(folder) else None
 
 
 def number_of_parameters(model: str) -> int:
@@ -189,11 +183,11 @@ def check_model_folder(folder: Path, name: str) -> None:
 def _remedy(name: str, folder: Path) -> str:
     """The command that gets a model that has a name and is not there, or not whole."""
     if name in MADE:
-        anew = "remove that folder, then " if _is_folder(folder) else ""
+        anew = "remove that folder, then " if isdir(folder) else ""
         return f" (in {folder}); {anew}`snakemake {MADE[name].rule}` makes it"
     if folder.is_relative_to(hub_cache()):
         return f" (in {folder}); `hf download {name}` gets what the hub has"
-    if "/" in name and HUB_NAME.fullmatch(name) and not _is_folder(folder):
+    if "/" in name and HUB_NAME.fullmatch(name) and not isdir(folder):
         return (
             f": neither a folder nor in the Hugging Face cache {hub_cache()}; if it is of "
             f"the hub, `hf download {name}` gets it"
@@ -234,8 +228,8 @@ class _Unfit(Exception):
 
 
 def _check(folder: Path) -> None:
-    if not _is_file(folder / "config.json"):
-        raise _Unfit("is missing" if not _is_folder(folder) else "has no config.json")
+    if not isfile(folder / "config.json"):
+        raise _Unfit("is missing" if not isdir(folder) else "has no config.json")
     config = _json_object(folder / "config.json")
     if not isinstance(config.get("model_type"), str):
         raise _Unfit(f"has model_type {shown(config.get('model_type'))} in config.json")
@@ -244,35 +238,18 @@ def _check(folder: Path) -> None:
         raise _Unfit(f"has architectures {shown(classes)} in config.json")
     if classes and not any(LANGUAGE_MODEL.search(str(each)) for each in classes):
         raise _Unfit(f"is {shown(classes[0])} in config.json, not a language model")
-    if _is_file(folder / "adapter_config.json"):
+    if isfile(folder / "adapter_config.json"):
         raise _Unfit("has adapter_config.json, adapters of another model; merge them into it first")
-    _check_sizes(config)
+    _check_layers(config)
     _check_weights(folder)
     _check_tokenizer(folder, config.get("vocab_size"))
 
 
-def _check_sizes(config: dict[str, Any]) -> None:
-    """Sizes are whole numbers within limits; lists, a number per layer, are the library's."""
-    for key, largest in LARGEST.items():
-        size = config.get(key)
-        if size is None or isinstance(size, list | dict):
-            continue
-        if type(size) is not int or not 1 <= size <= largest:
-            raise _Unfit(f"has {key} {shown(size)} in config.json, not one of 1 to {largest:,}")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
+def _check_layers(config: dict[str, Any]) -> None:
+    for key in LAYERS:
+        number = config.get(key)
+        if number is not None and (type(number) is not int or not 1 <= number <= MOST_LAYERS):
+            raise _Unfit(f"has {key} {shown(number)} in config.json, not 1 to {MOST_LAYERS:,}")
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -288,9 +265,9 @@ def _check_weights(folder: Path) -> None:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    if _is_file(folder / WEIGHTS):
+    if isfile(folder / WEIGHTS):
         names = {WEIGHTS}
-    elif _is_file(folder / WEIGHTS_INDEX):
+    elif isfile(folder / WEIGHTS_INDEX):
         parts = _json_object(folder / WEIGHTS_INDEX).get("weight_map")
         if not isinstance(parts, dict) or not parts:
             raise _Unfit(f"has a {WEIGHTS_INDEX} without weight_map")
@@ -330,11 +307,11 @@ def _check_header(path: Path) -> None:
 
 
 def _check_tokenizer(folder: Path, vocabulary: object) -> None:
-    if not any(all(_is_file(folder / name) for name in group) for group in TOKENIZERS):
+    if not any(all(isfile(folder / name) for name in group) for group in TOKENIZERS):
         raise _Unfit("has no tokenizer (tokenizer.json)")
-    if _is_file(folder / "tokenizer_config.json"):
+    if isfile(folder / "tokenizer_config.json"):
         _json_object(folder / "tokenizer_config.json")
-    if not _is_file(folder / "tokenizer.json"):
+    if not isfile(folder / "tokenizer.json"):
         return
     tokenizer = _json_object(folder / "tokenizer.json")
     if not isinstance(tokenizer.get("model"), dict):

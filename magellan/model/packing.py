@@ -186,11 +186,6 @@ def _from_start(
     return decoded, parts
 
 
-def batch(tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
-    """Make a batch of padded tokens and segments, both (batch, length)."""
-    return PackedBatch(tokens, segments)
-
-
 def _positions(segments: np.ndarray) -> np.ndarray:
     """Positions, int64, that count through the prompt and restart after it in every branch."""
     index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)

@@ -25,6 +25,7 @@ from magellan.core.codec import Packed
 from magellan.core.errors import InputError, shown
 from magellan.jobs.export import check_output, write_agent
 from magellan.jobs.keeping import points
+from magellan.tools.recorded import Point
 from magellan.tools.trained import ARGUMENT, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.parts import evaluated_goals
@@ -41,14 +42,6 @@ GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
 PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
 
 
-class Moment(NamedTuple):
-    """How far a run was."""
-
-    update: int
-    step: int
-    episode: int
-
-
 class Read(NamedTuple):
     """What the estimator made of all goals at one moment.
 
@@ -56,7 +49,7 @@ class Read(NamedTuple):
     competence: float64 (goals,).
     """
 
-    moment: Moment
+    moment: Point
     vectors: np.ndarray
     competence: np.ndarray
 
@@ -141,16 +134,16 @@ def _readings(
     try:
         packed = PromptTokens(backend.codec)
         prompts = [packed.pack(each.space, each.positions) for each in sets]
-        yield _read(backend, prompts, Moment(0, 0, 0))
+        yield _read(backend, prompts, Point(0, 0, 0))
         for agent in itertools.chain(kept, [newest]):
             agent.load(backend)
             reached = (agent.state[key] for key in ("updates", "steps", "episodes"))
-            yield _read(backend, prompts, Moment(*reached))
+            yield _read(backend, prompts, Point(*reached))
     finally:
         backend.close()
 
 
-def _read(backend: Backend, prompts: list[Packed], moment: Moment) -> Read:
+def _read(backend: Backend, prompts: list[Packed], moment: Point) -> Read:
     vectors = np.concatenate([backend.representation(each) for each in prompts])
     competence = np.concatenate([backend.competence(each, (CURRENT,))[0] for each in prompts])
     return Read(moment, vectors, competence)

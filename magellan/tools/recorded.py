@@ -14,7 +14,7 @@ import numpy as np
 
 from magellan.competence import Outcomes
 from magellan.config import RunConfig, stored_config
-from magellan.core.columns import COLUMNS, CRITIC
+from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.worlds import SPLITS, WORLDS, GoalSet
@@ -111,7 +111,7 @@ class RecordedOutcomes:
             InputError: absent, not whole, or about other goals than those of the run.
         """
         path = run.folder / "outcomes.csv"
-        lines = read_lines(path, COLUMNS["outcomes"], RECORDED, later=("explored",))
+        lines = read_lines(path, COLUMNS["outcomes"], RECORDED)
         if len(lines) != (run.length.episode if run.length.update else 0):
             raise InputError(
                 f"{path}: {len(lines)} rows; allowed: {run.length.episode}, the episodes of the run"
@@ -169,7 +169,7 @@ class Looks:
         path = run.folder / "evaluation.csv"
         names = WORLDS[run.config.world].categories.names
         success = {}
-        for line in read_lines(path, COLUMNS["evaluation"], later=CRITIC):
+        for line in read_lines(path, COLUMNS["evaluation"]):
             where = _point(line, run), line.text("split", SPLITS), line.text("category", names)
             success[where] = line.fraction("success")
         points = tuple(dict.fromkeys(point for point, _, _ in success))
@@ -243,13 +243,10 @@ class Line:
         )
 
 
-def read_lines(
-    path: Path, columns: tuple[str, ...], hint: str = "", later: tuple[str, ...] = ()
-) -> list[Line]:
+def read_lines(path: Path, columns: tuple[str, ...], hint: str = "") -> list[Line]:
     """Rows of a CSV table with exactly these columns.
 
     hint: said where the file is missing.
-    later: the last columns, which a table of an older version may lack.
 
     Raises:
         InputError: missing, cut short, or another table.
@@ -264,8 +261,6 @@ def read_lines(
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
     found = tuple(table[0]) if table else ()
-    if found == columns[: len(columns) - len(later)]:
-        columns = found
     if found != columns:
         raise InputError(
             f"{path}: columns are {shown(', '.join(found))}; allowed: {', '.join(columns)}"

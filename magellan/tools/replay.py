@@ -103,8 +103,7 @@ def replay(
     parts = estimator_parts(config, sampled=False)
     heard = RecordedOutcomes.read(run, parts.goals)
     sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
-    spec = ESTIMATORS[name]
-    own = config.section(spec.section) if spec.settings.model_fields else None
+    own = config.constants(ESTIMATORS[name])
     points = [*looks.points, *_between(run, heard, looks, every)]
     found = _predicted(make_estimator(name, parts, own), heard, sets, sorted(points))
     at_looks = [each for each in found if each.point in set(looks.points)]
@@ -298,15 +297,14 @@ def _observed(looks: Looks, split: str, category: Category) -> Curve:
 def _description(
     run: FinishedRun, config: RunConfig, name: str, every: int | None
 ) -> dict[str, Any]:
-    section = ESTIMATORS[name].section
-    has_own = bool(ESTIMATORS[name].settings.model_fields)
+    own = config.constants(ESTIMATORS[name]).model_dump(mode="json")
     return {
         "replayed": identity(run.config),
         "sampler": config.sampler,
         "goal_space": config.goal_space,
         "seed": config.seed,
         "estimator": name,
-        "settings": {section: config.section(section).model_dump(mode="json")} if has_own else {},
+        "settings": {ESTIMATORS[name].section: own} if own else {},
         "every": every,
         "version": __version__,
     }

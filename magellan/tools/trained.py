@@ -121,12 +121,8 @@ class TrainedAgent:
         Raises:
             InputError: the state is not one of this code.
         """
-        try:
+        with self._fitting():
             return agent_files(self.config, self.state, self.exported_by, output)
-        except InputError:
-            raise
-        except MALFORMED as error:
-            self.unfit(error)
 
     @property
     def goals(self) -> GoalSet:

@@ -187,9 +187,8 @@ class Collector:
         serials = [list(map(int, listed)) for listed in state["serials"]]
         self._check(positions, standing_on, serials)
         self._positions, self._standing_on, self._serials = positions, standing_on, serials
-        untold = np.full(self.num_envs, NEITHER, np.int8)  # in a checkpoint of an older version
-        explored = state.get("explored", untold)
-        self._explored = checked_numbers(explored, "explored", (self.num_envs,), NEITHER, 1)
+        explored = checked_numbers(state["explored"], "explored", (self.num_envs,), NEITHER, 1)
+        self._explored = explored
         if "values" in state:
             bounds = (self.num_envs,), -LARGEST, LARGEST
             self._values = checked_numbers(state["values"], "values", *bounds)

@@ -36,7 +36,7 @@ class Estimators:
         self._config = config
         self.driver: str | None = None
         self.by_name = {
-            name: make_estimator(name, parts, _settings(config, ESTIMATORS[name]))
+            name: make_estimator(name, parts, config.constants(ESTIMATORS[name]))
             for name in estimators_of(config)
         }
         self._stream = parts.stream
@@ -60,7 +60,7 @@ class Estimators:
         epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
         parts = SamplerParts(goals, rng, epsilon, estimator)
-        sampler = make_sampler(name, parts, _settings(config, spec))
+        sampler = make_sampler(name, parts, config.constants(spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name
             self.by_name = {self.driver: sampler.estimator, **self.by_name}
@@ -126,8 +126,3 @@ class Estimators:
             watcher.load_state_dict(state["watchers"][name])
         for name, rng in self._streams.items():
             rng.bit_generator.state = state["streams"][name]
-
-
-def _settings(config: RunConfig, spec: Any) -> Any:
-    """Constants of a sampler or an estimator in a run's configuration."""
-    return config.section(spec.section) if spec.settings.model_fields else spec.settings()

@@ -10,7 +10,7 @@ import numpy as np
 
 from magellan.agent.replay import Replay
 from magellan.backends import Backend
-from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.competence import Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
 from magellan.core.errors import refused
 from magellan.core.finite import check_losses
@@ -234,11 +234,6 @@ class Trainer:
         if self.config.budget.record_goals:
             for row in goal_rows(goals, *of_each):
                 self.record.add("goals", {**where, **row})
-
-    @property
-    def learned(self) -> CompetenceEstimator | None:
-        """The learned estimator, if the run has it."""
-        return self.estimators.by_name.get("learned")
 
     def _where(self) -> dict[str, int]:
         return {"update": self.updates, "step": self.steps, "episode": self.episodes}

@@ -56,8 +56,7 @@ def estimator_parts(
     for_adapters, _, for_estimators = initial_seeds(first.seed)
     goals = goals_of(config, first)
     if backend is None:
-        kind = BACKENDS[config.backend.kind]
-        own = config.section(kind.section) if kind.settings.model_fields else None
+        own = config.constants(BACKENDS[config.backend.kind])
         backend = make_backend(config.backbone, config.backend, for_adapters, goals.world, own)
     return EstimatorParts(
         goals,

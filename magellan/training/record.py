@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.core.columns import COLUMNS, NAMES, OPTIONAL, PHASE, with_critic
+from magellan.core.columns import COLUMNS, NAMES, OPTIONAL, PHASE
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_table
 from magellan.core.parsing import checked_numbers
@@ -167,9 +167,8 @@ class Record:
             for name, losses in state["losses"].items()
         }
         if self._outcomes is not None:
-            heard = _with_explored(np.array(state["outcomes"]))
             largest = [MOST, MOST, MOST, kinds - 1, MOST, MOST, MOST]
-            checked = checked_numbers(heard, "outcomes", (None, 7), -1, largest)
+            checked = checked_numbers(state["outcomes"], "outcomes", (None, 7), -1, largest)
             self._outcomes = [checked.astype(np.int64)]
         self._late = []
         for late in state["late"]:
@@ -183,8 +182,7 @@ class Record:
             InputError: a row that no run has written.
         """
         given, columns = row, self.columns(table)
-        row = with_critic(row) if table == "evaluation" else [*row]
-        row = [1] * (self._phased and len(row) == len(columns) - 1) + row
+        row = [1] * (self._phased and len(row) == len(columns) - 1) + [*row]
         if len(row) != len(columns) or not all(map(_is_cell, columns, row)):
             raise InputError(f"{table}: row {shown(given)} is not allowed; allowed: {columns}")
         return row
@@ -196,9 +194,3 @@ def _is_cell(column: str, value: Any) -> bool:
         return isinstance(value, str)
     whole = isinstance(value, int | np.integer)
     return isinstance(value, float) or bool(whole and abs(value) <= MOST)
-
-
-def _with_explored(heard: np.ndarray) -> np.ndarray:
-    """Rows of `outcomes` in numbers; an older version did not tell who explored."""
-    missing = len(COLUMNS["outcomes"]) + 1 - heard.shape[1]
-    return np.pad(heard, ((0, 0), (0, missing)), constant_values=-1)

@@ -9,16 +9,11 @@ import torch
 from magellan.config import BackboneConfig, resolve_run
 from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError
-from magellan.model import loading
 from magellan.model.backbone import Backbone
-from magellan.model.packing import batch
+from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.training.loop import Trainer
-from tests.agent.tiny import CANDIDATES, PROMPTS, features_of, write
-
-UNTIED = {"tie_word_embeddings": False, "scale_decoder_outputs": False}
-"""Tied ones scale their logits."""
-FAMILIES = {"t5": ("t5", {}), "untied t5": ("t5", UNTIED), "bart": ("bart", {})}
+from tests.agent.tiny import CANDIDATES, PROMPTS, write
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +45,6 @@ def make_backbone(folder, **settings) -> Backbone:
     return backbone
 
 
-def separate_pass(backbone: Backbone, prompt: str, candidate: str):
-    tokenize = backbone.tokenizer
-    head = torch.tensor([tokenize(prompt, add_special_tokens=False)["input_ids"]])
-    tail = tokenize(candidate, add_special_tokens=False)["input_ids"]
-    backbone._peft.set_adapter("policy")
-    output = backbone._peft(
-        input_ids=head,
-        decoder_input_ids=torch.tensor([[backbone.start_token, *tail]]),
-        output_hidden_states=True,
-    )
-    logits = output.logits[0, :-1].gather(1, torch.tensor(tail)[:, None])
-    return logits.sum(), output.decoder_hidden_states[-1][0, -1]
-
-
 @pytest.mark.parametrize(("family", "times"), [("t5", 2), ("bart", 9)])
 def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, tmp_path):
     """Keys of the cross-attention: for two prompts, or for their nine candidates."""
@@ -75,51 +56,8 @@ def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, 
             module.register_forward_hook(lambda *call: seen.append(len(call[-1])))
     with torch.no_grad():
         packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-        score_candidates(backbone, "policy", batch(*stack(packed)))
+        score_candidates(backbone, "policy", PackedBatch(*stack(packed)))
     assert seen == [times] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])  # sdpa: as on a GPU
-def test_scores_features_and_gradients_are_those_of_separate_passes(
-    family, attention, tmp_path, monkeypatch
-):
-    if attention == "sdpa":
-        monkeypatch.setattr(loading, "attention_on", lambda device: None)
-    name, settings = FAMILIES[family]
-    write(tmp_path, name, **settings)
-    backbone = make_backbone(tmp_path, lora_mode="per_token", lora_targets="all_linear")
-    packed = Codec(backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-    generator = torch.Generator().manual_seed(3)
-    weights = [torch.randn(len(each), generator=generator) for each in CANDIDATES]
-
-    scores = score_candidates(backbone, "policy", batch(*stack(packed)))
-    together = torch.cat([scores.log_policy[i, : len(w)] for i, w in enumerate(weights)])
-    features = torch.cat([features_of(scores, row) for row in range(len(PROMPTS))])
-    (together @ torch.cat(weights) + features.square().sum()).backward()
-    found = gradients(backbone)
-
-    alone, hidden = [], []
-    for prompt, candidates in zip(PROMPTS, CANDIDATES, strict=True):
-        passes = [separate_pass(backbone, prompt, each) for each in candidates]
-        alone.append(torch.log_softmax(torch.stack([logits for logits, _ in passes]), dim=0))
-        hidden += [state for _, state in passes]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=1e-5, atol=5e-5)
-    torch.testing.assert_close(features, torch.stack(hidden), rtol=1e-5, atol=1e-5)
-    (torch.cat(alone) @ torch.cat(weights) + torch.stack(hidden).square().sum()).backward()
-    wanted = gradients(backbone)
-    assert any(gradient.abs().max() > 1e-2 for gradient in wanted.values())
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
-
-
-def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
-    """Those of the policy's adapter, which are emptied."""
-    found = {name: each.grad.clone() for name, each in backbone.adapter("policy").items()}
-    for each in backbone.adapter("policy").values():
-        each.grad = None
-    return found
 
 
 @pytest.mark.slow

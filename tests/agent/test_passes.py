@@ -11,7 +11,7 @@ from magellan.config import BackboneConfig, check_backbone
 from magellan.core.codec import PackedState, stack
 from magellan.model import packing
 from magellan.model.backbone import ADAPTERS, Backbone
-from magellan.model.packing import batch
+from magellan.model.packing import PackedBatch
 from magellan.model.scoring import candidate_features, prompt_features, score_candidates
 from tests.agent import tiny
 from tests.agent.tiny import needs_compiler
@@ -86,7 +86,7 @@ def random_batch(seed: int, n: int = 9, words: int = 6) -> packing.PackedBatch:
         segments = np.repeat(np.arange(len(lengths)), lengths)
         states.append(PackedState(rng.integers(0, words, len(segments)), segments))
     states.append(states[0])  # the same state twice
-    return batch(*stack(states))
+    return PackedBatch(*stack(states))
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -163,7 +163,9 @@ def test_prompts_of_equal_length_are_read_by_one_query_each(pair):
     states = [PackedState(rng.integers(0, 9, 7), np.zeros(7, np.int8)) for _ in range(6)]
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients):
-            close(*(prompt_features(m, "policy", batch(*stack(states))).detach() for m in pair))
+            close(
+                *(prompt_features(m, "policy", PackedBatch(*stack(states))).detach() for m in pair)
+            )
 
 
 def test_adapters_change_what_is_read(pair):

@@ -5,7 +5,7 @@ import pytest
 
 from magellan.core.codec import PADDING, PROMPT, PackedState, stack
 from magellan.fastpath.trie import build_tree
-from magellan.model.packing import batch
+from magellan.model.packing import PackedBatch
 
 
 def random_states(seed: int, n: int = 12, words: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +35,7 @@ def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_distinct_beginning_is_one_node(seed, share):
-    tokens, segments = batch(*random_states(seed))._arrays
+    tokens, segments = PackedBatch(*random_states(seed))._arrays
     order = np.lexsort(tokens.T[::-1])
     tokens, segments = tokens[order], segments[order]
     tree = build_tree(tokens, segments, share_prompts=share)

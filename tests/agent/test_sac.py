@@ -156,13 +156,6 @@ def test_bootstrap_target_by_hand(adapter, monkeypatch):
     assert calls == [("policy", 1), ("critic_target", 1)][: 2 if adapter == "own" else 1]
 
 
-def test_no_next_state_is_scored_when_all_have_ended(monkeypatch):
-    agent = make_agent()
-    monkeypatch.setattr(agent, "_score", None)
-    target = agent._bootstrap_target(make_batch(agent, discounts=(0.0, 0.0)), None)
-    assert target.tolist() == [0.5, 1.0]
-
-
 @pytest.mark.parametrize(
     ("rule", "falls"),
     [

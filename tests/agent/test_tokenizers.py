@@ -21,7 +21,7 @@ from magellan.core.codec import PADDING, Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import Backbone
 from magellan.model.files import backbone_folder, is_to_be_made
-from magellan.model.scoring import candidate_features, prompt_features, score_candidates
+from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent import tiny
 from tests.agent.tiny import PROMPTS, features_of, needs_compiler
@@ -167,30 +167,6 @@ def test_the_states_tell_candidates_apart(read):
     assert policy[0].max() - policy[0].min() > 0.1
     close(policy[1, 1], policy[1, 3])  # the same text
     assert (policy[1, 1] - policy[1, 2]).abs() > 1e-3
-
-
-def test_a_batch_equals_its_states_alone(read):
-    states = packed(read.backbone)
-    policy, features = scored(read.backbone, states)
-    for row, state in enumerate(states):
-        alone, feature = scored(read.backbone, [state])
-        close(policy[row, : alone.shape[1]], alone[0])
-        close(features[row], feature[0])
-
-
-def test_candidates_together_equal_each_of_them_alone(read):
-    states = packed(read.backbone)
-    _, features = scored(read.backbone, states)
-    whole = read.backbone.batch(*stack(states))
-    for number in range(4):
-        rows = [row for row, (_, each) in enumerate(STATES) if number < len(each)]
-        chosen = np.minimum(number, [len(each) - 1 for _, each in STATES])
-        with torch.no_grad():
-            one = candidate_features(
-                read.backbone, "policy", whole.with_one_candidate(chosen)
-            ).cpu()
-        for row in rows:
-            close(one[row], features[row][number])
 
 
 def test_what_stands_in_the_padding_changes_nothing(read):

@@ -40,16 +40,6 @@ def tolerance(way: str) -> float:
 
 @pytest.mark.slow
 @every_way
-def test_it_says_what_it_is(way):
-    backend = make(way)
-    words = {"plain": "transformers", "torch": "torch", "compiled": "compiled ("}
-    assert backend.passes.startswith(words.get(way, "transformers"))
-    assert backend.device.startswith("cuda (" if "cuda" in way else "cpu")
-    assert backend.dtype == "float32"
-
-
-@pytest.mark.slow
-@every_way
 def test_it_acts_and_judges(way, plain):
     backend = make(way)
     states = some_states(backend)
@@ -189,12 +179,6 @@ def test_micro_batches_bound_what_a_pass_with_gradients_reads(monkeypatch):
     backend.update_competence(episodes(backend))
     assert [size for gradients, size in read if gradients] == [5, 5, 2, 5, 5, 2, 5, 5, 5, 5]
     assert max(size for _, size in read) == 5
-
-
-def test_written_out_passes_take_no_micro_batches():
-    """They have pieces of their own: the numbers are those of the whole batch, bit by bit."""
-    whole, parts = (make("torch", micro_batch=each) for each in (0, 5))
-    assert whole.update_policy(transitions(whole)) == parts.update_policy(transitions(parts))
 
 
 HALF = {

@@ -61,22 +61,16 @@ def test_anything_else_is_tried_again(lines, tmp_path):
 
 LINES = {
     "number of 400 digits": {**START, "attempt": HUGE},
-    "number of 5000 digits": '{"attempt": ' + "9" * 5000 + "}",
     "largest number": {**START, "attempt": LARGEST},
     "number true": {**START, "attempt": True},
-    "number infinite": '{"attempt": Infinity}',
     "number a text": {**START, "attempt": "1"},
-    "no start": {"attempt": 1, "identity": "abc"},
     "hash a list": {**START, "identity": ["abc"]},
-    "memory a word": {**START, **END, "peak_memory_mb": "x"},
-    "memory enormous": {**START, **END, "peak_memory_mb": HUGE},
     "memory infinite": json.dumps({**START, **END})[:-1] + ', "peak_memory_mb": Infinity}',
     "reason a mapping": {**START, "reason": {"a": 1}},
     "reason half a character": {**START, "reason": "\ud800"},
     "versions of numbers": {**START, "versions": {"torch": 2}},
     "nested deeply": "[" * 100_000,
     "a list": [1],
-    "nothing": "null",
     "binary": "\0\1\2",
 }
 

@@ -144,7 +144,6 @@ def test_a_damaged_or_foreign_file_is_noticed(damaged, case, saved):
 
 
 OTHER_VERSIONS = {
-    "version 0.1.0": "1",
     "before": str(int(VERSION) - 1),
     "after": str(int(VERSION) + 1),
     "far future": "1000",
@@ -154,14 +153,10 @@ OTHER_VERSIONS = {
 @pytest.mark.parametrize("case", cases("other format"))
 def test_another_format_is_refused_and_not_called_damaged(case, saved, monkeypatch):
     version = OTHER_VERSIONS[case]
-    if case == "version 0.1.0":
-        metadata = {"state": "{}", "config_hash": "0", "version": "1"}
-        saved.paths()[-1].write_bytes(save({"a": torch.zeros(3)}, metadata))
-    else:
-        with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, "VERSION", version)
-            patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
-            saved.save(state(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "VERSION", version)
+        patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
+        saved.save(state(4))
     before = contents(saved.folder)
     newest = saved.paths()[-1]
     with pytest.raises(InputError, match=f"^--resume: {newest} has format version {version};"):

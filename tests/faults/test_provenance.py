@@ -84,13 +84,6 @@ def test_a_repository_around_an_installed_package_tells_nothing(clone, monkeypat
     assert code_version(clone / "magellan") == __version__
 
 
-def test_no_repository_and_no_commit_are_no_error(tmp_path):
-    (tmp_path / "magellan").mkdir()
-    assert code_version(tmp_path / "magellan") == __version__
-    git(tmp_path, "init", "-q")
-    assert code_version(tmp_path / "magellan") == __version__
-
-
 def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
     asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
     monkeypatch.setattr(versions, "code_version", lambda: next(asked))

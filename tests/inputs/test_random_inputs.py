@@ -1,7 +1,6 @@
 """Random input is accepted or refused in one line naming its key; nothing else ever happens."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -137,22 +136,6 @@ def test_any_value_of_an_experiment_key_is_taken_or_refused_by_key(key):
     check()
 
 
-def test_numbers_that_are_not_finite_are_taken_nowhere():
-    floats = [
-        key
-        for key in KEYS
-        if "." in key
-        and FIELDS[key.split(".")[0]].annotation.model_fields[key.split(".")[1]].annotation is float
-    ]
-    assert len(floats) > 10
-    for key in floats:
-        for value in (math.nan, math.inf, -math.inf):
-            section, name = key.split(".")
-            _, line = outcome(resolve_run, "smoke", [{section: {name: value}}])
-            assert line is not None, key
-            assert line.startswith(f"{key}: {value}")
-
-
 YAML_TEXT = st.one_of(
     st.text(max_size=40),
     st.text("ab:-[]{}#&*!|>\"'\n\t 01.,?%@~<=", max_size=40),
@@ -190,17 +173,6 @@ CSV_NAMES = tuple(f"{name}.csv" for name in store.TABLES)
 @pytest.fixture
 def folder(places, spoiled):
     return spoiled(places["TABLES"], lambda copy: None)
-
-
-@examples(80)
-@given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), junk=st.binary(max_size=200))
-def test_random_bytes_are_neither_tables_nor_manifests(folder, name, junk):
-    good = (folder / name).read_bytes()
-    (folder / name).write_bytes(junk)
-    _, line = outcome(store.load, folder)
-    (folder / name).write_bytes(good)
-    assert line is not None
-    assert str(folder / name) in line
 
 
 @examples(60)

@@ -8,11 +8,10 @@ import subprocess
 import pytest
 
 from tests.slurm import cluster
-from tests.slurm.__main__ import differences, end_all_in, parts, table
-from tests.slurm.campaign import Campaign, Fault
-from tests.slurm.cluster import CampaignError, wait_until
+from tests.slurm.__main__ import end_all_in, parts
+from tests.slurm.campaign import Campaign
 from tests.slurm.job_file import python_with_lamorel
-from tests.slurm.project import Run, alive
+from tests.slurm.project import Run
 
 
 def ended_process():
@@ -53,30 +52,6 @@ def test_an_attempt_is_over_when_it_says_so_or_its_process_is_gone(run):
     assert run.attempt(1)["reason"] == "killed"
 
 
-def test_processes_are_alive_until_they_end():
-    assert alive(os.getpid())
-    assert not alive(ended_process())
-
-
-def test_every_different_byte_and_missing_table_is_named():
-    assert differences({"a": b"1", "b": b"2"}, {"a": b"1", "b": b"2"}) == []
-    assert differences({"a": b"1", "b": b"2"}, {"a": b"3", "c": b"2"}) == ["a", "b", "c"]
-    assert differences({}, {}) == ["no tables"]
-
-
-def test_the_table_counts_what_was_survived():
-    text = table([Fault("scancel", "tried again")], injected=2)
-    assert "scancel  tried again" in text
-    assert text.endswith("faults injected: 2, survived: 1")
-
-
-def test_waiting_ends():
-    answers = iter([0, 0, 5])
-    assert wait_until(lambda: next(answers), "five", pause=0) == 5
-    with pytest.raises(CampaignError, match="0 s in vain: nothing"):
-        wait_until(lambda: None, "nothing", seconds=0, pause=0)
-
-
 @pytest.mark.parametrize(
     ("text", "in_use"),
     [
@@ -93,11 +68,6 @@ def test_only_what_a_dead_test_left_is_written_over(tmp_path, monkeypatch, text,
         path.write_text(text)
     monkeypatch.setattr(cluster, "CONFIG", path)
     assert cluster._in_use() is in_use
-
-
-def test_without_root_it_says_so(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert cluster.why_not() == "it needs root"
 
 
 def test_processes_that_work_in_a_folder_are_ended(tmp_path):

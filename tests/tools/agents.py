@@ -10,6 +10,8 @@ from magellan.config import RunConfig, resolve_run
 from magellan.model.backbone import ADAPTERS
 
 SPACE = "40-20-10-5-5"
+CRITIC = (0.5, 0.0, 1.0)
+"""Value, dormant, spread."""
 
 
 def config_of(model: str, score: str = "logit_sum", phases=(), **backbone) -> RunConfig:
@@ -69,9 +71,9 @@ def state_of(backend: LocalBackend) -> dict:
         "record": {
             "tables": {
                 "evaluation": [
-                    [0, 0, 0, "train", "grasp", 4, 0.25],
-                    [7, 70, 20, "train", "grasp", 4, 0.75],
-                    [7, 70, 20, "unseen", "grasp", 3, 1 / 3],
+                    [0, 0, 0, "train", "grasp", 4, 0.25, *CRITIC],
+                    [7, 70, 20, "train", "grasp", 4, 0.75, *CRITIC],
+                    [7, 70, 20, "unseen", "grasp", 3, 1 / 3, *CRITIC],
                 ]
             }
         },

@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 from peft import AutoPeftModelForCausalLM, PeftModel
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from magellan.backends import CURRENT, DELAYED
@@ -22,7 +21,7 @@ from magellan.jobs.versions import Origin
 from magellan.model.backbone import ADAPTERS
 from magellan.model.scoring import prompt_features, score_candidates
 from tests.agent.tiny import CANDIDATES, PROMPTS, features_of, write
-from tests.tools.agents import config_of, make, state_of
+from tests.tools.agents import CRITIC, config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 FOLDER = Path("agent")
@@ -123,24 +122,6 @@ def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp
         assert found == pytest.approx(delayed[row], abs=1e-5)
 
 
-def test_heads_are_those_of_the_agent(tmp_path):
-    backend = exported(tmp_path / "agent", config_of("zoo-mini"))
-    found = load_file(tmp_path / "agent/heads.safetensors")
-    expected = {
-        f"{name}.{key}": value
-        for name, head in (
-            ("critic", backend.agent.critic),
-            ("target", backend.agent.target),
-            ("competence", backend.head.head),
-            ("competence_delayed", backend.head.delayed_head),
-        )
-        for key, value in head.state_dict().items()
-    }
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=0, atol=0)
-
-
 def test_the_adapter_says_what_it_is_of(tmp_path):
     exported(tmp_path / "agent", config_of("zoo-mini", lora_targets="attention_qv"))
     model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "agent/policy")
@@ -190,8 +171,8 @@ def test_equal_agents_have_equal_files(tmp_path):
 def test_of_a_run_with_phases_the_last_one_counts():
     config = config_of("zoo-mini", phases=[{"until": 60}, {"goal_space": "10-9-8-7-6"}])
     rows = [
-        [1, 7, 70, 60, "train", "grasp", 4, 0.75],
-        [2, 7, 70, 60, "train", "grow_plant", 4, 0.5],
+        [1, 7, 70, 60, "train", "grasp", 4, 0.75, *CRITIC],
+        [2, 7, 70, 60, "train", "grow_plant", 4, 0.5, *CRITIC],
     ]
     state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
     state["record"] = {"tables": {"evaluation": rows}}
@@ -209,7 +190,9 @@ def test_of_a_run_with_phases_the_last_one_counts():
 def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
     config = config_of("zoo-mini")
     state = state_of(make(config))
-    state["record"] = {"tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5]]}}
+    state["record"] = {
+        "tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5, *CRITIC]]}
+    }
     card = agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
     assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card
 

@@ -74,28 +74,6 @@ def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
     assert identity(config(export=True)) == identity(config())
 
 
-def test_the_card_has_the_last_rows_of_the_table(complete, tmp_path, capsys):
-    _, out = exported(complete, tmp_path, capsys)
-    lines = (complete / "evaluation.csv").read_text().splitlines()
-    header, rows = lines[0].split(","), [line.split(",") for line in lines[1:]]
-    rows = [dict(zip(header, row, strict=True)) for row in rows]
-    last = [row for row in rows if row["episode"] == rows[-1]["episode"]]
-    assert len(last) == 8
-    for row in last:
-        assert f"{float(row['success']):.2f} (n = {row['n']})" in card(out)
-    assert f"after {last[0]['episode']} episodes" in card(out)
-
-
-@pytest.mark.slow
-def test_of_a_stopped_run_it_says_where_that_is(stopped, tmp_path, capsys):
-    said, out = exported(stopped, tmp_path, capsys)
-    _, state = decode(stopped / "checkpoints/00000002.safetensors")
-    assert f"(update {state['trainer']['updates']}, " in said
-    assert "not complete)" in said
-    assert f"update {state['trainer']['updates']}.\n" in card(out)
-    assert "**not at its end**" in card(out)
-
-
 def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, capsys):
     folder = shutil.copytree(stopped, tmp_path / "run")
     newest = folder / "checkpoints/00000002.safetensors"
@@ -172,14 +150,9 @@ def cut(values):
 
 FORGED = {
     "no model": ("backend", None),
-    "a model that is a text": ("backend", "x"),
-    "an adapter cut": ("backend/sac/adapters/policy/*", cut),
     "a head cut": ("backend/sac/critic/*", cut),
-    "an estimator's head cut": ("backend/competence/head/*", cut),
     "no estimator's snapshot": ("backend/competence/snapshots", {}),
     "an evaluation that is none": ("next_evaluation", "x"),
-    "no agent": ("backend/sac", {}),
-    "a counter that is none": ("updates", None),
     "a counter true": ("updates", True),
     "a counter below zero": ("updates", -1),
 }

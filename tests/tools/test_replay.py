@@ -65,18 +65,6 @@ def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, rec
         assert len(own) >= 30
 
 
-def test_outcomes_of_an_older_version_say_the_same(recorded, tmp_path):
-    shutil.copytree(recorded("observer"), tmp_path / "run")
-    path = tmp_path / "run" / "outcomes.csv"
-    header, *lines = path.read_text().splitlines()
-    assert header.endswith(",success,explored")
-    older = [line.rpartition(",")[0] for line in (header, *lines)]
-    path.write_text("\n".join(older) + "\n")
-    assert replayed(tmp_path / "run", tmp_path / "out", "--estimator", "per_goal") == 0
-    own = [row for row in rows(tmp_path / "run", "goals") if row["estimator"] == "per_goal"]
-    assert rows(tmp_path / "out", "goals") == own
-
-
 def test_other_constants_change_the_predictions_and_nothing_else(recorded, tmp_path):
     folder = recorded("driver")
     faster = ("--estimator", "learned", "--set", "competence.learning_rate=1e-2")

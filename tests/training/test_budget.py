@@ -76,16 +76,6 @@ def test_the_log_names_the_unit(undisturbed):
     assert "evaluation at update 21, " in (undisturbed("updates") / "run.log").read_text()
 
 
-def test_progress_counts_the_unit(monkeypatch, capsys):
-    monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
-    trainer = Trainer(config("steps", "random"))
-    shown = progress.Progress(trainer, "lines")
-    for _ in range(3):
-        trainer.advance()
-    shown.show()
-    assert "96 of 700 steps, " in capsys.readouterr().err
-
-
 def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch, capsys):
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("steps", "random"))

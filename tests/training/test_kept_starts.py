@@ -62,16 +62,6 @@ def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp
     assert f"was at {until}, {until}/" in (tmp_path / "started" / "run.log").read_text()
 
 
-def test_a_long_run_that_random_drives(tmp_path):
-    layer = {"sampler": "random", "observers": [], "budget": {"keep_every": 60, "episodes": 90}}
-    runs.trained(long_run(**layer), tmp_path / "long")
-    phases = {"phases": [{"until": 60, "sampler": "random", "seed": 5}, {"goals": {"seed": 2}}]}
-    named = {"sampler": "random", "seed": 4, "observers": [], "budget": {"episodes": 90}}
-    run = resolve_run("smoke", [LONG, named, phases])
-    started = trained(run, tmp_path / "started", tmp_path / "long" / "60")
-    assert started == trained(run, tmp_path / "whole")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["steps", "updates"])
 def test_kept_by_what_the_budget_counts(unit, tmp_path):

@@ -42,13 +42,6 @@ def test_baselines_leave_all_tables(sampler, tmp_path):
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest
 
 
-def test_practice_counts_every_episode_once(undisturbed):
-    rows = [row.split(",") for row in undisturbed["practice"].decode().splitlines()[1:]]
-    assert sum(int(row[2]) for row in rows) == 120
-    assert sorted({int(row[0]) for row in rows}) == [30, 60, 90, 120]
-    assert all(int(row[3]) == 0 for row in rows if row[1] == "impossible")
-
-
 def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
     rarely = tables(trained(config(evaluate_every=120, evaluation_goals=1), tmp_path))
     for name in ("practice", "training"):

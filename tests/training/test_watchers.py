@@ -156,7 +156,8 @@ def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_pa
 
 def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):
     trainer = Trainer(config("random", ["learned"]))
-    monkeypatch.setattr(trainer.learned, "losses", lambda: {"competence_loss": float("nan")})
+    learned = trainer.estimators.by_name["learned"]
+    monkeypatch.setattr(learned, "losses", lambda: {"competence_loss": float("nan")})
     with pytest.raises(JobError, match="competence_loss of learned"):
         finish(trainer)
 

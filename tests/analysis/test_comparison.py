@@ -173,16 +173,6 @@ def test_pairing_takes_the_seeds_own_spread_out(first):
     }
 
 
-@pytest.mark.slow
-def test_the_interval_is_that_of_the_mean():
-    """Normal differences: about mean -+ 1.96 s / sqrt(n)."""
-    values = np.random.default_rng(0).normal(0.1, 0.2, 400)
-    mean, (low, high) = comparison.mean_difference(values)
-    error = values.std() / 20
-    assert mean == values.mean()
-    assert (low, high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.003)
-
-
 def test_a_single_seed_has_no_interval():
     assert comparison.mean_difference(np.array([0.2])) == (0.2, None)
 

@@ -118,16 +118,6 @@ def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
     assert len(found["comparison"])
 
 
-def test_written_and_read_again(made, tmp_path):
-    results, found, _ = made("steps")
-    store.write(results, tmp_path / "tables")
-    summaries.write(found, tmp_path / "statistics")
-    again = store.load(tmp_path / "tables")
-    assert again.unit == "steps"
-    text = to_markdown(summary, again, summaries.load(tmp_path / "statistics"))
-    assert text == to_markdown(summary, results, found)
-
-
 def test_evaluations_between_which_no_episode_ended_are_two(made):
     """Points are told apart by the unit of the budget, not by episodes."""
     results, _, _ = made("steps")

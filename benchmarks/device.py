@@ -144,13 +144,13 @@ class DeviceBenchmark:
     def parts(self) -> Iterator[Part]:
         """All measurements, in order."""
         known: dict[str, Part] = {}
-        refreshes = [(goals, "refresh", goals, partial(self._refresh, goals)) for goals in GOALS]
-        for name, row, size, measure in (
+        measurements: list[tuple[str, str, str, Callable[[float], Part]]] = [
             ("acting", "acting", "", self._acting),
             ("SAC", "SAC update", "", self._sac),
             ("competence", "competence update", "", self._competence),
-            *refreshes,
-        ):
+            *((goals, "refresh", goals, partial(self._refresh, goals)) for goals in GOALS),
+        ]
+        for name, row, size, measure in measurements:
             part = self._measured(name, row, size, measure)
             if part.value is not None:
                 known[name] = part

@@ -15,7 +15,7 @@ from analysis.tables.manifests import MANIFEST, GridManifest, advised, read_comb
 from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
-from magellan.core.arguments import ArgumentParser, file_path, whole_number
+from magellan.core.arguments import ArgumentParser, file_path
 from magellan.core.errors import InputError, StorageError, printable, shown
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-MOST_SEEDS = 1_000
 OUTPUTS = ("output", "page", "html", "stem", "target")
 Arguments = argparse.Namespace
 Function = Callable[[Arguments], None]
@@ -59,7 +58,6 @@ TABLES = path("tables", help="folder of combined tables")
 TABLES_OPTION = path("--tables", required=True, help="folder of combined tables (required)")
 STATISTICS_OPTION = path("--statistics", required=True, help="folder of the statistics (required)")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
-PAGE = path("page", help="HTML file to write")
 STEM = path("--stem", required=True, help="path without .png and .pdf (required)")
 OWN_STEM = path("--stem", help="draw it too: path without .png and .pdf (default: no)")
 STUDY = path(
@@ -153,13 +151,6 @@ def _combine(arguments: Arguments) -> None:
 def _print_notes(results: Results) -> None:
     for note in results.manifest.get("notes", ()):
         print(f"not alike: {printable(note)}")
-
-
-@command("check", "check that the runs in a tables folder compare", TABLES)
-def _check(arguments: Arguments) -> None:
-    results = store.load(arguments.tables)
-    print(f"{arguments.tables}: {len(results.manifest['runs'])} comparable runs")
-    _print_notes(results)
 
 
 @command(
@@ -261,13 +252,28 @@ def _pictures(arguments: Arguments) -> None:
         )
 
 
-@command("summary", "print the main numbers of an experiment", FOLDER, STUDY, FORMAT)
+@command(
+    "summary",
+    "print the main numbers of an experiment, or write them as a page",
+    FOLDER,
+    STUDY,
+    path("--html", help="write those of one goal space to this HTML file instead (default: no)"),
+    option("--goal-space", help="of the page (default: the first one)"),
+    FORMAT,
+)
 def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
     results, statistics = _of_folder(arguments.folder, summary.STATISTICS)
     study = None if arguments.study is None else store.load(arguments.study)
-    _print(arguments, summary.tables(results, statistics, study), summary.note(results))
+    if arguments.html is None:
+        _print(arguments, summary.tables(results, statistics, study), summary.note(results))
+        return
+    goal_space = arguments.goal_space or results.goal_spaces[0]
+    if goal_space not in results.goal_spaces:
+        allowed = ", ".join(results.goal_spaces)
+        raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
+    printing.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
 
 
 @command(
@@ -293,41 +299,15 @@ def _page(arguments: Arguments) -> None:
 
 
 @command(
-    "numbers",
-    "write a page: the main numbers of a goal space",
-    TABLES_OPTION,
-    STATISTICS_OPTION,
-    path("--html", required=True, help="HTML file to write (required)"),
-    STUDY,
-    option("--goal-space", help="of the page (default: the first one)"),
+    "coverage",
+    "write a page: which runs of the grid are there, their time, memory and restarts",
+    TABLES,
+    path("page", help="HTML file to write"),
 )
-def _numbers(arguments: Arguments) -> None:
-    from analysis.report import summary
-    from analysis.statistics import summaries
-
-    results = store.load(arguments.tables)
-    statistics = summaries.load(arguments.statistics, results=results)
-    study = None if arguments.study is None else store.load(arguments.study)
-    goal_space = arguments.goal_space or results.goal_spaces[0]
-    if goal_space not in results.goal_spaces:
-        allowed = ", ".join(results.goal_spaces)
-        raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    printing.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    with advised(folder):
-        return read_combined_manifest(folder)
-
-
-@command("coverage", "write a page: which runs of the grid are there", TABLES, PAGE)
 def _coverage(arguments: Arguments) -> None:
-    printing.write(coverage.to_html(_manifest(arguments.tables)), arguments.page)
-
-
-@command("runs", "write a page: time, memory and restarts of each run", TABLES, PAGE)
-def _runs(arguments: Arguments) -> None:
-    printing.write(coverage.runs_page(_manifest(arguments.tables)), arguments.page)
+    with advised(arguments.tables):
+        manifest = read_combined_manifest(arguments.tables)
+    printing.write(coverage.to_html(manifest), arguments.page)
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -335,18 +315,17 @@ def _runs(arguments: Arguments) -> None:
 
 @command(
     "compare",
-    "two experiments, or variants or samplers of one, by seed",
-    path("first", help="folder of combined tables"),
-    path("second", nargs="?", help="another, of the same samplers and seeds"),
-    several("--variants", "variants of the first folder, the first with each other one"),
+    "variants, samplers or estimators of an experiment, by seed",
+    TABLES,
+    several("--variants", "variants the first with each other one"),
     several(
         "--samplers",
-        "samplers of the first folder, the first with each other one; with --variants: is its "
+        "samplers the first with each other one; with --variants: is its "
         "lead the same in the first variant and in each other one?",
     ),
     several(
         "--estimators",
-        "errors of estimators in the same runs of the first folder, the first with each other one",
+        "errors of estimators in the same runs the first with each other one",
     ),
     option(
         "--known-competence",
@@ -380,10 +359,8 @@ def _compare(arguments: Arguments) -> None:
         pairs = comparison.pairs_of_interactions(first, *names)
     elif arguments.samplers:
         pairs = comparison.pairs_of_samplers(first, arguments.samplers)
-    elif arguments.variants:
-        pairs = comparison.pairs_of_variants(first, arguments.variants)
     else:
-        pairs = comparison.pairs_of_experiments(first, store.load(arguments.second))
+        pairs = comparison.pairs_of_variants(first, arguments.variants)
     measured = against in (None, "observed")
     splits = SPLITS if measured else ("train",)  # nobody has measured unseen goals
     _print(arguments, comparison.tables(pairs, of, splits, "" if measured else against))
@@ -397,11 +374,10 @@ def _check_compare(arguments: Arguments) -> None:
     if arguments.known_competence and arguments.against:
         raise InputError("--against: not allowed with --known-competence; allowed: one of the two")
     interaction = bool(arguments.samplers and arguments.variants)
-    given = (arguments.second, arguments.variants, arguments.samplers, arguments.estimators)
+    given = (arguments.variants, arguments.samplers, arguments.estimators)
     if sum(value is not None for value in given) != 1 + interaction:
         raise InputError(
-            "compare: allowed: two folders of tables, or one and --variants A B, --samplers A B "
-            "(or both) or --estimators A B"
+            "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"
         )
     if interaction and arguments.of != "success":
         raise InputError("--of: error is not for --samplers with --variants; allowed: success")
@@ -416,7 +392,7 @@ def _against(arguments: Arguments) -> Results:
     """The first tables, with what errors are against as observed success."""
     from analysis.studies import estimation
 
-    first = store.load(arguments.first)
+    first = store.load(arguments.tables)
     if arguments.known_competence:
         return estimation.with_known_competence(first)
     if arguments.against not in (None, estimation.OBSERVED):
@@ -437,16 +413,6 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
-    """A number of seeds."""
-    count = whole_number(text)
-    if not 1 <= count <= MOST_SEEDS:
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is not allowed; allowed: whole numbers from 1 to {MOST_SEEDS}"
-        )
-    return count
-
-
 @command(
     "power",
     "print how many seeds an experiment needs",
@@ -458,21 +424,13 @@ def _count(text: str) -> int:
         help="of mean success over training, to be found (default: 0.1)",
     ),
     option("--power", type=_fraction, default=0.8, help="chance to find it (default: 0.8)"),
-    option(
-        "--seeds",
-        nargs="+",
-        type=_count,
-        metavar="N",
-        help="sizes for the chance of the right order (default: 4 5 8 10 20)",
-    ),
     FORMAT,
 )
 def _power(arguments: Arguments) -> None:
     from analysis.statistics import power
 
     results = store.load(arguments.tables)
-    sizes = tuple(arguments.seeds or power.SIZES)
-    _print(arguments, power.tables(results, arguments.difference, arguments.power, sizes))
+    _print(arguments, power.tables(results, arguments.difference, arguments.power))
 
 
 # --- studies --------------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ given; what is too slow for it is measured in part, and the table says so.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +42,7 @@ SECONDS, QUICK_SECONDS = 440.0, 60.0
 """Time of a benchmark, with loading the model; the full one ends within 8 minutes."""
 SMALL_MODEL = 10_000_000
 """Parameters: adapters of smaller models are merged into their weights."""
-SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 6, "free": 5}
+SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 6}
 """How the time is shared; what one leaves over goes to those behind it."""
 GOALS = {"25k": 64, "100k": 64}
 """Goal spaces that are refreshed, and how many goals are tried first."""
@@ -146,21 +144,18 @@ class DeviceBenchmark:
     def parts(self) -> Iterator[Part]:
         """All measurements, in order."""
         known: dict[str, Part] = {}
-        for name, row, size, measure in (
+        measurements: list[tuple[str, str, str, Callable[[float], Part]]] = [
             ("acting", "acting", "", self._acting),
             ("SAC", "SAC update", "", self._sac),
             ("competence", "competence update", "", self._competence),
-            *(
-                (goals, "refresh", goals, lambda s, goals=goals: self._refresh(goals, s))
-                for goals in GOALS
-            ),
-        ):
+            *((goals, "refresh", goals, partial(self._refresh, goals)) for goals in GOALS),
+        ]
+        for name, row, size, measure in measurements:
             part = self._measured(name, row, size, measure)
             if part.value is not None:
                 known[name] = part
             yield part
         yield self._loop(known)
-        yield self._not_deterministic(known)
 
     def _measured(self, name: str, row: str, size: str, measure: Callable[[float], Part]) -> Part:
         seconds = self._share(name)
@@ -239,21 +234,6 @@ class DeviceBenchmark:
             note = "1/32 of a refresh added"
         whole = Timed(one + refresh, rounds, 1, 1)
         return self._part("whole loop", "25k", whole, None, note, steps)
-
-    def _not_deterministic(self, known: Mapping[str, Part]) -> Part:
-        """What the same numbers every time cost: the update with the other setting."""
-        chosen = self.config.backend.deterministic
-        row = f"SAC update, deterministic: {str(not chosen).lower()}"
-        if self.device.type == "cpu":
-            return Part(row, "", "not measured: a CPU adds in the same order either way")
-        if "SAC" not in known:
-            return Part(row, "", "not measured: SAC update is not")
-        torch.use_deterministic_algorithms(not chosen)
-        try:
-            part = self._measured("free", row, "", self._sac)
-        finally:
-            torch.use_deterministic_algorithms(chosen)
-        return replace(part, row=row)
 
     def _timed(
         self,
@@ -360,7 +340,7 @@ def run_device(
     settings: Sequence[Mapping[str, Any]] = (),
     quick: bool = False,
 ) -> str:
-    """Measure, write device.md, device.csv and device.json to a folder, give the Markdown.
+    """Measure, write device.md and device.json to a folder, give the Markdown.
 
     Args:
         output: the folder; made when absent, what it holds of an earlier benchmark is replaced.
@@ -430,17 +410,11 @@ def _facts(bench: DeviceBenchmark, model: str, parameters: int) -> dict[str, Any
 def write_files(
     output: Path, facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
 ) -> str:
-    """Write the three files; gives the Markdown."""
+    """Write device.md and device.json; gives the Markdown."""
     markdown = to_markdown(facts, parts, hours)
     rows = [asdict(part) for part in parts]
     whole = {**facts, "rows": rows, "hours": None if hours is None else hours[0]}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()})
     (output / "device.md").write_text(markdown, encoding="utf-8")
-    (output / "device.csv").write_text(text.getvalue(), encoding="utf-8")
     (output / "device.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     return markdown
 

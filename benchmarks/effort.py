@@ -9,9 +9,8 @@ class Effort:
 
     environment_steps: int = 200_000
     environment_repetitions: int = 5
-    goal_spaces: tuple[str, ...] = ("25k", "1M", "all")
     goal_repetitions: int = 5
-    sampler_spaces: tuple[str, ...] = ("25k", "50k", "100k", "all")
+    sampler_spaces: tuple[str, ...] = ("25k", "100k")
     sampler_rounds: int = 1_000
     acting: int = 20
     updates: int = 9
@@ -29,7 +28,6 @@ FULL = Effort()
 QUICK = Effort(
     environment_steps=50_000,
     environment_repetitions=3,
-    goal_spaces=("25k",),
     goal_repetitions=1,
     sampler_spaces=("25k",),
     sampler_rounds=200,

@@ -1,4 +1,4 @@
-"""Figures that need a process of their own: start-up and peak memory.
+"""Figures that need a process of their own: peak memory, and all goals.
 
 `benchmarks.timing.in_fresh_process` starts this module and reads one line of JSON from it.
 """
@@ -35,19 +35,13 @@ def build_goals(name: str) -> dict[str, float]:
 
 
 def play_loop(name: str, rounds: int) -> dict[str, float]:
-    """Start a run with `zoo-mini` and advance it: start-up, seconds per update, peak memory."""
+    """Start a run with `zoo-mini` and advance it: seconds per update, peak memory."""
     from benchmarks.models import fill_replay, make_trainer, round_seconds
 
-    start = time.perf_counter()
     trainer = make_trainer("zoo-mini", name)
-    started = time.perf_counter()
     fill_replay(trainer)
     seconds = round_seconds(trainer, rounds)
-    return {
-        "startup_seconds": started - start,
-        "update_seconds": seconds,
-        "peak_mb": peak_memory_mb(),
-    }
+    return {"update_seconds": seconds, "peak_mb": peak_memory_mb()}
 
 
 def main(arguments: list[str]) -> None:

@@ -23,7 +23,7 @@ from magellan.training.loop import Trainer
 
 TRANSITIONS = 2_000
 GOAL_SPACE, WHOLE_SPACE = "25k", "all"
-LOOP, QUIET_LOOP = "whole loop", "whole loop without refresh"
+LOOP = "whole loop"
 NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
 
 
@@ -146,13 +146,12 @@ def model_rows(shape: str, effort: Effort) -> Iterator[Row]:
         ):
             parts[name] = measure(operation, effort.updates)
             yield _row(name, shape, parts[name])
-        for name, timing in loop_timings(bench, parts, shape, effort):
-            yield _row(name, shape, timing, steps, GOAL_SPACE if name == LOOP else "")
+        yield _row(LOOP, shape, loop_timing(bench, parts, shape, effort), steps, GOAL_SPACE)
 
 
-def loop_timings(
+def loop_timing(
     bench: ModelBenchmark, parts: dict[str, Timing], shape: str, effort: Effort
-) -> Iterator[tuple[str, Timing]]:
+) -> Timing:
     """Spans of the loop that hold a refresh each, or else single rounds, plus 1/32 of a refresh."""
     own = [parts[name] for name in ("acting", "SAC update", "competence update")]
     gflop, alone = sum(part.gflop for part in own), sum(part.alone for part in own)
@@ -162,11 +161,9 @@ def loop_timings(
     cycles = effort.cycles if shape == "zoo-mini" else 0
     if cycles:
         spans = [round_seconds(bench.trainer, every) for _ in range(cycles)]
-        yield LOOP, Timing(statistics.median(spans), cycles, *whole)
-        return
+        return Timing(statistics.median(spans), cycles, *whole)
     quiet = bench.quiet_round_seconds(effort.rounds)
-    yield QUIET_LOOP, Timing(quiet, effort.rounds, gflop, alone)
-    yield LOOP, Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
+    return Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
 
 
 def _row(name: str, shape: str, timing: Timing, steps: int = 0, size: str = "") -> Row:
@@ -194,12 +191,9 @@ def whole_space_rows(effort: Effort) -> Iterator[Row]:
     steps = steps_per_update(configuration("zoo-mini", GOAL_SPACE))
     rates = {size: steps / _median(runs[size], "update_seconds") for size in sizes}
     for size in sizes:
-        for name, value, unit in (
-            ("new process: start-up of a run", _median(runs[size], "startup_seconds"), "s"),
-            ("new process: peak memory of a run", _median(runs[size], "peak_mb"), "MB"),
-            ("new process: whole loop", rates[size], "steps/s"),
-        ):
-            yield Row(name, value, unit, n, "zoo-mini", size)
+        peak = _median(runs[size], "peak_mb")
+        yield Row("new process: peak memory of a run", peak, "MB", n, "zoo-mini", size)
+        yield Row("new process: whole loop", rates[size], "steps/s", n, "zoo-mini", size)
     speed = rates[WHOLE_SPACE] / rates[GOAL_SPACE]
     yield Row(f"whole loop, speed on {WHOLE_SPACE} over 25k", speed, "x", n, "zoo-mini")
 

@@ -56,6 +56,7 @@ from magellan.worlds import DEFAULT_WORLD
 
 DEFAULT_CONFIG = "config/config.yaml"
 REFERENCE = "results/reference"
+STUDY = f"{REFERENCE}/samplers"
 BACKBONE = "results/backbone"
 SMOLLM2 = "smollm2-135m"
 RUN_FILES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv", "manifest.json")
@@ -182,7 +183,7 @@ def statistics_behind(figure: FigureSpec) -> list[str]:
 def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
     """Every figure that makes sense for these runs, and the pages of numbers."""
     wanted = built_in(FIGURES) if folder == REFERENCE else list(FIGURES)
-    files = [f"{folder}/figures/{name}.html" for name in ("coverage", "runs")]
+    files = [f"{folder}/figures/coverage.html"]
     for goal_space, algorithms in seeds_by_algorithm(runs).items():
         here = f"{folder}/figures/{goal_space}"
         drawn = [name for name in applicable(algorithms, experiment) if name in wanted]
@@ -258,7 +259,7 @@ def _stop_without_reference(error: InputError) -> NoReturn:
 
 def study_of(wildcards: Any) -> list[str]:
     """Tables of the reference study, which says how often a smaller experiment is right."""
-    files = tables_in(REFERENCE)
+    files = [f"{STUDY}/{name}" for name in RUN_FILES]
     there = wildcards.folder != REFERENCE and all(Path(path).is_file() for path in files)
     return files if there else []
 

@@ -1,11 +1,11 @@
 """Runs that should differ in one setting only: do they learn alike?
 
-Two experiments, or variants or samplers of one. Runs are paired by sampler, goal space and seed, or
-those of two samplers by goal space and seed. The difference of a category is the mean over seeds;
-its interval is the studentised bootstrap of it. The mean of the categories is one number of a run;
-only its difference has a test, a sign flip of the pairs, corrected after Holm where one side is
-compared with several. Runs of several phases are compared in their last one. Of samplers and
-variants at once the interaction is compared: a sampler's lead in one variant with that in another.
+Variants, samplers or estimators of one experiment, paired by goal space and seed. The difference of
+a category is the mean over seeds; its interval is the studentised bootstrap of it. The mean of the
+categories is one number of a run; only its difference has a test, a sign flip of the pairs,
+corrected after Holm where one side is compared with several. Runs of several phases are compared in
+their last one. Of samplers and variants at once the interaction is compared: a sampler's lead in
+one variant with that in another.
 
 What is compared: mean success over training, or the error of the predicted competence.
 """
@@ -13,7 +13,8 @@ What is compared: mean success over training, or the error of the predicted comp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,6 @@ from analysis.statistics.intervals import (
 )
 from analysis.statistics.matrices import (
     evaluated_categories,
-    evaluation_points,
     score_matrices,
     settings,
 )
@@ -82,55 +82,6 @@ def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
 # --- which runs make a pair -------------------------------------------------------------------
 
 
-def check_comparable(first: Results, second: Results) -> None:
-    """InputError unless both have the same algorithms, goal spaces, seeds and evaluations."""
-    for key in ("samplers", "goal_spaces", "seeds"):
-        mine, other = (list(results.experiment[key]) for results in (first, second))
-        if mine != other and not (key == "seeds" and set(mine) == set(other)):
-            raise InputError(f"compare: {key} are {mine} and {other}; must be the same")
-    for run in sorted(set(first.runs) ^ set(second.runs)):
-        raise InputError(f"compare: {run_name(run)} is there in one of the two only")
-    if first.unit != second.unit:
-        raise InputError(
-            f"compare: runs end by {first.unit} and {second.unit}; must be the same unit"
-        )
-    for goal_space in first.goal_spaces:
-        points = [evaluation_points(results, goal_space).tolist() for results in (first, second)]
-        if points[0] != points[1]:
-            raise InputError(
-                f"compare: goal space {goal_space!r} is evaluated at other {first.unit}"
-            )
-        for split in SPLITS:
-            found = [
-                evaluated_categories(results, goal_space, split) for results in (first, second)
-            ]
-            if found[0] != found[1]:
-                raise InputError(
-                    f"compare: goal space {goal_space!r}, split {split!r} has other categories"
-                )
-
-
-def pairs_of_experiments(first: Results, second: Results) -> list[Pair]:
-    """Every algorithm and goal space of two experiments.
-
-    Raises:
-        InputError: the experiments have not the same runs, or were not evaluated alike.
-    """
-    check_comparable(first, second)
-    names = [str(results.experiment["experiment"]) for results in (first, second)]
-    pairs = []
-    for algorithm in first.algorithms:
-        sides = [
-            Side(name, results, algorithm)
-            for name, results in zip(names, (first, second), strict=True)
-        ]
-        several = len(variant_names(first.experiment)) > 1
-        variant = f", variant {algorithm.variant}" if several else ""
-        title = f"sampler {algorithm.sampler}{variant}"
-        pairs += [Pair(title, space, *sides) for space in _spaces_of(first, algorithm)]
-    return pairs
-
-
 def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
     """The first variant with each other one, for every sampler and goal space that has both.
 
@@ -139,13 +90,13 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
             lacks.
     """
 
-    def pairs(first: str, second: str) -> Iterator[Pair]:
-        for sampler in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms):
-            both = [Algorithm(sampler, name) for name in (first, second)]
-            yield from _pairs_of_both(results, both, (first, second), f"sampler {sampler}")
+    def side(sampler: str, name: str) -> Side:
+        return Side(name, results, Algorithm(sampler, name))
 
-    _check_names("--variants", "variants", names, variant_names(results.experiment))
-    return _first_with_others("--variants: no sampler has runs of", names, pairs)
+    _check_names("variants", names, variant_names(results.experiment))
+    samplers = dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
+    sides = [(f"sampler {each}", partial(side, each)) for each in samplers]
+    return _first_with_others("--variants: no sampler has runs of", names, sides)
 
 
 def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -156,26 +107,13 @@ def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
             lacks.
     """
 
-    def pairs(first: str, second: str) -> Iterator[Pair]:
-        for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
-            both = [Algorithm(name, variant) for name in (first, second)]
-            yield from _pairs_of_both(results, both, (first, second), f"variant {variant}")
+    def side(variant: str, name: str) -> Side:
+        return Side(name, results, Algorithm(name, variant))
 
-    _check_names("--samplers", "samplers", names, results.experiment["samplers"])
-    return _first_with_others("--samplers: no variant has runs of", names, pairs)
-
-
-def _first_with_others(
-    nobody: str, names: Sequence[str], pairs_of: Callable[[str, str], Iterable[Pair]]
-) -> list[Pair]:
-    """Pairs of the first name with each other one; InputError that begins with `nobody`."""
-    pairs: list[Pair] = []
-    for second in names[1:]:
-        found = list(pairs_of(names[0], second))
-        if not found:
-            raise InputError(f"{nobody} both {names[0]!r} and {second!r}")
-        pairs += found
-    return pairs
+    _check_names("samplers", names, results.experiment["samplers"])
+    variants = dict.fromkeys(algorithm.variant for algorithm in results.algorithms)
+    sides = [(f"variant {each}", partial(side, each)) for each in variants]
+    return _first_with_others("--samplers: no variant has runs of", names, sides)
 
 
 def pairs_of_interactions(
@@ -189,57 +127,22 @@ def pairs_of_interactions(
     Raises:
         InputError: unknown samplers or variants, or a run is missing.
     """
-    _check_names("--samplers", "samplers", samplers, results.experiment["samplers"])
-    _check_names("--variants", "variants", variants, variant_names(results.experiment))
-    pairs, first = [], samplers[0]
-    for variant, other in itertools.product(variants[1:], samplers[1:]):
-        both = (variants[0], variant)
-        sides = [
-            Side(each, results, Algorithm(first, each), minus=Algorithm(other, each))
-            for each in both
-        ]
-        four = [name for side in sides for name in (side.algorithm, side.minus) if name]
-        for absent in sorted(set(four) - set(results.algorithms)):
-            raise InputError(
-                f"--variants: sampler {absent.sampler!r} has no runs of {absent.variant!r}; "
-                "allowed: variants that all these samplers have"
-            )
-        pairs += [
-            Pair(f"{first} minus others", goal_space, *_named(sides, f"{first} minus {other}"))
-            for goal_space in results.goal_spaces
-            if all(_check_seeds(results, (four[0], each), goal_space) for each in four[1:])
-        ]
-    return pairs
+    first = samplers[0]
 
+    def side(other: str, name: str) -> Side:
+        minus = Algorithm(other, name)
+        return Side(f"{first} minus {other}, {name}", results, Algorithm(first, name), minus=minus)
 
-def _named(sides: Sequence[Side], what: str) -> list[Side]:
-    return [side._replace(name=f"{what}, {side.name}") for side in sides]
-
-
-def _check_names(option: str, kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise InputError(
-                f"{option}: {name!r} is unknown; allowed: {', '.join(known) or 'none'}"
-            )
-        if names.count(name) > 1:
-            raise InputError(f"{option}: {name!r} stands twice; allowed: different {kind}")
-    if len(names) < FEWEST:
-        raise InputError(f"{option}: {names[0]!r} stands alone; allowed: two {kind} or more")
-
-
-def _pairs_of_both(
-    results: Results, both: Sequence[Algorithm], names: Sequence[str], title: str
-) -> list[Pair]:
-    """Two algorithms of the same tables, in each goal space that has runs of them."""
-    if not set(both) <= set(results.algorithms):
-        return []  # a variant that makes no difference to a sampler has no runs of it
-    sides = [Side(name, results, each) for name, each in zip(names, both, strict=True)]
-    return [
-        Pair(title, goal_space, *sides)
-        for goal_space in results.goal_spaces
-        if _check_seeds(results, both, goal_space)
-    ]
+    _check_names("samplers", samplers, results.experiment["samplers"])
+    _check_names("variants", variants, variant_names(results.experiment))
+    wanted = {Algorithm(*each) for each in itertools.product(samplers, variants)}
+    for absent in sorted(wanted - set(results.algorithms)):
+        raise InputError(
+            f"--variants: sampler {absent.sampler!r} has no runs of {absent.variant!r}; "
+            "allowed: variants that all these samplers have"
+        )
+    sides = [(f"{first} minus others", partial(side, each)) for each in samplers[1:]]
+    return _first_with_others("--variants: no sampler has runs of", variants, sides)
 
 
 def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -248,36 +151,75 @@ def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
     Raises:
         InputError: unknown estimators, or a pair that no run has.
     """
-    predicting = summaries.calibration(results)
 
-    def pairs(first: str, second: str) -> Iterator[Pair]:
-        for algorithm in results.algorithms:
-            title = f"sampler {algorithm.sampler}, variant {algorithm.variant}"
-            sides = [Side(name, results, algorithm, name) for name in (first, second)]
-            for goal_space in _spaces_of(results, algorithm):
-                mine = rows_where(predicting, goal_space=goal_space, **algorithm._asdict())
-                if {first, second} <= set(mine["estimator"]):
-                    yield Pair(title, goal_space, *sides)
+    def side(algorithm: Algorithm, name: str) -> Side:
+        return Side(name, results, algorithm, name)
 
-    known = sorted(predicting["estimator"].unique())
-    _check_names("--estimators", "estimators", names, known)
-    return _first_with_others("--estimators: no run has", names, pairs)
+    known = sorted(results.tables["competence"]["estimator"].unique())
+    _check_names("estimators", names, known)
+    sides = [
+        (f"sampler {a.sampler}, variant {a.variant}", partial(side, a)) for a in results.algorithms
+    ]
+    return _first_with_others("--estimators: no run has", names, sides)
 
 
-def _check_seeds(results: Results, algorithms: Sequence[Algorithm], goal_space: str) -> bool:
+def _check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"--{kind}: {name!r} is unknown; allowed: {', '.join(known) or 'none'}"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"--{kind}: {name!r} stands twice; allowed: different {kind}")
+    if len(names) < FEWEST:
+        raise InputError(f"--{kind}: {names[0]!r} stands alone; allowed: two {kind} or more")
+
+
+def _first_with_others(
+    nobody: str, names: Sequence[str], sides: Sequence[tuple[str, Callable[[str], Side]]]
+) -> list[Pair]:
+    """Pairs of the first name with each other one, in each goal space that has runs of both.
+
+    Args:
+        nobody: how the error begins where a pair has none.
+        names: what is compared.
+        sides: titles, each with what makes a side of a name.
+    """
+    pairs: list[Pair] = []
+    for second in names[1:]:
+        both = [(title, side(names[0]), side(second)) for title, side in sides]
+        found = [
+            Pair(title, goal_space, one, other)
+            for title, one, other in both
+            for goal_space in one.results.goal_spaces
+            if _have_runs(one, other, goal_space)
+        ]
+        if not found:
+            raise InputError(f"{nobody} both {names[0]!r} and {second!r}")
+        pairs += found
+    return pairs
+
+
+def _have_runs(one: Side, other: Side, goal_space: str) -> bool:
     """Whether both have runs there; InputError where one has a seed that the other lacks."""
-    runs = [run for run in results.runs if run.goal_space == goal_space]
-    first, second = (
+    runs = [run for run in one.results.runs if run.goal_space == goal_space]
+    algorithms = [each for side in (one, other) for each in (side.algorithm, side.minus) if each]
+    if not set(algorithms) <= set(one.results.algorithms):
+        return False  # a variant that makes no difference to a sampler has no runs of it
+    seeds = [
         {run.seed: run for run in runs if run.algorithm == algorithm} for algorithm in algorithms
-    )
-    for seed in sorted(first.keys() ^ second.keys()):
-        run = first.get(seed) or second[seed]
-        raise InputError(f"compare: {run_name(run)} is there in one of the two only")
-    return bool(first)
+    ]
+    for mine in seeds[1:]:
+        for seed in sorted(mine.keys() ^ seeds[0].keys()):
+            run = mine.get(seed) or seeds[0][seed]
+            raise InputError(f"compare: {run_name(run)} is there in one of the two only")
+    return bool(seeds[0]) and all(_predicts(side, goal_space) for side in (one, other))
 
 
-def _spaces_of(results: Results, algorithm: Algorithm) -> list[str]:
-    return [name for name in results.goal_spaces if algorithm in results.algorithms_in(name)]
+def _predicts(side: Side, goal_space: str) -> bool:
+    """Whether there are predictions of a side's estimator, where it names one."""
+    where = {"goal_space": goal_space, "estimator": side.estimator, **side.algorithm._asdict()}
+    return not side.estimator or len(side.results.table("competence", **where)) > 0
 
 
 # --- what is compared -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import intervals
-from analysis.statistics.intervals import Bootstrap, Matrix
+from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import SPLITS, Results
 from magellan.config.schema import AnalysisConfig
@@ -97,6 +97,12 @@ def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str) -> Row
         "repetitions": bootstrap.repetitions if resampled else 0,
         "confidence": bootstrap.confidence,
     }
+
+
+def interval_of(found: Estimate, at: int, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
+    """Bounds of one number of an estimate, and what stands behind them; shape: see `provenance`."""
+    bounds = {"low": found.low[at], "high": found.high[at]}
+    return bounds | provenance(bootstrap, shape, found.method[at])
 
 
 # --- measures: pure functions; most take leading axes, so that resamples are computed at once ---

@@ -26,6 +26,7 @@ from analysis.statistics.matrices import (
     bootstrap_of,
     evaluated_categories,
     evaluation_points,
+    interval_of,
     provenance,
     score_matrices,
     success_curves,
@@ -117,9 +118,7 @@ def aggregates(results: Results) -> pd.DataFrame:
                         **algorithm._asdict(),
                         "statistic": statistic,
                         "value": found.value[0],
-                        "low": found.low[0],
-                        "high": found.high[0],
-                        **provenance(bootstrap, matrix.shape, found.method[0]),
+                        **interval_of(found, 0, matrix.shape, bootstrap),
                     }
                 )
     return pd.DataFrame(rows)
@@ -172,9 +171,7 @@ def improvement(results: Results) -> pd.DataFrame:
                     "baseline": baseline.sampler,
                     "baseline_variant": baseline.variant,
                     "probability": found.value[0],
-                    "low": found.low[0],
-                    "high": found.high[0],
-                    **provenance(bootstrap, shape, found.method[0]),
+                    **interval_of(found, 0, shape, bootstrap),
                 }
             )
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
@@ -191,15 +188,10 @@ def profiles(results: Results) -> pd.DataFrame:
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
             where = {"goal_space": goal_space, "split": split, "score": score}
-            where |= algorithm._asdict()
-            columns = {
-                "threshold": THRESHOLDS,
-                "fraction": found.value,
-                "low": found.low,
-                "high": found.high,
-            }
-            made = provenance(bootstrap, matrix.shape, found.method[0])
-            frames.append(_frame(where, columns, made))
+            curve = {**where, **algorithm._asdict(), "threshold": THRESHOLDS}
+            frames.append(
+                _curve({**curve, "fraction": found.value}, found, matrix.shape, bootstrap)
+            )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -212,22 +204,17 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
         curves = success_curves(results, algorithm, goal_space, split)
         found = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        columns = {
-            results.at: evaluation_points(results, goal_space),
-            "iqm": found.value,
-            "low": found.low,
-            "high": found.high,
-        }
-        made = provenance(bootstrap, curves.shape, found.method[0])
-        frames.append(_frame(where, columns, made))
+        curve = {**where, results.at: evaluation_points(results, goal_space), "iqm": found.value}
+        frames.append(_curve(curve, found, curves.shape, bootstrap))
     return pd.concat(frames, ignore_index=True)
 
 
-def _frame(where: Row, columns: Mapping[str, Matrix], provenance: Row) -> pd.DataFrame:
-    frame = pd.DataFrame(columns)
-    for position, (name, value) in enumerate(where.items()):
-        frame.insert(position, name, value)
-    return frame.assign(**provenance)
+def _curve(
+    columns: Row, found: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """A row for each point of a curve; all have the method of the first."""
+    made = provenance(bootstrap, shape, found.method[0])
+    return pd.DataFrame({**columns, "low": found.low, "high": found.high, **made})
 
 
 PHASE_SCORES = ("first", "area", "final")
@@ -279,9 +266,7 @@ def _scores(results: Results, algorithm: Algorithm, goal_space: str, split: str)
                 **algorithm._asdict(),
                 "score": score,
                 "value": found.value[column],
-                "low": found.low[column],
-                "high": found.high[column],
-                **provenance(bootstrap, (len(values), tasks), found.method[column]),
+                **interval_of(found, column, (len(values), tasks), bootstrap),
             }
 
 

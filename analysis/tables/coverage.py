@@ -6,7 +6,6 @@ printed is in logs/train/, below the same folders, in IDENTITY.log.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -254,13 +253,10 @@ def notes_text(manifest: Mapping[str, Any]) -> str:
 
 
 def to_html(manifest: Mapping[str, Any]) -> str:
-    """Coverage of the grid as a page for the report."""
-    tables = [table(manifest)]
-    if manifest["missing"]:
-        tables.append(missing_table(manifest))
-    changed = changed_table(manifest)
-    tables += [changed] if changed.rows else []
-    return page("Coverage of the grid", tables, note=notes_text(manifest))
+    """Coverage of the grid, and what each run took, as a page for the report."""
+    optional = [missing_table(manifest), changed_table(manifest)]
+    shown = [table(manifest), *(each for each in optional if each.rows), run_table(manifest)]
+    return page("Coverage of the grid", shown, note=notes_text(manifest))
 
 
 # --- what each run took, from the manifests of the combined tables --------------------------------
@@ -297,7 +293,7 @@ AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
     "Restarts": (lambda run: run.get("restarts"), 0),
     "Saving, % of time": (saving_share, 2),
 }
-"""Columns of both tables, with their digits behind the point."""
+"""Columns with their digits behind the point."""
 WORDS: Mapping[str, Callable[[RunManifest], str]] = {
     "Attempts": lambda run: _number(run.get("attempts"), 0),
     "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
@@ -307,34 +303,20 @@ WORDS: Mapping[str, Callable[[RunManifest], str]] = {
 }
 
 
-def run_table(runs: Iterable[RunManifest]) -> Table:
-    """One row per run."""
+def run_table(manifest: Mapping[str, Any]) -> Table:
+    """One row per run: its time, memory and restarts."""
     rows = tuple(
         (
-            *map(str, run_of(run)),
+            *_named(run_of(run).algorithm, manifest),
+            run["goal_space"],
+            str(run["seed"]),
             *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
             *(words(run) for words in WORDS.values()),
         )
-        for run in runs
+        for run in manifest["runs"]
     )
-    return Table("Every run", ("Sampler", "Variant", "Goal space", "Seed", *AMOUNTS, *WORDS), rows)
-
-
-def median_table(runs: Iterable[RunManifest]) -> Table:
-    """One row per algorithm and goal space: medians over its runs; restarts are summed."""
-    groups: dict[tuple[str, ...], list[RunManifest]] = {}
-    for run in runs:
-        groups.setdefault(run_of(run)[:3], []).append(run)
-    rows = []
-    for where, group in groups.items():
-        cells = [*where, str(len(group))]
-        for name, (amount, digits) in AMOUNTS.items():
-            known = [value for run in group if (value := amount(run)) is not None]
-            over = sum if name == "Restarts" else statistics.median
-            cells.append(_number(over(known) if known else None, digits))
-        rows.append(cells)
-    caption = "Per sampler and variant: medians over runs; restarts of all its runs together"
-    return Table(caption, ("Sampler", "Variant", "Goal space", "Runs", *AMOUNTS), rows)
+    named = _named(Algorithm("Sampler", "Variant"), manifest)
+    return Table("Every run", (*named, "Goal space", "Seed", *AMOUNTS, *WORDS), rows)
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -349,19 +331,3 @@ def _earlier_stops(reasons: list[str] | None) -> str:
     if reasons is None:
         return UNKNOWN
     return printable("; ".join(reasons[:-1])) or "none"
-
-
-def runs_page(manifest: Mapping[str, Any]) -> str:
-    """Time, memory and restarts of all runs as a page for the report."""
-    tables = [median_table(manifest["runs"]), run_table(manifest["runs"])]
-    if not has_variants(manifest):
-        tables = [_without_variant(each) for each in tables]
-    note = " ".join(filter(None, [f"{sentence(manifest)}.", notes_text(manifest)]))
-    return page("Runs", tables, note=note)
-
-
-def _without_variant(whole: Table) -> Table:
-    """A table without its second column."""
-    rows = tuple((row[0], *row[2:]) for row in whole.rows)
-    caption = whole.caption.replace("sampler and variant", "sampler")
-    return Table(caption, (whole.columns[0], *whole.columns[2:]), rows)

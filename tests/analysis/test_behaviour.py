@@ -60,29 +60,6 @@ def test_the_end_of_training_has_its_own_shares(results):
     assert (end["grow_plant"] == 1.0).all()
 
 
-def exploring(results, epsilon, chosen):
-    """Practice of `magellan` that explores with `epsilon` and chooses one category otherwise."""
-    practice = results.tables["practice"].copy()
-    total = sum(SIZES.values())
-    for category, size in SIZES.items():
-        count = 10_000 * (epsilon * size / total + (1 - epsilon) * (category == chosen))
-        mine = (practice["sampler"] == "magellan") & (practice["category"] == category)
-        practice.loc[mine, "n"] = round(count)
-    training = results.tables["training"].copy()
-    training.loc[training["sampler"] == "magellan", "epsilon"] = epsilon
-    return changed(changed(results, "practice", practice), "training", training)
-
-
-@pytest.mark.parametrize("epsilon", [0.2, 0.7])
-def test_exploration_is_taken_off(results, epsilon):
-    made_up = exploring(results, epsilon, "grow_plant")
-    shares = behaviour.exploited_shares(made_up, MAGELLAN, SPACE)
-    assert shares is not None
-    assert len(shares) == 3
-    assert shares["grow_plant"].to_numpy() == pytest.approx([1, 1, 1], abs=1e-3)
-    assert shares["impossible"].to_numpy() == pytest.approx([0, 0, 0], abs=1e-3)
-
-
 def test_no_exploitation_is_estimated_where_exploration_is_not_known(results):
     assert behaviour.exploited_shares(results, RANDOM, SPACE) is None
     for algorithm in (EK, ONLINE):

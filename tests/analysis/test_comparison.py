@@ -1,4 +1,4 @@
-"""The comparison of two experiments: paired differences, intervals, what is refused."""
+"""Comparisons by seed: paired differences, intervals, what is refused."""
 
 import copy
 
@@ -37,8 +37,10 @@ def shifted(results: Results, by: dict[int, float], name: str = "other") -> Resu
     return Results(frames, manifest)
 
 
-def experiments_table(first: Results, second: Results) -> str:
-    return to_markdown(comparison, comparison.pairs_of_experiments(first, second))
+def table_of(first: Results, second: Results) -> str:
+    [algorithm] = first.algorithms
+    sides = [comparison.Side("one", first, algorithm), comparison.Side("other", second, algorithm)]
+    return to_markdown(comparison, [comparison.Pair("sampler magellan", GOAL_SPACE, *sides)])
 
 
 def cells(text: str) -> list[list[str]]:
@@ -50,7 +52,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_equal_runs_do_not_differ(first):
-    rows = cells(experiments_table(first, first))
+    rows = cells(table_of(first, first))
     assert [row[1] for row in rows].count("mean") == 2
     assert len(rows) == 2 * (4 + 1)
     for row in rows:
@@ -63,17 +65,17 @@ def test_differences_are_paired_by_seed_and_first_minus_second(first):
     """Second: half the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
     half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
     second = shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
-    row = cells(experiments_table(second, half))[0]
+    row = cells(table_of(second, half))[0]
     assert row[:2] == ["train", "grasp"]
     assert row[4] == "+0.300"
     assert row[5] == "-0.357 to +0.957"  # three seeds: Student t, .3 -+ 4.303 * .265 / sqrt(3)
-    assert cells(experiments_table(half, second))[0][4] == "-0.300"
+    assert cells(table_of(half, second))[0][4] == "-0.300"
 
 
 def test_the_mean_of_the_categories_is_one_number_of_a_run(first):
     """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
     half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
-    rows = cells(experiments_table(shifted(first, {1: 0.1, 2: 0.2, 3: 0.6}), half))
+    rows = cells(table_of(shifted(first, {1: 0.1, 2: 0.2, 3: 0.6}), half))
     mean = next(row for row in rows if row[1] == "mean")
     assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "0.250"]
     four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
@@ -158,7 +160,7 @@ def test_one_family_may_have_both_splits(first):
     """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     half.manifest["experiment"]["analysis"]["family"] = "question"
-    rows = cells(experiments_table(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
+    rows = cells(table_of(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
     assert [row[7:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
 
 
@@ -166,45 +168,13 @@ def test_pairing_takes_the_seeds_own_spread_out(first):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
     half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     more = shifted(first, dict.fromkeys(SEEDS, 0.25))
-    assert {tuple(row[4:6]) for row in cells(experiments_table(more, half))} == {
+    assert {tuple(row[4:6]) for row in cells(table_of(more, half))} == {
         ("+0.250", "none: all differences equal")
     }
 
 
-@pytest.mark.slow
-def test_the_interval_is_that_of_the_mean():
-    """Normal differences: about mean -+ 1.96 s / sqrt(n)."""
-    values = np.random.default_rng(0).normal(0.1, 0.2, 400)
-    mean, (low, high) = comparison.mean_difference(values)
-    error = values.std() / 20
-    assert mean == values.mean()
-    assert (low, high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.003)
-
-
 def test_a_single_seed_has_no_interval():
     assert comparison.mean_difference(np.array([0.2])) == (0.2, None)
-
-
-@pytest.mark.parametrize("key", ["samplers", "goal_spaces", "seeds"])
-def test_other_runs_are_refused(first, key):
-    manifest = copy.deepcopy(dict(first.manifest))
-    manifest["experiment"][key] = [*manifest["experiment"][key], 9]
-    with pytest.raises(InputError, match=f"compare: {key} are .* must be the same"):
-        experiments_table(first, Results(first.tables, manifest))
-
-
-def test_other_evaluation_points_are_refused(first):
-    frames = dict(first.tables)
-    frames["evaluation"] = frames["evaluation"][frames["evaluation"]["episode"] < 4_000]
-    with pytest.raises(InputError, match="evaluated at other episodes"):
-        experiments_table(first, Results(frames, first.manifest))
-
-
-def test_the_command_prints_the_table(first, tmp_path, capsys):
-    store.write(first, tmp_path)
-    assert main(["compare", str(tmp_path), str(tmp_path)]) == 0
-    assert capsys.readouterr().out == experiments_table(first, first)
-    assert main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
 
 
 # --- two variants of one experiment -------------------------------------------------------------
@@ -238,16 +208,14 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
         (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
         (["--variants", "whole", "whole"], "stands twice"),
         (["--variants", "whole"], "'whole' stands alone; allowed: two variants or more"),
-        ([], "two folders of tables, or one and --variants"),
-        (["TABLES", "--estimators", "learned", "per_goal"], "two folders of tables, or one and"),
+        ([], "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"),
+        (["--estimators", "a", "b", "--variants", "whole", "small"], "compare: allowed: "),
         (["--estimators", "learned", "best"], "'best' is unknown; allowed: "),
         (["--estimators", "learned", "learned"], "stands twice"),
-        (["TABLES", "--variants", "whole", "small"], "two folders of tables, or one and"),
     ],
 )
 def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments, words):
     store.write(varied[0], tmp_path)
-    arguments = [str(tmp_path) if word == "TABLES" else word for word in arguments]
     assert main(["compare", str(tmp_path), *arguments]) == 2
     line = capsys.readouterr().err
     assert words in line

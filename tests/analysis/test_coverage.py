@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from analysis import figures
 from analysis.__main__ import main
 from analysis.report import summary
-from analysis.statistics import comparison, summaries
+from analysis.statistics import summaries
 from analysis.tables import coverage, store
 from analysis.tables.grid import Run
 from magellan.core.errors import InputError
@@ -248,14 +248,6 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
     assert "Incomplete" not in text
     assert "n" not in summary.success_table(results, statistics, FULL, "train").columns
     assert "<p>" not in summary.to_html(results, statistics, FULL)
-
-
-def test_grids_with_other_holes_are_not_compared(partial, folder, there):
-    results, _ = partial
-    assert comparison.pairs_of_experiments(results, results)
-    other = store.combine(there[1:], EXPERIMENT, incomplete=folder)
-    with pytest.raises(InputError, match=r"'random'.*seed 0 is there in one of the two only"):
-        comparison.pairs_of_experiments(results, other)
 
 
 # --- coverage and reasons ---------------------------------------------------------------------

@@ -93,23 +93,6 @@ def mean_error(both, keys):
     return groups.apply(lambda g: np.trapezoid(g["error"], g["episode"]) / np.ptp(g["episode"]))
 
 
-def test_against_what_was_observed_is_the_calibration_error(tmp_path):
-    found = made(tmp_path, samplers=["ek_online"])
-    frame = table(found, OBSERVED)
-    assert set(frame["status"]) == {"measured in runs"}
-    observed = found.tables["evaluation"].merge(
-        found.tables["competence"].drop(columns="n"),
-        on=["goal_space", "seed", "split", "category", "episode"],
-    )
-    observed = observed[(observed["split"] == "train") & (observed["estimator"] == "learned")]
-    keys = ["goal_space", "seed", "category"]
-    by_category = mean_error(observed, keys).groupby(keys[:2]).sum()
-    impossible = 0.02  # the synthetic estimators say so of impossible goals
-    wanted = ((by_category + impossible) / 5).groupby("goal_space").mean()
-    mine = frame[frame["estimator"] == "learned"].set_index("goal_space")["error"]
-    np.testing.assert_allclose(mine[wanted.index], wanted, atol=1e-9)
-
-
 def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, capsys, tmp_path):
     """On unseen goals, against observed success: the mean over training and runs."""
     store.write(watched, tmp_path / "tables")

@@ -105,18 +105,6 @@ def test_a_phase_with_the_goals_of_the_one_before_begins_with_its_last_evaluatio
     assert np.array_equal(at_begin, whole[whole["episode"] == 4_000]["success"].to_numpy())
 
 
-def test_statistics_are_of_the_last_phase(written, tmp_path):
-    results = store.load(written)
-    found = summaries.compute(results)
-    assert found["success"]["episode"].max() == 8_000
-    scores = found["scores"]
-    row = scores[(scores["sampler"] == "random") & (scores["variant"] == "late")].iloc[0]
-    chosen = {key: row[key] for key in ("sampler", "variant", "seed", "split", "category")}
-    curve = results.table("evaluation", **chosen).sort_values("episode")
-    area = np.trapezoid(curve["success"], curve["episode"]) / 8_000
-    assert row["area"] == pytest.approx(area)
-
-
 def test_unpacked_runs_combine_to_the_same_tables(written, tmp_path):
     unpack(written, tmp_path / "unpacked")
     folders = [tmp_path / "unpacked" / run.path for run in synthetic.plan(declared())]
@@ -333,17 +321,6 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
         "goals replaced",
         "goals practised",
     ]
-
-
-@pytest.mark.slow
-def test_each_of_many_runs_is_a_fainter_line(tmp_path):
-    results = shared(tmp_path, seeds=tuple(range(8)))
-    look = style.algorithm_styles(results.algorithms)[results.algorithms[0]]
-    *thin, thick = lines_of(drawn(results).axes[4 + 2], look.color)
-    assert len(thin) == 8
-    assert {line.get_alpha() for line in thin} == {0.3}
-    mean = np.mean([line.get_ydata() for line in thin], axis=0)
-    np.testing.assert_allclose(thick.get_ydata(), mean)
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
-"""The page of runs: numbers from manifests."""
+"""The table of runs: numbers from manifests."""
 
-from analysis.__main__ import main
 from analysis.tables import coverage
-from tests.analysis import synthetic
 
 OLD = {
     "schema_version": 2,
@@ -37,7 +35,7 @@ RESTARTED = NEW | {
 
 
 def row(manifest):
-    table = coverage.run_table([manifest])
+    table = coverage.run_table({"experiment": {"variants": {"default": {}}}, "runs": [manifest]})
     (cells,) = table.rows
     return dict(zip(table.columns, cells, strict=True))
 
@@ -81,32 +79,3 @@ def test_what_a_manifest_does_not_say_is_shown_as_such():
         "25k",
         "3",
     ]
-
-
-def test_medians_are_over_the_runs_of_a_sampler_and_restarts_are_summed():
-    slow = NEW | {"seed": 5, "wall_seconds": 600.0}
-    other = NEW | {"sampler": "online", "wall_seconds": 60.0}
-    table = coverage.median_table([NEW, RESTARTED, slow, other])
-    first, second = (dict(zip(table.columns, cells, strict=True)) for cells in table.rows)
-    assert (first["Sampler"], first["Runs"], first["Minutes"]) == ("random", "3", "4.0")
-    assert first["Restarts"] == "2"
-    assert first["Steps/s"] == "250"
-    assert first["Saving, % of time"] == "0.25"  # of 0.50, 0.25 and 0.10
-    assert (second["Sampler"], second["Runs"], second["Minutes"]) == ("online", "1", "1.0")
-
-
-def test_the_command_writes_a_page(results, tmp_path):
-    from analysis.tables import store
-
-    store.write(results, tmp_path / "tables")
-    assert main(["runs", str(tmp_path / "tables"), str(tmp_path / "runs.html")]) == 0
-    page = (tmp_path / "runs.html").read_text()
-    assert page.count("<tr>") == 2 + len(synthetic.SAMPLERS) + 8
-    assert "All 8 declared runs are complete." in page
-
-
-def test_variants_have_a_column_where_there_are_some(results, varied):
-    assert "<th>Variant</th>" not in coverage.runs_page(results.manifest)
-    page = coverage.runs_page(varied[0].manifest)
-    assert page.count("<th>Variant</th>") == 2
-    assert page.count("<td>small</td>") == 1 + 2

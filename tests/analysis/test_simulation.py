@@ -50,18 +50,6 @@ def test_rare_breakthroughs_are_beyond_any_interval_of_few_runs():
     assert covered("mean", "percentile, per category", FIFTH, 5) < 0.7
 
 
-def test_studentised_is_the_best_of_those_of_whole_runs():
-    for world in WORLDS:
-        ours = covered("mean", "studentised", world, 5)
-        for other in ("percentile, whole runs", "BCa"):
-            assert ours >= covered("mean", other, world, 5) - 0.01
-
-
-def test_percentiles_of_whole_runs_cover_more_often_than_of_categories():
-    for statistic, least in (("IQM", 0.85), ("probability of improvement", 0.82)):
-        assert covered(statistic, "percentile, whole runs", HALF, 8, experiments=150) > least
-
-
 def test_tests_hold_their_level():
     alarms = simulation.false_alarms(HALF, 5, 400, seed=0)
     assert alarms["permutation"] < 0.08

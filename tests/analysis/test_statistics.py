@@ -15,11 +15,6 @@ def test_aggregates_of_a_hand_worked_matrix():
     np.testing.assert_allclose(matrices.aggregates(scores), [(0.2 + 0.3 + 0.5 + 0.7) / 4, 3.7 / 8])
 
 
-def test_iqm_of_three_values_is_their_mean():
-    scores = np.array([[0.0, 0.1, 0.8]])
-    assert matrices.aggregates(scores)[0] == pytest.approx(0.3)
-
-
 def test_iqm_curve_equals_rliable_at_each_point():
     curves = RNG.random((3, 4, 6))
     expected = [metrics.aggregate_iqm(curves[..., point]) for point in range(6)]

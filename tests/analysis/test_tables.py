@@ -1,6 +1,3 @@
-import json
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,12 +22,6 @@ def edit(path, change):
     """Let `change` alter a CSV in place."""
     frame = pd.read_csv(path, dtype={"goal_space": str, "variant": str})
     change(frame).to_csv(path, index=False)
-
-
-def edit_json(path, change):
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
 
 
 def refusal(folder):
@@ -93,35 +84,12 @@ def put(table, column, value, **where):
     return spoil
 
 
-def in_manifest(change):
-    return lambda folder: edit_json(folder / "manifest.json", change)
-
-
-def drop_run(folder):
-    edit_json(folder / "manifest.json", lambda manifest: manifest["runs"].pop(5))
-
-
-def add_seed(manifest):
-    manifest["experiment"]["seeds"].append(7)
-
-
-def another_length(manifest):
-    manifest["runs"][3]["config"]["budget"]["episodes"] = 9
-
-
-def another_default(manifest):
-    """A key that does not stand among the counted ones, because it has its default."""
-    manifest["runs"][3]["config"]["agent"]["gamma"] = 0.5
-
-
 POINT = {"episode": 3_000, "split": "unseen", "category": "grow_plant"}
 RUN = {"sampler": "online", "seed": 1}
 SPOILED = {
     "missing seed": (drop("evaluation", **RUN), ("evaluation.csv", "'online'", "seed 1")),
     "missing practice": (drop("practice", **RUN), ("practice.csv", "'online'", "seed 1")),
     "missing sampler": (drop("evaluation", sampler="random"), ("'random'", "seed 0")),
-    "missing run in manifest": (drop_run, ("manifest.json", "'ek_online'", "seed 1")),
-    "declared seed not there": (in_manifest(add_seed), ("'random'", "seed 7")),
     "missing point": (drop("evaluation", **RUN, episode=3_000), ("episode 3000", "'online'")),
     "missing competence of a seed": (
         drop("competence", **RUN),
@@ -182,14 +150,9 @@ SPOILED = {
         drop("competence", sampler="magellan", seed=1, **POINT),
         ("competence.csv", "'magellan'", "seed 1"),
     ),
-    "other default": (in_manifest(another_default), ("agent.gamma is 0.5", "0.99", "'online'")),
     "impossible played": (
         put("evaluation", "category", "impossible", category="grasp"),
         ("'impossible'",),
-    ),
-    "other configuration": (
-        in_manifest(another_length),
-        ("budget.episodes is 9", "counted", "'online'"),
     ),
 }
 
@@ -202,28 +165,6 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
     spoil(folder)
     text = refusal(folder)
     assert all(word in text for word in words), text
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("status", "running", ("running", "complete")),
-        ("schema_version", 1, ("schema_version: 1", "older version", "allowed: 2")),
-        ("schema_version", 3, ("schema_version: 3", "2")),
-        ("seed", None, ("seed", "missing")),
-    ],
-)
-def test_unfinished_or_foreign_runs_are_not_combined(runs, tmp_path, key, value, words):
-    run = tmp_path / "seed0"
-    shutil.copytree(runs[0], run)
-    change = {key: value}
-    if value is None:
-        edit_json(run / "manifest.json", lambda manifest: manifest.pop(key))
-    else:
-        edit_json(run / "manifest.json", lambda manifest: manifest.update(change))
-    with pytest.raises(InputError) as error:
-        store.combine([run, *runs[1:]], synthetic.experiment())
-    assert all(word in str(error.value) for word in words)
 
 
 def test_adopting_copies_tables_and_never_replaces_good_ones_by_broken_ones(folder, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from analysis import figures
 from analysis.report import summary
 from analysis.report.finding import numbers
-from analysis.statistics import comparison, matrices, primary, summaries
+from analysis.statistics import matrices, primary, summaries
 from analysis.statistics.practice_shares import by_length, run_counts, window_shares
 from analysis.tables import store
 from analysis.tables.results import Results
@@ -118,16 +118,6 @@ def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
     assert len(found["comparison"])
 
 
-def test_written_and_read_again(made, tmp_path):
-    results, found, _ = made("steps")
-    store.write(results, tmp_path / "tables")
-    summaries.write(found, tmp_path / "statistics")
-    again = store.load(tmp_path / "tables")
-    assert again.unit == "steps"
-    text = to_markdown(summary, again, summaries.load(tmp_path / "statistics"))
-    assert text == to_markdown(summary, results, found)
-
-
 def test_evaluations_between_which_no_episode_ended_are_two(made):
     """Points are told apart by the unit of the budget, not by episodes."""
     results, _, _ = made("steps")
@@ -155,11 +145,6 @@ def test_mixed_units_are_one_clear_error(made):
     variants = {"long": {}, "other": {"budget": {"steps": 0, "updates": 50}}}
     with pytest.raises(InputError, match=r"variants.other.budget: .*updates.*variants.long.*steps"):
         load_experiment(declared("steps", variants=variants))
-
-
-def test_two_experiments_in_other_units_do_not_compare(made):
-    with pytest.raises(InputError, match="compare: runs end by steps and updates"):
-        comparison.pairs_of_experiments(made("steps")[0], made("updates")[0])
 
 
 def test_practice_must_have_all_episodes(made):

@@ -1,6 +1,5 @@
 """The benchmark of one model on one device: its rows, its files, its arithmetic."""
 
-import csv
 import json
 
 import pytest
@@ -25,7 +24,6 @@ ROWS = [
     ("refresh", "25k"),
     ("refresh", "100k"),
     ("whole loop", "25k"),
-    ("SAC update, deterministic: false", ""),
 ]
 
 
@@ -79,10 +77,7 @@ def test_it_ends_in_its_time_and_writes_its_files(tmp_path, capsys):
     assert all(each["seconds"] > 0 for each in timed)
     assert "measured on" in timed[4]["note"], "100k goals in a fraction of three seconds"
     assert f"of {99_968:,} goals" in timed[4]["note"]
-    assert found["rows"][-1]["note"].startswith("not measured: a CPU")
     assert f"500,000 episodes: **{number(found['hours'])} h**: " in printed
-    with (output / "device.csv").open(newline="") as file:
-        assert [(each["row"], each["size"]) for each in csv.DictReader(file)] == ROWS
 
 
 def test_hours_follow_from_rounds_and_evaluations():
@@ -180,14 +175,11 @@ def test_what_is_refused_before_any_work(case, tmp_path, capsys):
 
 @pytest.mark.slow
 @on_a_gpu
-def test_on_a_gpu_memory_and_the_cost_of_determinism_are_measured(monkeypatch):
+def test_on_a_gpu_memory_is_measured(monkeypatch):
     pretended = torch.version.cuda is None
     if pretended:  # a CPU would take the whole time for one product of a GPU's size
         monkeypatch.setitem(device.SQUARE, "cuda", 256)
     config = device_configuration("zoo-mini", 10**8, "cuda", None, [SMALL])
-    *parts, free = DeviceBenchmark(config, Deadline(20.0)).parts()
-    assert all(part.value is not None for part in (*parts, free))
-    assert pretended or all(part.memory_mb > 0 for part in (*parts, free))
-    assert free.row == "SAC update, deterministic: false"
-    assert free.seconds > 0
-    assert torch.are_deterministic_algorithms_enabled()
+    parts = list(DeviceBenchmark(config, Deadline(20.0)).parts())
+    assert all(part.value is not None for part in parts)
+    assert pretended or all(part.memory_mb > 0 for part in parts)

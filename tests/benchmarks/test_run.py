@@ -65,7 +65,7 @@ def test_a_new_process_reports_its_own_figures():
     assert 1 < figures["peak_mb"] < ballast.nbytes / 1e6
 
 
-@pytest.mark.parametrize("name", ["online", "ek_online", "magellan"])
+@pytest.mark.parametrize("name", ["online", "ek_online"])
 def test_every_draw_follows_the_learning_progress_of_windows(name):
     """Half of 100 fair coins differs from the other half in eleven windows of twelve."""
     goals = GoalSpace.draw((30, 20, 20, 20, 20), seed=0)

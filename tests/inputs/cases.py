@@ -319,25 +319,26 @@ guess -> 'guess' | choose from | combine
 embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
-compare results/reference/tables results/reference/tables --against observed
+compare results/reference/tables --variants paper ten --against observed
     -> --against | with --estimators
 compare results/reference/simulated --estimators learned per_goal --known-competence --against
     per_goal -> --against | --known-competence | one of the two
 compare results/reference/simulated --estimators learned per_goal --against nobody
     -> --against: 'nobody' | expert_buckets, learned, per_goal
 combine --output OUT --experiment '{}' -> runs | required
-compare TABLES -> two folders | --variants A B
+compare TABLES -> compare | --variants A B
 compare TABLES --variants small big -> --variants: 'small' is unknown | allowed: default
-check nowhere -> tables | nowhere
+gain nowhere -> tables | nowhere
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem OUT/a
     -> goal space: '25k' | 1000-400-200-100-50
-numbers --tables TABLES --statistics STATISTICS --goal-space 25k --html OUT/a
+summary TABLES --goal-space 25k --html OUT/a
     -> --goal-space: '25k' | 1000-400-200-100-50
-numbers --tables TABLES --statistics nowhere --html OUT/a -> nowhere/ | file is missing
-numbers --tables TABLES --statistics BROKEN --html OUT/a
-    -> BROKEN/success.csv | not a CSV table | python -m analysis statistics
+figure aggregates --tables TABLES --statistics nowhere --goal-space x --stem OUT/a
+    -> nowhere/ | file is missing
+figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a
+    -> BROKEN/aggregates.csv | not a CSV table | python -m analysis statistics
 adopt nowhere OUT -> nowhere/tables
 adopt SOURCE SOURCE -> both source and target | two folders
 statistics TABLES FILE/x -> FILE | cannot be written

@@ -25,7 +25,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     store.write(results, root / "tables")
     summaries.write(summaries.compute(results), root / "statistics")
     shutil.copytree(root / "statistics", root / "broken")
-    (root / "broken" / "success.csv").write_bytes(b"")
+    (root / "broken" / "aggregates.csv").write_bytes(b"")
     (root / "file").touch()
     return {
         "SOURCE": root,

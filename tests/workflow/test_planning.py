@@ -56,7 +56,6 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
         "numbers": 1,
         "summary": 1,
         "coverage": 1,
-        "runs": 1,
         **DRAWN,
     }
 
@@ -125,7 +124,6 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     assert figures == {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")} | {
         "numbers.html",
         "coverage.html",
-        "runs.html",
     }
 
 

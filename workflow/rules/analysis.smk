@@ -86,15 +86,13 @@ rule numbers:
         mem_mb=1000,
         runtime=10,
     params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-        statistics=lambda wildcards: f"{wildcards.folder}/statistics",
-        study=lambda wildcards, input: ["--study", f"{REFERENCE}/tables"] if input.study else [],
+        study=lambda wildcards, input: ["--study", STUDY] if input.study else [],
         facts=PLAN.facts,
     message:
         "numbers of {wildcards.folder}, {wildcards.goal_space}"
     shell:
-        "python -m analysis numbers --tables {params.tables:q} --statistics {params.statistics:q} "
-        "{params.study:q} --goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
+        "python -m analysis summary {wildcards.folder:q} {params.study:q} "
+        "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
 
 
 # What the experiment has found, on one page; the JSON is for the terminal and the report's first page.
@@ -127,39 +125,33 @@ rule summary:
         "python -m analysis page {wildcards.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
-for page, label in (("coverage", "Coverage of the grid"), ("runs", "Time, memory, restarts")):
-
-    rule:
-        name:
-            page
-        input:
-            manifest="{folder}/tables/manifest.json",
-            code=code_of("tables"),
-        output:
-            page=report(
-                f"{{folder}}/figures/{page}.html",
-                caption=f"../report/{page}.rst",
-                category="4. Runs",
-                labels={"Page": label},
-            ),
-        log:
-            f"{{folder}}/logs/figures/{page}.log",
-        retries: 0
-        group:
-            analysis_group
-        conda:
-            "../../environment.yml"
-        resources:
-            mem_mb=1000,
-            runtime=10,
-        params:
-            # A shell command is put together when it runs, and would know the last page only.
-            command=page,
-            tables=lambda wildcards: f"{wildcards.folder}/tables",
-        message:
-            f"{page} of {{wildcards.folder}}"
-        shell:
-            "python -m analysis {params.command} {params.tables:q} {output.page:q} > {log:q} 2>&1"
+rule coverage:
+    input:
+        manifest="{folder}/tables/manifest.json",
+        code=code_of("tables"),
+    output:
+        page=report(
+            "{folder}/figures/coverage.html",
+            caption="../report/coverage.rst",
+            category="4. Runs",
+            labels={"Page": "Coverage of the grid; time, memory, restarts"},
+        ),
+    log:
+        "{folder}/logs/figures/coverage.log",
+    retries: 0
+    group:
+        analysis_group
+    conda:
+        "../../environment.yml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        tables=lambda wildcards: f"{wildcards.folder}/tables",
+    message:
+        "coverage of {wildcards.folder}"
+    shell:
+        "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
 
 
 for figure, spec in FIGURES.items():

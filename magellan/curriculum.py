@@ -232,10 +232,10 @@ def _configured(sampler: str, seed: int, settings: Settings) -> RunConfig:
 def _backend(
     config: RunConfig, embed: str | Embed | None, world: Texts, seed: int
 ) -> Backend | None:
-    """What estimators read goals with; None where none of them does, or nothing is given."""
-    names = estimators_of(config)
-    wanted = [n for n in names if n == "learned" or not is_built_in(ESTIMATORS[n])]
-    if embed is None and "learned" in wanted:
+    """What reads goals; None where neither sampler nor estimators do, or nothing is given."""
+    used = [SAMPLERS[config.sampler], *(ESTIMATORS[name] for name in estimators_of(config))]
+    wanted = [each for each in used if each.reads or not is_built_in(each)]
+    if embed is None and any(each.reads for each in wanted):
         raise InputError(
             f"embed: none given; the sampler {config.sampler} reads goals; allowed: the name of a "
             "language model, or a function from texts to vectors"

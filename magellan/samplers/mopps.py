@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from magellan.core.settings import Count, Fraction, Positive, Section
+from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.rules import Rule, Seen
@@ -15,7 +15,7 @@ from magellan.samplers.selection import nearest_draw
 class MoppsSettings(Section):
     """The sampler `mopps`."""
 
-    prior: Positive = Field(1.0, description="Successes, and failures, that a goal begins with.")
+    prior: float = Field(1.0, ge=1, le=1e6, description="Successes, and failures, to begin with.")
     discount: Fraction = Field(1.0, description="Lambda: an episode's weight at the goal's next.")
     target: Fraction = Field(0.5, description="Success rate that is looked for.")
     candidates: Count = Field(16, description="Goals of which the nearest is practised.")

@@ -47,7 +47,7 @@ def nearest_draw(
 
     `among` arms are drawn uniformly, with replacement, and one number from the Beta of each. It is
     `nearest` for distances that are not known: the chance that the smallest one falls into a bin is
-    shared by what each arm has there. Counts (n,), above 0; arms of equal counts are one group.
+    shared by what each arm has there. Counts (n,), at least 1; arms of equal counts are one group.
     """
     pairs, group, counts = np.unique(
         successes + 1j * failures, return_inverse=True, return_counts=True

@@ -62,8 +62,9 @@ class Ensemble(CompetenceEstimator):
         self._said: tuple[np.ndarray, ...] | None = None
 
     def _prepared(self, read: np.ndarray) -> np.ndarray:
-        """Features standardised over the first goal space, and a constant: (n, width + 1)."""
-        return np.column_stack([(read - self._mean) / self._spread, np.ones(len(read))])
+        """Features standardised over the first goal space, and 1: float32 (n, width + 1)."""
+        standard = (read - self._mean) / self._spread
+        return np.column_stack([standard, np.ones(len(read))]).astype(np.float32)
 
     def update(self, outcomes: Outcomes) -> None:
         """A gradient step of each head; what they were goes to the past."""
@@ -110,9 +111,11 @@ class Ensemble(CompetenceEstimator):
         return self._said
 
     def _predicted(self, read: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        now = _sigmoid(read @ self._weights.T)
-        delayed = _sigmoid(read @ self._past[self._updates % len(self._past)].T)
-        return now.mean(axis=1), delayed.mean(axis=1), now.std(axis=1)
+        past = self._past[self._updates % len(self._past)]
+        heads = np.concatenate([self._weights, past]).astype(np.float32)
+        said = _sigmoid((heads @ read.T).astype(np.float64))
+        now, delayed = np.split(said, 2)
+        return now.mean(axis=0), delayed.mean(axis=0), now.std(axis=0)
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if goals is self._goals:

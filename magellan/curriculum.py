@@ -42,10 +42,10 @@ class Curriculum:
     Args:
         goals: prompts, or other texts that say what each goal is; more may be added on the way.
         sampler: any that is registered, such as random, online, ek_online, learnability, magellan.
-        embed: what MAGELLAN's head reads goals with. A name or folder of a Hugging Face model:
-            LoRA adapters on it learn with the head (`settings={"competence": {"adapter":
-            "frozen"}}`: the head alone). Or a function, n texts to an array (n, width): the head
-            alone. Other samplers do without.
+        embed: what reads goals, for samplers that need that. A name or folder of a Hugging Face
+            model: for MAGELLAN, LoRA adapters on it learn with the head (`settings={"competence":
+            {"adapter": "frozen"}}`: the head alone). Or a function, n texts to an array (n, width):
+            the head alone. Other samplers do without.
         seed: of all randomness.
         groups: group of each goal, for samplers that choose among groups.
         impossible: names of groups whose goals nobody can reach: they are only explored.
@@ -102,7 +102,7 @@ class Curriculum:
         Args:
             indices: goals (m,), oldest first; one stands there as often as it was played.
             success: 0 or 1 for each.
-            advantage: what the learner makes of each, for samplers of your own that want it.
+            advantage: |return - value| of each, for samplers that want it, such as plr.
 
         Raises:
             InputError: shapes differ, a goal that there is not, a success that is neither.
@@ -232,10 +232,10 @@ def _configured(sampler: str, seed: int, settings: Settings) -> RunConfig:
 def _backend(
     config: RunConfig, embed: str | Embed | None, world: Texts, seed: int
 ) -> Backend | None:
-    """What estimators read goals with; None where none of them does, or nothing is given."""
-    names = estimators_of(config)
-    wanted = [n for n in names if n == "learned" or not is_built_in(ESTIMATORS[n])]
-    if embed is None and "learned" in wanted:
+    """What reads goals; None where neither sampler nor estimators do, or nothing is given."""
+    used = [SAMPLERS[config.sampler], *(ESTIMATORS[name] for name in estimators_of(config))]
+    wanted = [each for each in used if each.reads or not is_built_in(each)]
+    if embed is None and any(each.reads for each in wanted):
         raise InputError(
             f"embed: none given; the sampler {config.sampler} reads goals; allowed: the name of a "
             "language model, or a function from texts to vectors"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from magellan.competence import Outcomes
+from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
@@ -24,6 +24,12 @@ OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}
 WORDS = ["grasp", "grow", "cow", "lion", "door", "sofa", "carrot", "water"]
 GOALS = [f"{verb} {thing}" for verb in WORDS[:2] for thing in WORDS[2:]]
 GROUPS = [goal.split()[0] for goal in GOALS]
+READ = [
+    name
+    for name, spec in SAMPLERS.items()
+    if spec.reads or (spec.estimator and ESTIMATORS[spec.estimator].reads)
+]
+"""Samplers that need something that reads goals."""
 
 
 def embed(texts: list[str]) -> np.ndarray:
@@ -37,8 +43,10 @@ def even(goals: np.ndarray) -> np.ndarray:
 
 def make(name: str, **given: Any) -> Curriculum:
     settings: dict[str, Any] = {"samplers": {"epsilon_decay": 20.0}}
-    if name == "magellan":
+    if SAMPLERS[name].estimator == "learned":
         settings["competence"] = OFTEN
+    if name == "alp_gmm":
+        settings["alp_gmm"] = {"fit_every": 50}
     if name == "ek_eval":
         settings["evaluated_buckets"] = {"every": 50, "episodes": 20}
     arguments = {"embed": embed, "groups": GROUPS, "play": even, "settings": settings, **given}
@@ -50,7 +58,7 @@ def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(updates):
         drawn.append(curriculum.sample(8))
-        curriculum.update(drawn[-1], rng.random(8) < drawn[-1] / 12)
+        curriculum.update(drawn[-1], rng.random(8) < drawn[-1] / 12, drawn[-1] / 12)
     return np.concatenate(drawn)
 
 
@@ -63,6 +71,8 @@ class Run:
         keys: dict[str, Any] = {"sampler": name, "goal_space": "12-8-4-2-2", "seed": 3}
         of_estimators = {"competence": OFTEN, "evaluated_buckets": {"every": 20, "episodes": 2}}
         self.settings: dict[str, Any] = {"samplers": {"epsilon_decay": 10.0}}
+        if name == "alp_gmm":
+            self.settings["alp_gmm"] = {"fit_every": 50}
         spec = SAMPLERS[name]
         for section, values in of_estimators.items():
             if spec.estimator == {"competence": "learned"}.get(section, section):
@@ -94,8 +104,8 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
         drawn = sampler.sample(8)
         np.testing.assert_array_equal(curriculum.sample(8), drawn)
         success = rng.random(8) < kinds[drawn] / 4
-        sampler.update(Outcomes(drawn, success))
-        curriculum.update(drawn, success)
+        sampler.update(Outcomes(drawn, success, advantage=drawn / 12))
+        curriculum.update(drawn, success, drawn / 12)
     np.testing.assert_array_equal(curriculum.probabilities(), sampler.probabilities())
     assert np.ptp(sampler.probabilities()) > 0 or name == "random"
 
@@ -205,6 +215,11 @@ def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
 CASES = {
     "sampler: 'best' is unknown": lambda: Curriculum(GOALS, "best"),
     "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),
+    "embed: none given; the sampler alp_gmm reads": lambda: Curriculum(GOALS, "alp_gmm"),
+    "embed: none given; the sampler vds reads": lambda: Curriculum(GOALS, "vds"),
+    "samplers.estimator: one that does not tell its uncertainty": lambda: make(
+        "vds", settings={"samplers": {"estimator": "per_goal"}}
+    ),
     "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(
         GOALS, embed=lambda texts: [1.0]
     ),
@@ -284,16 +299,28 @@ gymnasium.make_vec("magellan.worlds:LittleZoo-v0", num_envs=2).reset(seed=0)
 import magellan.worlds, magellan.samplers
 from magellan.curriculum import Curriculum
 for name in magellan.samplers.SAMPLERS:
-    if name != "magellan":
+    if name not in READ:
         curriculum = Curriculum(["a", "b"], name, groups=["x", "y"], play=lambda goals: goals)
-        curriculum.update(curriculum.sample(2), [0, 1])
+        curriculum.update(curriculum.sample(2), [0, 1], [0.5, 0.5])
         print(name, curriculum.probabilities().sum())
 import magellan.cli
 magellan.cli.main(["goals", "--size", "4-2-1-1-1"])
 assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) == 2
 """
-    said = without(("torch", *OF_MODELS, *OF_OTHERS), code)
-    assert all(f"{name} 1.0" in said for name in SAMPLERS if name != "magellan")
+    said = without(("torch", *OF_MODELS, *OF_OTHERS), f"READ = {READ}\n{code}")
+    assert all(f"{name} 1.0" in said for name in SAMPLERS if name not in READ)
+
+
+def test_the_rule_that_needs_scikit_learn_says_so() -> None:
+    code = """
+from magellan.core.errors import InputError
+from magellan.curriculum import Curriculum
+try:
+    Curriculum(["a", "b"], "alp_gmm", embed=lambda texts: [[len(text)] for text in texts])
+except InputError as error:
+    print(error)
+"""
+    assert "pip install 'magellan-bench[workflow]'" in without(("sklearn",), code)
 
 
 def test_the_head_on_vectors_needs_torch_only() -> None:

@@ -12,6 +12,7 @@ from magellan.competence import ESTIMATORS
 from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
+from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
@@ -26,6 +27,20 @@ def files(tmp_path):
     yield [paths["my_estimator.py"], paths["my_sampler.py"]]
     SAMPLERS.remove("sharp")
     ESTIMATORS.remove("counts")
+
+
+def test_a_rule_of_their_own_remembers(tmp_path):
+    """Goal 0 succeeded, 1 failed, an update each ago; 2 was never tried in two: exp(log(1 + age) /
+    .5) is (1 + age) ** 2, so weights 1, 4, 9."""
+    load_modules([write_files("docs/extend.md", tmp_path)["my_rule.py"]])
+    try:
+        settings = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
+        curriculum = Curriculum(["a", "b", "c"], "overdue", settings=settings)
+        curriculum.update([0, 1], [1, 0])
+        curriculum.update([], [])
+        assert curriculum.probabilities() == pytest.approx([1 / 14, 4 / 14, 9 / 14])
+    finally:
+        SAMPLERS.remove("overdue")
 
 
 def test_both_are_named_in_an_experiment_with_constants_of_their_own(files):

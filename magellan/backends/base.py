@@ -87,8 +87,10 @@ class Backend(ABC):
             which: estimators that are asked; asking two at once costs less than one by one.
         """
 
-    def representation(self, prompts: Packed) -> np.ndarray:
+    def representation(self, prompts: Packed, frozen: bool = False) -> np.ndarray:
         """What the current estimator's head reads of n prompts, float32 (n, width).
+
+        frozen: what the model alone makes of them instead, without any adapter.
 
         Raises:
             InputError: this backend does not tell.

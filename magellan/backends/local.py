@@ -17,6 +17,7 @@ from magellan.core.codec import Codec, Packed, PackedState, stack
 from magellan.core.errors import InputError
 from magellan.model.devices import described
 from magellan.model.packing import PackedBatch
+from magellan.model.scoring import frozen_features
 from magellan.model.settings import AgentConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
@@ -99,8 +100,11 @@ class LocalBackend(Backend):
         states = self._states(prompts)
         return np.stack([self._asked(each, states) for each in which])
 
-    def representation(self, prompts: Packed) -> np.ndarray:
-        return self.head.representation(self._states(prompts))
+    def representation(self, prompts: Packed, frozen: bool = False) -> np.ndarray:
+        states = self._states(prompts)
+        return (
+            frozen_features(self.backbone, states) if frozen else self.head.representation(states)
+        )
 
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)

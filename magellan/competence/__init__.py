@@ -17,7 +17,7 @@ from magellan.competence.registry import (
 )
 
 # Importing an estimator registers it; names are listed in this order.
-from magellan.competence import per_goal, expert_buckets, learned, evaluated  # isort: skip
+from magellan.competence import per_goal, expert_buckets, learned, evaluated, ensemble  # isort: skip
 
 
 def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
@@ -36,6 +36,7 @@ __all__ = [
     "EstimatorParts",
     "EstimatorSpec",
     "Outcomes",
+    "ensemble",
     "evaluated",
     "expert_buckets",
     "learned",

@@ -327,7 +327,7 @@ class LearnedCompetence(CompetenceEstimator):
                 checked_numbers(said[name], f"snapshots, {name}", (size,), 0, 1)
 
 
-@register_estimator("learned", "Learned", LearnedSettings, section="competence")
+@register_estimator("learned", "Learned", LearnedSettings, section="competence", reads=True)
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
     """Head, adapter and delayed copy on the run's language model."""
     assert parts.backend is not None

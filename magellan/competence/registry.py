@@ -47,10 +47,12 @@ class EstimatorSpec(Spec):
 
     Attributes:
         label: its name in figures.
+        reads: whether it reads goals with a language model.
         look: colour and line style in figures; None takes a spare one.
     """
 
     label: str
+    reads: bool = False
     look: Look | None = None
 
 
@@ -63,6 +65,7 @@ def register_estimator(
     settings: type[Section] = NoSettings,
     section: str = "",
     look: Look | None = None,
+    reads: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Decorator of a builder: the estimator can then be named in configurations.
 
@@ -70,5 +73,11 @@ def register_estimator(
     """
 
     return ESTIMATORS.adding(
-        EstimatorSpec, name, label=label or name, settings=settings, section=section, look=look
+        EstimatorSpec,
+        name,
+        label=label or name,
+        settings=settings,
+        section=section,
+        look=look,
+        reads=reads,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
@@ -109,6 +110,18 @@ def prompt_features(
             found.append(reading(piece, wanted).index_select(0, index))
             rows.append(piece.states)
     return torch.cat(found).index_select(0, torch.cat(rows).argsort())
+
+
+@torch.no_grad()
+def frozen_features(backbone: Backbone, prompts: PackedBatch) -> np.ndarray:
+    """What the model alone makes of each prompt, float32 (batch, width): an adapter is emptied."""
+    empty = "competence_delayed"
+    kept = {name: values.clone() for name, values in backbone.adapter(empty).items()}
+    backbone.load_adapter(empty, {name: torch.zeros_like(each) for name, each in kept.items()})
+    try:
+        return prompt_features(backbone, empty, prompts).cpu().numpy()
+    finally:
+        backbone.load_adapter(empty, kept)
 
 
 def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:

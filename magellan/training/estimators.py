@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
+from magellan.competence.features import GoalFeatures
 from magellan.competence.registry import EstimatorParts
 from magellan.config import Phase, RunConfig, driver_of, estimators_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
+from magellan.samplers.registry import nothing_reads
 
 if TYPE_CHECKING:
     from magellan.worlds import GoalSet
@@ -40,6 +43,7 @@ class Estimators:
             for name in estimators_of(config)
         }
         self._stream = parts.stream
+        self._features = None if parts.backend is None else GoalFeatures(parts.backend)
         self._streams = {name: self._own_stream(name) for name in self.by_name}
 
     def _own_stream(self, name: str) -> np.random.Generator:
@@ -59,7 +63,8 @@ class Estimators:
         shared = config.samplers
         epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
-        parts = SamplerParts(goals, rng, epsilon, estimator)
+        read = nothing_reads if self._features is None else partial(self._features, goals)
+        parts = SamplerParts(goals, rng, epsilon, estimator, read)
         sampler = make_sampler(name, parts, config.constants(spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name

@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.shapes import model_folder
 from magellan.backends import CURRENT, DELAYED, check_backend, make_backend
+from magellan.competence.learned import LearnedSettings
 from magellan.core.errors import InputError
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
@@ -96,6 +97,20 @@ def test_snapshots_say_what_was_said_when_they_were_taken(way):
 
 
 @pytest.mark.slow
+@every_way
+def test_the_model_alone_reads_as_before_it_had_adapters(way):
+    """Fresh adapters change nothing; those here do, and stay as they are."""
+    fresh = make_backend(BackboneConfig(model="zoo-mini"), BackendConfig())
+    fresh.start_competence(LearnedSettings(), 0)
+    backend = make(way)
+    read, said = prompts(backend), backend.competence(prompts(backend), BOTH)
+    alone = backend.representation(read, frozen=True)
+    assert alone.dtype == np.float32
+    np.testing.assert_allclose(alone, fresh.representation(read), atol=10 * tolerance(way))
+    assert np.abs(alone - backend.representation(read)).max() > 0.1
+    np.testing.assert_array_equal(backend.competence(read, BOTH), said)
+
+
 @every_way
 def test_prompts_that_are_held_are_those_that_were_given(way):
     backend = make(way)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from magellan.competence import (
     Outcomes,
     make_estimator,
 )
+from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.samplers import (
     SAMPLERS,
     ExponentialEpsilon,
@@ -83,6 +85,12 @@ def exploration(**settings: float) -> ExponentialEpsilon:
     return ExponentialEpsilon(**{names[key]: value for key, value in settings.items()})
 
 
+def features(goals: FewGoals, positions: np.ndarray | None = None) -> np.ndarray:
+    """Stands in for a language model: three numbers that follow from a goal's place."""
+    where = np.arange(len(goals)) if positions is None else positions
+    return np.sin(np.outer(where + 1, [1.0, 2.0, 3.0])).astype(np.float32)
+
+
 def estimator_of(
     name: str | None, goals: FewGoals, seed: int = 0, **settings: Any
 ) -> CompetenceEstimator | None:
@@ -91,6 +99,8 @@ def estimator_of(
         return None
     if name == "learned":
         return CompetenceOfGoalNumber(len(goals))
+    if name == "ensemble":
+        return Ensemble(goals, features, EnsembleSettings(), np.random.default_rng(seed))
     parts = EstimatorParts(goals, lambda stream: np.random.default_rng([seed, *stream.encode()]))
     known = ESTIMATORS[name].settings
     chosen = {key: value for key, value in settings.items() if key in known.model_fields}
@@ -104,7 +114,8 @@ def make(name: str, goals: FewGoals = TEN_GOALS, seed: int = 0, **settings: Any)
     own = {key: value for key, value in settings.items() if key in spec.settings.model_fields}
     rng = np.random.default_rng(seed)
     estimator = estimator_of(spec.estimator, goals, seed, **settings)
-    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator)
+    read = partial(features, goals)
+    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator, read)
     return make_sampler(name, parts, spec.settings(**own))
 
 

@@ -18,9 +18,16 @@ GROUPS = [np.flatnonzero(TEN_GOALS.categories == category) for category in (0, 1
 
 
 # An evaluation of every arm after each sixth update or so, where competence is evaluated.
-SETTINGS = {"epsilon_decay": 20.0, "every": 50, "episodes": 20}
-FIXED = {"random": 1.0, "scripted": 0.0}
-"""Their epsilon, which no update moves."""
+SETTINGS = {"epsilon_decay": 20.0, "every": 50, "episodes": 20, "fit_every": 100}
+FIXED = {
+    "random": 1.0,
+    "scripted": 0.0,
+    "alp_gmm": 0.2,
+    **dict.fromkeys(("procurl", "mopps", "pcl", "greso", "pools", "vds"), 0.0),
+}
+"""Their epsilon, which no update moves; 0 where the rule leaves no goal out, as published."""
+GUESS = ("pcl", "vds")
+"""Their estimators tell goals apart before any outcome."""
 BY_CATEGORY = [name for name in SAMPLERS if name.startswith("ek_")]
 
 
@@ -61,6 +68,7 @@ def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSam
         assert all(np.ptp(probabilities[group]) == 0.0 for group in GROUPS)
     else:
         assert (probabilities >= epsilon / 10 - 1e-12).all()
+        assert (probabilities > 0).all() or name == "scripted"
 
 
 def test_learning_samplers_end_up_away_from_uniform(name: str, practised: GoalSampler) -> None:
@@ -121,6 +129,8 @@ def test_nothing_learned_is_uniform_over_arms(name: str) -> None:
     """Before any outcome all learning progress is 0, so even exploitation has no favourite."""
     if name == "scripted":
         pytest.skip("it learns nothing, and hands out what its script says")
+    if name in GUESS:
+        pytest.skip("its estimator's guess is something")
     sampler = make(name, epsilon_start=0.4)
     probabilities = sampler.probabilities()
     if name in BY_CATEGORY:

@@ -19,6 +19,7 @@ from magellan.samplers import (
 )
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
+from magellan.samplers.selection import nearest, nearest_draw
 from magellan.samplers.signals import (
     absolute_learning_progress,
     learnability,
@@ -147,6 +148,30 @@ def test_weighted_draw_of_any_size(n: int) -> None:
     assert frequencies[0] == 0.0
     error = np.sqrt(expected * (1 - expected) / draws)
     assert (np.abs(frequencies - expected) <= 5 * error).all()
+
+
+def test_the_nearest_draw_is_what_simulation_finds() -> None:
+    """400,000 times the nearest of four draws to .4: each frequency within five standard errors,
+    and what quadrature with 64 bins misses. Counts may be fractions, and arms may be alike."""
+    won = np.array([1.0, 1.0, 2.0, 5.0, 50.0, 1.5, 30.0, 3.7])
+    lost = np.array([1.0, 1.0, 5.0, 2.0, 50.0, 1.2, 1.0, 3.2])
+    chances = nearest_draw(won, lost, 0.4, 4)
+    rng, n = np.random.default_rng(0), 400_000
+    drawn = rng.integers(8, size=(n, 4))
+    distances = np.abs(rng.beta(won[drawn], lost[drawn]) - 0.4)
+    winners = drawn[np.arange(n), distances.argmin(axis=1)]
+    frequencies = np.bincount(winners, minlength=8) / n
+    assert chances.sum() == pytest.approx(1.0, abs=1e-6)
+    assert chances[0] == chances[1]
+    error = np.sqrt(chances * (1 - chances) / n)
+    assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
+
+
+def test_the_nearest_draw_of_certain_arms_is_the_nearest_arm() -> None:
+    """Beliefs from a million episodes each draw as their means do."""
+    rates = np.array([0.05, 0.3, 0.45, 0.62, 0.9])
+    found = nearest_draw(1e6 * rates, 1e6 * (1 - rates), 0.5, 3)
+    np.testing.assert_allclose(found, nearest(rates, 0.5, 3), atol=1e-6)
 
 
 class AlwaysZero:

@@ -22,6 +22,11 @@ RUNS = {
     ),
     "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
     "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
+    "features": config(
+        "alp_gmm",
+        phases=[{"until": 60, "sampler": "vds"}, {"goals": {"split": "unseen"}}],
+        alp_gmm={"fit_every": 50},
+    ),
     "goals by pool": config(competence={"pool": 16}, budget=SHORT),
     "all goals": config("online", goal_space="all", competence={"pool": 25_000}, budget=SHORT),
 }

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import re
 
 import jsonschema
 import pytest
@@ -12,6 +13,7 @@ from magellan.config import (
     load_experiment,
     resolve_run,
 )
+from magellan.samplers import SAMPLERS
 from tests.workflow.conftest import ROOT
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
@@ -39,6 +41,12 @@ def test_the_readme_tables_are_those_of_the_typed_configuration():
     assert "| `overrides` |" in text
     assert "| `learning_rate` |" in text
     assert module.updated(text) == text, f"out of date: python {path.relative_to(ROOT)}"
+
+
+def test_the_readme_lists_all_samplers_and_says_who_explores_by_epsilon():
+    text = (ROOT / "config/README.md").read_text().split("\n## Samplers\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)`(\*?) \|", text, re.MULTILINE)
+    assert listed == [(name, "" if spec.epsilon else "*") for name, spec in SAMPLERS.items()]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -1,0 +1,84 @@
+"""The heads of the estimator `ensemble`, on features that stand in for a language model's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from magellan.competence import Outcomes
+from magellan.competence.ensemble import Ensemble, EnsembleSettings
+
+KINDS = np.eye(3, dtype=np.float32)
+
+
+class Kinds:
+    """Goals of three kinds, known by numbers; the kind is all that their features tell."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self.codes = np.array(codes)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def positions_in(self, other: Kinds, positions: np.ndarray) -> np.ndarray:
+        found = {code: place for place, code in enumerate(self.codes.tolist())}
+        return np.array([found.get(code, -1) for code in other.codes[positions].tolist()])
+
+
+def features(goals: Kinds, positions: np.ndarray | None = None) -> np.ndarray:
+    return KINDS[(goals.codes if positions is None else goals.codes[positions]) % 3]
+
+
+def made(goals: Kinds, seed: int = 0) -> Ensemble:
+    settings = EnsembleSettings(learning_rate=0.02, batch_size=32, delay=20)
+    return Ensemble(goals, features, settings, np.random.default_rng(seed))
+
+
+def practised(estimator: Ensemble, updates: int) -> Ensemble:
+    """Goals 0 and 3, of kind 0, succeed; goal 1 fails; kind 2 is never tried."""
+    for _ in range(updates):
+        estimator.update(Outcomes(np.array([0, 1, 3]), np.array([1, 0, 1])))
+    return estimator
+
+
+SIX = Kinds([0, 1, 2, 3, 4, 5])
+
+
+def test_heads_agree_on_what_they_have_seen_and_not_on_what_they_have_not() -> None:
+    before = made(SIX).uncertainty(np.arange(6))
+    estimator = practised(made(SIX), 200)
+    now, delayed = estimator.competence(np.arange(6))
+    assert now[[0, 3]].min() > 0.95
+    assert now[[1, 4]].max() < 0.05
+    assert np.abs(now - delayed).max() < 0.05
+    after = estimator.uncertainty(np.arange(6))
+    assert (after[[0, 1, 3, 4]] < before[[0, 1, 3, 4]] / 3).all()
+    assert after[2] > 5 * after[:2].max()
+
+
+def test_delayed_competence_is_that_of_so_many_updates_ago() -> None:
+    estimator = practised(made(SIX), 7)
+    then = estimator.competence(np.arange(6))[0]
+    _, delayed = practised(estimator, 20).competence(np.arange(6))
+    np.testing.assert_array_equal(delayed, then)
+
+
+def test_a_restored_ensemble_goes_on_as_the_first() -> None:
+    first = practised(made(SIX), 30)
+    again = made(SIX, seed=9)
+    again.load_state_dict(first.state_dict())
+    for one, other in zip(*(practised(e, 30)._all() for e in (first, again)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_it_goes_on_with_other_goals_and_speaks_of_any() -> None:
+    """Goals 3 and 1 stay, in other places; 7 is of the kind of 1, and 9 of that of 3."""
+    estimator = practised(made(SIX), 200)
+    expected = estimator.competence(np.array([3, 1, 1, 3]))
+    others = Kinds([3, 1, 7, 9])
+    for said, wanted in zip(estimator.predict(others, np.arange(4)), expected, strict=True):
+        np.testing.assert_allclose(said, wanted)
+    estimator.set_goal_space(others)
+    np.testing.assert_allclose(estimator.competence(np.arange(4)), expected)
+    assert sorted(set(estimator._buffer[: estimator._heard, 0])) == [-1, 0, 1]
+    estimator.update(Outcomes(np.array([2]), np.array([0])))
+    assert estimator.competence(np.array([2]))[0] < 0.05

@@ -1,0 +1,226 @@
+"""Conformance: a recorded stream of outcomes, and the probabilities that each rule's formula gives.
+
+Probabilities are worked out here, by hand or from a formula written down anew, and not with the
+package's own functions. Where the authors' code can be read, file and lines are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import comb, exp
+from typing import Any
+
+import numpy as np
+import pytest
+
+from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
+from tests.samplers.few_goals import FewGoals, estimator_of, exploration
+
+GOALS = FewGoals([1, 1, 2, 2, 0])
+"""Goals 0 and 1 are of one category, 2 and 3 of another, 4 is impossible."""
+
+# Episodes of each policy update: goal, success, |return - value|.
+STREAM = [
+    [(0, 0, 0.3), (1, 0, 0.2), (2, 1, 0.9), (3, 0, 0.1)],
+    [(0, 1, 0.7), (1, 0, 0.1), (2, 1, 0.5)],
+    [(0, 1, 0.2), (1, 0, 0.1), (2, 1, 0.2), (1, 0, 0.1)],
+    [(0, 0, 0.6), (1, 1, 0.8), (3, 1, 0.4)],
+    [],
+]
+HISTORY = {0: [0, 1, 1, 0], 1: [0, 0, 0, 0, 1], 2: [1, 1, 1], 3: [0, 1], 4: []}
+"""The same, goal by goal. Windows, older half | newer half:
+
+goal 0: 0 1 | 1 0    goal 1: 0 0 | 0 0 1    goal 2: 1 | 1 1    goal 3: 0 | 1
+"""
+NOW = [Fraction(1, 2), Fraction(1, 3), Fraction(1), Fraction(1), Fraction(0)]
+DELAYED = [Fraction(1, 2), Fraction(0), Fraction(1), Fraction(0), Fraction(0)]
+
+TOLD = {
+    "now": [0.5, 0.33, 0.9, 0.105, 0.2],
+    "delayed": [0.5, 0.03, 1.0, 0.1, 0.7],
+    "uncertainty": [0.1, 0.0, 0.3, 0.05, 0.05],
+}
+"""What a learned estimator might say."""
+
+
+class Told(CompetenceEstimator):
+    """Says what it was told, whatever happens."""
+
+    def __init__(self, said: Mapping[str, list[float]], arms: Any = "goals") -> None:
+        self.said, self.arms = {name: np.array(values) for name, values in said.items()}, arms
+
+    def update(self, outcomes: Outcomes) -> None: ...
+
+    def known(self) -> np.ndarray:
+        return np.arange(len(self.said["now"]))
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.said["now"][which], self.said["delayed"][which]
+
+    def uncertainty(self, which: np.ndarray) -> np.ndarray:
+        return self.said["uncertainty"][which]
+
+    def predict(self, goals, positions): ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+def even(weights: list) -> np.ndarray:
+    """Weights as probabilities."""
+    return np.array([float(each) for each in weights]) / float(sum(weights))
+
+
+def plr() -> np.ndarray:
+    """Last |return - value|: .6, .8, .2, .4, so ranks 2, 1, 4, 3; weights 1 / rank ** (1 / .1).
+
+    The last episode was one update ago, of goal 2 two: shares of staleness 1/5, 1/5, 2/5, 1/5.
+    facebookresearch/level-replay, level_replay/level_sampler.py:262-280, 295-299.
+    """
+    ranked = even([Fraction(1, rank**10) for rank in (2, 1, 4, 3)])
+    return np.append(0.9 * ranked + 0.1 * even([1, 1, 2, 1]), 0.0)
+
+
+def mopps() -> np.ndarray:
+    """Beta(1 + successes, 1 + failures): (3, 3), (2, 5), (4, 1), (2, 2), (1, 1).
+
+    A goal wins with draw x if all of the 15 other candidates, each any of five goals, are farther
+    from .5. The density of its distance d and everybody's chance to be farther are polynomials of
+    degree below 7, so Gauss-Legendre with 64 nodes integrates exactly.
+    thu-rllab/MoPPS, recipe/ours/mopps.py:45-51, 77-78.
+    """
+    counts = [(1 + sum(each), 1 + len(each) - sum(each)) for each in HISTORY.values()]
+
+    def density(x: np.ndarray, a: int, b: int) -> np.ndarray:
+        return a * comb(a + b - 1, a) * x ** (a - 1) * (1 - x) ** (b - 1)
+
+    def below(x: np.ndarray, a: int, b: int) -> np.ndarray:  # at least a of a + b - 1 uniforms
+        n = a + b - 1
+        return sum(comb(n, j) * x**j * (1 - x) ** (n - j) for j in range(a, n + 1))
+
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    d = (nodes + 1) / 4
+    farther = 1 - sum(below(0.5 + d, *each) - below(0.5 - d, *each) for each in counts) / 5
+    wins = [density(0.5 + d, *each) + density(0.5 - d, *each) for each in counts]
+    return np.array([(weights / 4 * win * 16 / 5 * farther**15).sum() for win in wins])
+
+
+def fast_slow() -> np.ndarray:
+    """fast_t = sum of .1 * .9 ** (t - i) * x_i, slow_t the same of fast; p (1 - .1) / (p + .1 (1 -
+    2 p)); z-scores of the distance over goals that ever succeeded; their logistic function.
+
+    jennyzzt/omni, train.py:232-241, envs/env_tr_lp.py:29-38.
+    """
+
+    def averaged(values: list[float]) -> list[float]:
+        ends = range(1, len(values) + 1)
+        return [sum(0.1 * 0.9 ** (t - 1 - i) * values[i] for i in range(t)) for t in ends]
+
+    def reweighed(p: float) -> float:
+        return 0.9 * p / (p + 0.1 * (1 - 2 * p))
+
+    fast = [averaged(HISTORY[goal]) for goal in range(4)]
+    progress = [abs(reweighed(f[-1]) - reweighed(averaged(f)[-1])) for f in fast]
+    mean = sum(progress) / 4
+    spread = (sum((each - mean) ** 2 for each in progress) / 4) ** 0.5
+    return np.append(even([1 / (1 + exp((mean - each) / spread)) for each in progress]), 0.0)
+
+
+@dataclass
+class Vector:
+    """What a sampler is made with and told, and what it must then draw, without exploration."""
+
+    sampler: str
+    expected: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    told: Mapping[str, list[float]] | None = None
+    stream: list = field(default_factory=lambda: STREAM)
+    rtol: float = 1e-9
+
+
+# Categories 0 to 4, evaluated: progress 0 (impossible, never exploited), .3, .1, 0, 0.
+EVALUATED = {"now": [0.9, 0.5, 0.2, 0.0, 0.0], "delayed": [0.0, 0.2, 0.1, 0.0, 0.0]}
+# 25 times goal 0, which succeeds every second time, then goal 2 or 3, which never does.
+REGIONS = [[(0, turn % 2, 0.0), (2 + turn % 2, 0, 0.0)] for turn in range(25)]
+
+VECTORS = [
+    Vector("random", [1 / 5] * 5),
+    # Equal shares of the categories that can be reached, then any goal.
+    Vector("scripted", [1 / 4, 1 / 4, 1 / 4, 1 / 4, 0]),
+    # |now - delayed|: 0, 1/3, 0, 1, 0.
+    Vector("online", even([abs(a - b) for a, b in zip(NOW, DELAYED, strict=True)])),
+    # Category 1: 0 0 1 0 | 1 0 0 0 1 is |2/5 - 1/4| = 3/20; category 2: 1 0 | 1 1 1 is 1/2.
+    Vector("ek_online", [3 / 26, 3 / 26, 5 / 13, 5 / 13, 0]),
+    Vector("ek_eval", [3 / 8, 3 / 8, 1 / 8, 1 / 8, 0], told=EVALUATED),
+    # |now - delayed|: 0, .3, .1, .005, .5; below .01 is 0.
+    Vector("magellan", even([0, 0.3, 0.1, 0, 0.5]), told=TOLD),
+    # p (1 - p): 1/4, 2/9, 0, 0, 0, that is 9 : 8.
+    Vector("learnability", [9 / 17, 8 / 17, 0, 0, 0]),
+    # machine-teaching-group/tmlr2023_proximal-curriculum-rl, abstract_classes/AbstractGymWrapper.py
+    # lines 134 and 135, main.py:26.
+    Vector("procurl", even([exp(5), exp(40 / 9), 1, 1, 1])),
+    Vector("plr", plr()),
+    Vector("mopps", mopps(), rtol=2e-3),  # our quadrature has 64 bins
+    # With lambda = 0 the last outcome alone counts: Beta(1, 2), three times (2, 1), and (1, 1). The
+    # density of all these at .5 - d and .5 + d sums to 2: every distance is as likely.
+    Vector("mopps", [1 / 5] * 5, {"discount": 0}, rtol=1e-4),
+    # Distances from .5: 0, .17, .4, .395, .3, so places 1, 2, 5, 4, 3. The nearest of four with
+    # replacement is in place r or behind with chance ((6 - r) / 5) ** 4.
+    Vector("pcl", even([625 - 256, 256 - 81, 1, 16 - 1, 81 - 16]), told=TOLD),
+    Vector("fast_slow", fast_slow()),
+    # Last outcomes repeated: 0, 0, 2, 0, 0 times; .5 ** 2 of a chance for goal 2.
+    # Infini-AI-Lab/GRESO, verl/trainer/ttis/presampling_selector.py:109-117, 134-142.
+    Vector("greso", even([4, 4, 1, 4, 4])),
+    # p of easy goals after 4, 8, 12 episodes, of which 0, 2, 1 repeat a success (at most 1/12 is
+    # aimed at): .51, .50, .49. Same file's ray_trainer.py:1211-1219.
+    Vector("greso", even([1, 1, 0.49**2, 1, 1]), {"batch": 4}),
+    # Success rates 1/2 and 1/3 are normal, 1 and 1 easy; goal 4 is not rated.
+    # PrimeIntellect-ai/prime-rl, src/prime_rl/orchestrator/curriculum/samplers/pool.py:49-65.
+    Vector("pools", [5 / 17, 5 / 17, 1 / 17, 1 / 17, 5 / 17]),
+    # zzyunzhi/vds, baselines/her/goal_sampler.py:7, 42-54.
+    Vector("vds", even([0.1, 0, 0.3, 0.05, 0.05]), told=TOLD),
+    # Features make goals 0 and 1 one place and the others another, far away. Progress is 1 at the
+    # first (0 for its first three episodes, before there are six) and 0 at the second, so that two
+    # Gaussians stand there: half of .8 for 0 and 1, and a fifth of .2 for all.
+    # flowersteam/teachDeepRL, teachDRL/teachers/algos/alp_gmm.py:20-35, 116-134.
+    Vector(
+        "alp_gmm",
+        [0.44, 0.44, 0.04, 0.04, 0.04],
+        {"fit_every": 50, "most": 2},
+        stream=REGIONS,
+        rtol=1e-3,
+    ),
+]
+
+
+def made(vector: Vector) -> GoalSampler:
+    """The sampler after the stream."""
+    spec = SAMPLERS[vector.sampler]
+    arms = "categories" if vector.sampler.startswith("ek_") else "goals"
+    told = vector.told
+    estimator = estimator_of(spec.estimator, GOALS) if told is None else Told(told, arms)
+    epsilon = exploration(epsilon_start=0.0, epsilon_end=0.0)
+    places = np.array([[1.0], [1.0], [0.0], [0.0], [0.0]], np.float32)
+    rng = np.random.default_rng(0)
+    parts = SamplerParts(GOALS, rng, epsilon, estimator, lambda: places)
+    sampler = make_sampler(vector.sampler, parts, spec.settings(**vector.settings))
+    for episodes in vector.stream:
+        goals, success, advantage = np.array(episodes).reshape(-1, 3).T
+        sampler.update(Outcomes(goals, success, advantage=advantage))
+    return sampler
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=[vector.sampler for vector in VECTORS])
+def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
+    np.testing.assert_allclose(
+        made(vector).probabilities(), vector.expected, rtol=vector.rtol, atol=1e-12
+    )
+
+
+def test_every_sampler_has_a_vector() -> None:
+    assert {vector.sampler for vector in VECTORS} == set(SAMPLERS)

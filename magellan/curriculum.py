@@ -17,12 +17,12 @@ import numpy as np
 
 from magellan.backends import Backend, make_backend
 from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts, Outcomes
-from magellan.config import RunConfig, checked_run, estimators_of
+from magellan.competence.arms import EachCategory
+from magellan.config import HEAD, RunConfig, checked_run, estimators_of
 from magellan.core.errors import InputError, refused, shown
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS
-from magellan.samplers.arms import EachCategory
 from magellan.training.estimators import Estimators
 from magellan.worlds import Categories, Category
 from magellan.worlds.texts import Texts
@@ -234,8 +234,8 @@ def _backend(
 ) -> Backend | None:
     """What estimators read goals with; None where none of them does, or nothing is given."""
     names = estimators_of(config)
-    wanted = [n for n in names if n == "learned" or not is_built_in(ESTIMATORS[n])]
-    if embed is None and "learned" in wanted:
+    wanted = [n for n in names if ESTIMATORS[n].section == HEAD or not is_built_in(ESTIMATORS[n])]
+    if embed is None and any(ESTIMATORS[n].section == HEAD for n in wanted):
         raise InputError(
             f"embed: none given; the sampler {config.sampler} reads goals; allowed: the name of a "
             "language model, or a function from texts to vectors"

@@ -7,7 +7,8 @@ the estimator (`magellan.competence.learned`), which holds no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -131,17 +132,29 @@ class CompetenceHead:
         """As the estimator predicted it when this snapshot was taken, float64 (n,)."""
         if number == self._restored:
             return self.delayed(prompts)
-        self._load_delayed(self.snapshots[number])
-        try:
+        with self._delayed_back():
+            self._load_delayed(self.snapshots[number])
             return self.delayed(prompts)
+
+    @contextmanager
+    def _delayed_back(self) -> Iterator[None]:
+        """Whatever the delayed estimator is made meanwhile, it is the restored snapshot again."""
+        try:
+            yield
         finally:
             if self._restored is not None:
                 self._load_delayed(self.snapshots[self._restored])
 
     @torch.no_grad()
-    def representation(self, prompts: PackedBatch) -> np.ndarray:
-        """What the current head reads of each prompt, float32 (n, width)."""
-        return self._features(self.readers.now, prompts).cpu().numpy()
+    def representation(self, prompts: PackedBatch, space: str = "read") -> np.ndarray:
+        """Each prompt in a space of `Backend.representation`, float32 (n, width)."""
+        if space == "frozen":
+            with self._delayed_back():
+                zeros = {name: torch.zeros_like(v) for name, v in self._adapter().items()}
+                self.backbone.load_adapter(DELAYED, zeros)
+                return self._features(DELAYED, prompts).cpu().numpy()
+        features = self._features(self.readers.now, prompts)
+        return (self.head[:-1](features) if space == "hidden" else features).cpu().numpy()
 
     def _features(self, adapter: str, prompts: PackedBatch) -> Tensor:
         return prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)

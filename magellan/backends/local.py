@@ -99,8 +99,8 @@ class LocalBackend(Backend):
         states = self._states(prompts)
         return np.stack([self._asked(each, states) for each in which])
 
-    def representation(self, prompts: Packed) -> np.ndarray:
-        return self.head.representation(self._states(prompts))
+    def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
+        return self.head.representation(self._states(prompts), space)
 
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)

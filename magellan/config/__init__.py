@@ -27,7 +27,7 @@ from magellan.config.identity import (
     identity,
     own_code_of,
 )
-from magellan.config.phases import Phase, beginning, driver_of, part, phases_of
+from magellan.config.phases import HEAD, Phase, beginning, driver_of, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -57,6 +57,7 @@ from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 
 __all__ = [
     "BEGINNING",
+    "HEAD",
     "OPERATIONAL",
     "PLAIN",
     "PRESETS",

@@ -23,6 +23,12 @@ from magellan.samplers import (  # isort: skip
     scripted,
     learnability,
     plr,
+    tscl,
+    sec,
+    dump,
+    e2h,
+    adarft,
+    regions,
 )
 
 
@@ -54,6 +60,9 @@ __all__ = [
     "SamplerParts",
     "SamplerSpec",
     "Seen",
+    "adarft",
+    "dump",
+    "e2h",
     "ek_eval",
     "ek_online",
     "learnability",
@@ -62,6 +71,9 @@ __all__ = [
     "online",
     "plr",
     "random",
+    "regions",
     "register_sampler",
     "scripted",
+    "sec",
+    "tscl",
 ]

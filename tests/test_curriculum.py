@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from magellan.competence import Outcomes
+from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
@@ -37,7 +37,7 @@ def even(goals: np.ndarray) -> np.ndarray:
 
 def make(name: str, **given: Any) -> Curriculum:
     settings: dict[str, Any] = {"samplers": {"epsilon_decay": 20.0}}
-    if name == "magellan":
+    if name in ("magellan", "regions"):
         settings["competence"] = OFTEN
     if name == "ek_eval":
         settings["evaluated_buckets"] = {"every": 50, "episodes": 20}
@@ -50,7 +50,7 @@ def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(updates):
         drawn.append(curriculum.sample(8))
-        curriculum.update(drawn[-1], rng.random(8) < drawn[-1] / 12)
+        curriculum.update(drawn[-1], rng.random(8) < drawn[-1] / 12, drawn[-1] / 12)
     return np.concatenate(drawn)
 
 
@@ -63,9 +63,9 @@ class Run:
         keys: dict[str, Any] = {"sampler": name, "goal_space": "12-8-4-2-2", "seed": 3}
         of_estimators = {"competence": OFTEN, "evaluated_buckets": {"every": 20, "episodes": 2}}
         self.settings: dict[str, Any] = {"samplers": {"epsilon_decay": 10.0}}
-        spec = SAMPLERS[name]
+        estimator = SAMPLERS[name].estimator
         for section, values in of_estimators.items():
-            if spec.estimator == {"competence": "learned"}.get(section, section):
+            if estimator is not None and ESTIMATORS[estimator].section == section:
                 self.settings[section] = values
         self.trainer = Trainer(run_model()(**keys, **self.settings))
 
@@ -94,8 +94,8 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
         drawn = sampler.sample(8)
         np.testing.assert_array_equal(curriculum.sample(8), drawn)
         success = rng.random(8) < kinds[drawn] / 4
-        sampler.update(Outcomes(drawn, success))
-        curriculum.update(drawn, success)
+        sampler.update(Outcomes(drawn, success, advantage=drawn / 12))
+        curriculum.update(drawn, success, drawn / 12)
     np.testing.assert_array_equal(curriculum.probabilities(), sampler.probabilities())
     assert np.ptp(sampler.probabilities()) > 0 or name == "random"
 
@@ -284,16 +284,16 @@ gymnasium.make_vec("magellan.worlds:LittleZoo-v0", num_envs=2).reset(seed=0)
 import magellan.worlds, magellan.samplers
 from magellan.curriculum import Curriculum
 for name in magellan.samplers.SAMPLERS:
-    if name != "magellan":
+    if name not in ("magellan", "regions"):
         curriculum = Curriculum(["a", "b"], name, groups=["x", "y"], play=lambda goals: goals)
-        curriculum.update(curriculum.sample(2), [0, 1])
+        curriculum.update(curriculum.sample(2), [0, 1], [0.5, 0.5])
         print(name, curriculum.probabilities().sum())
 import magellan.cli
 magellan.cli.main(["goals", "--size", "4-2-1-1-1"])
 assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) == 2
 """
     said = without(("torch", *OF_MODELS, *OF_OTHERS), code)
-    assert all(f"{name} 1.0" in said for name in SAMPLERS if name != "magellan")
+    assert all(f"{name} 1.0" in said for name in {*SAMPLERS} - {"magellan", "regions"})
 
 
 def test_the_head_on_vectors_needs_torch_only() -> None:

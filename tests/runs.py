@@ -8,14 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from magellan.config import RunConfig, resolve_run
+from magellan.competence import ESTIMATORS
+from magellan.config import HEAD, RunConfig, resolve_run
 from magellan.core.columns import COLUMNS, OPTIONAL
 from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs.run import train
 from magellan.jobs.stopping import Stopper
+from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 
 SPACE = "40-20-10-5-5"
+
+
+def watchers(sampler: str) -> list[str]:
+    """All estimators that can watch a run of this sampler: one at most has the model's head."""
+    head = "learned_groups" if SAMPLERS[sampler].estimator == "learned_groups" else "learned"
+    return [name for name in ESTIMATORS if name == head or ESTIMATORS[name].section != HEAD]
 
 
 def config(sampler: str = "magellan", **layer) -> RunConfig:

@@ -43,7 +43,7 @@ def even(goals: np.ndarray) -> np.ndarray:
 
 def make(name: str, **given: Any) -> Curriculum:
     settings: dict[str, Any] = {"samplers": {"epsilon_decay": 20.0}}
-    if SAMPLERS[name].estimator == "learned":
+    if SAMPLERS[name].estimator in ("learned", "learned_groups"):
         settings["competence"] = OFTEN
     if name == "alp_gmm":
         settings["alp_gmm"] = {"fit_every": 50}
@@ -73,9 +73,9 @@ class Run:
         self.settings: dict[str, Any] = {"samplers": {"epsilon_decay": 10.0}}
         if name == "alp_gmm":
             self.settings["alp_gmm"] = {"fit_every": 50}
-        spec = SAMPLERS[name]
+        estimator = SAMPLERS[name].estimator
         for section, values in of_estimators.items():
-            if spec.estimator == {"competence": "learned"}.get(section, section):
+            if estimator is not None and ESTIMATORS[estimator].section == section:
                 self.settings[section] = values
         self.trainer = Trainer(run_model()(**keys, **self.settings))
 

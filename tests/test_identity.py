@@ -50,6 +50,7 @@ HOW_A_JOB_RUNS = {
     "step size of a fixed temperature": {"agent": {"temperature_learning_rate": 0.5}},
     "scale of a target that is not aimed at": {"agent": {"target_entropy_scale": 0.5}},
     "a target that is not aimed at": {"agent": {"target_entropy": 0.5}},
+    "groups that nobody draws": {"competence": {"regions": 7, "space": "frozen"}},
     "pool of a space that is scored whole": {"competence": {"pool": 5_000}},
     "an end in steps that is not used": {"budget": {"steps": 0, "updates": 0}},
     "constants of an estimator that is not there": {"per_goal": {"window": 7}},
@@ -95,6 +96,8 @@ def test_what_a_run_is_counts(case):
         ("ek_online", {"per_goal": {"window": 10}}, False),
         ("ek_online", {"expert_buckets": {"window": 10}}, True),
         ("online", {"competence": {"delay": 3_200}, "observers": ["learned"]}, True),
+        ("regions", {"competence": {"regions": 7}}, True),
+        ("online", {"competence": {"within": "progress"}, "observers": ["learned"]}, False),
     ],
 )
 def test_a_section_counts_only_for_runs_that_use_it(sampler, layer, counts):

@@ -87,10 +87,14 @@ class Backend(ABC):
             which: estimators that are asked; asking two at once costs less than one by one.
         """
 
-    def representation(self, prompts: Packed, frozen: bool = False) -> np.ndarray:
-        """What the current estimator's head reads of n prompts, float32 (n, width).
+    def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
+        """How the current estimator of competence sees n prompts, float32 (n, width).
 
-        frozen: what the model alone makes of them instead, without any adapter.
+        Args:
+            prompts: n packed prompts, or what `hold` gave for them.
+            space: `read`, what its head reads of them; `hidden`, the head's hidden layer; or
+                `frozen`, what the model makes of them without any adapter, which needs no
+                estimator.
 
         Raises:
             InputError: this backend does not tell.

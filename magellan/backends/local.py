@@ -100,11 +100,11 @@ class LocalBackend(Backend):
         states = self._states(prompts)
         return np.stack([self._asked(each, states) for each in which])
 
-    def representation(self, prompts: Packed, frozen: bool = False) -> np.ndarray:
+    def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
         states = self._states(prompts)
-        return (
-            frozen_features(self.backbone, states) if frozen else self.head.representation(states)
-        )
+        if space == "frozen":
+            return frozen_features(self.backbone, states)
+        return self.head.representation(states, space)
 
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)

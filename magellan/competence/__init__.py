@@ -17,7 +17,14 @@ from magellan.competence.registry import (
 )
 
 # Importing an estimator registers it; names are listed in this order.
-from magellan.competence import per_goal, expert_buckets, learned, evaluated, ensemble  # isort: skip
+from magellan.competence import (  # isort: skip
+    per_goal,
+    expert_buckets,
+    learned,
+    evaluated,
+    ensemble,
+    learned_groups,
+)
 
 
 def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
@@ -40,6 +47,7 @@ __all__ = [
     "evaluated",
     "expert_buckets",
     "learned",
+    "learned_groups",
     "make_estimator",
     "per_goal",
     "register_estimator",

@@ -17,7 +17,7 @@ from magellan.core.errors import InputError, shown
 from magellan.worlds.base import NOTHING
 
 if TYPE_CHECKING:
-    from magellan.samplers.arms import Arms
+    from magellan.competence.arms import Arms
     from magellan.worlds import GoalSet
 
 NEITHER = -1

@@ -34,4 +34,4 @@ class GoalFeatures:
         where = np.arange(len(goals)) if positions is None else np.asarray(positions)
         parts = [where[begin : begin + AT_ONCE] for begin in range(0, len(where), AT_ONCE)]
         read = [self._prompts.pack(goals, part) for part in parts]
-        return np.concatenate([self._backend.representation(each, frozen=True) for each in read])
+        return np.concatenate([self._backend.representation(each, space="frozen") for each in read])

@@ -69,6 +69,18 @@ class LearnedSettings(Section):
         "half as many goals, drawn anew, each predicted now and delayed.",
     )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
+    regions: int = Field(48, ge=2, le=10_000, description="Groups of `learned_groups`, at most.")
+    regroup: Count = Field(8, description="Refreshes between two draws of its groups.")
+    space: Literal["read", "hidden", "frozen"] = Field(
+        "read",
+        description="Where goals of a group are near each other: in what the head reads; in its "
+        "hidden layer; or in what the frozen model makes of them.",
+    )
+    within: Literal["uniform", "progress"] = Field(
+        "uniform",
+        description="Goals of a chosen group: all alike, or in proportion to their own learning "
+        "progress.",
+    )
 
     @model_validator(mode="after")
     def _old_enough_snapshots(self) -> LearnedSettings:

@@ -26,7 +26,7 @@ from magellan.config.identity import (
     identity,
     own_code_of,
 )
-from magellan.config.phases import Phase, beginning, driver_of, part, phases_of
+from magellan.config.phases import HEAD, Phase, beginning, driver_of, part, phases_of
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -53,6 +53,7 @@ from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 
 __all__ = [
     "BEGINNING",
+    "HEAD",
     "OPERATIONAL",
     "PLAIN",
     "PRESETS",

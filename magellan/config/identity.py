@@ -76,11 +76,19 @@ def _samples_the_space(config: RunConfig) -> bool:
     return any(sum(world.parse(phase.goal_space)) > pool for phase in phases_of(config))
 
 
+def _draws_groups(config: RunConfig) -> bool:
+    return "learned_groups" in estimators_of(config)
+
+
 MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "agent.temperature_learning_rate": _learns_temperature,
     "agent.target_entropy": _aims_at_number,
     "agent.target_entropy_scale": _aims_at_share,
     "competence.pool": _samples_the_space,
+    **dict.fromkeys(
+        ("competence.regions", "competence.regroup", "competence.space", "competence.within"),
+        _draws_groups,
+    ),
     "budget.episodes": _counts_episodes,
     "samplers.epsilon_start": _explores,
     "samplers.epsilon_end": _explores,

@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from magellan.competence import ESTIMATORS
 from magellan.config.schema import GoalConfig, RunConfig, Unit, checked_goal_space
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from magellan.worlds import WORLDS
+
+HEAD = "competence"
+"""Section of the estimators that read goals with the model's head, which a run has one of."""
 
 
 @dataclass(frozen=True)
@@ -146,18 +150,23 @@ def _listed(phases: Sequence[Phase]) -> tuple[Mapping[str, Any], ...]:
 
 
 def check_watchers(config: RunConfig) -> None:
-    """Check that an estimator that trains the policy's adapter drives every phase.
+    """Check that one estimator has the model's head; it drives each phase if it trains the policy.
 
     Raises:
-        InputError: it would watch, and so change what it watches.
+        InputError: two of them share a head, or one would change what it watches.
     """
-    settings = getattr(config, "competence", None)  # `run_model()` has all sections
-    if settings is None or settings.adapter != "shared":
-        return
-    driving = [driver_of(config, phase.sampler) for phase in phases_of(config)]
-    if "learned" in {*config.observers, *driving} and set(driving) != {"learned"}:
+    driving = {driver_of(config, phase.sampler) for phase in phases_of(config)}
+    used = {*config.observers, *driving} - {None}
+    heads = [name for name in ESTIMATORS if name in used and ESTIMATORS[name].section == HEAD]
+    if len(heads) > 1:
         raise InputError(
-            "competence.adapter: 'shared' is not allowed where the estimator learned watches "
+            f"observers: {' and '.join(heads)} in one run are not allowed: they would share the "
+            "model's head; allowed: one of them"
+        )
+    settings = getattr(config, HEAD, None)  # `run_model()` has all sections
+    if heads and settings is not None and settings.adapter == "shared" and driving != {*heads}:
+        raise InputError(
+            f"competence.adapter: 'shared' is not allowed where the estimator {heads[0]} watches "
             "another sampler: it would train the policy; allowed: own, policy, frozen, ignored"
         )
 

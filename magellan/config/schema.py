@@ -317,7 +317,8 @@ def run_model() -> type[RunConfig]:
         InputError: a section has the name of another key.
     """
     entries: list[Spec] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
-    return _run_model(tuple((e.section, e.settings) for e in entries if e.settings.model_fields))
+    own = [(entry.section, entry.settings) for entry in entries if entry.settings.model_fields]
+    return _run_model(tuple(dict.fromkeys(own)))  # two may share a section
 
 
 @functools.lru_cache(maxsize=8)

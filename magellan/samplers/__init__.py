@@ -31,6 +31,12 @@ from magellan.samplers import (  # isort: skip
     pools,
     vds,
     alp_gmm,
+    tscl,
+    sec,
+    dump,
+    e2h,
+    adarft,
+    regions,
 )
 
 
@@ -62,7 +68,10 @@ __all__ = [
     "SamplerParts",
     "SamplerSpec",
     "Seen",
+    "adarft",
     "alp_gmm",
+    "dump",
+    "e2h",
     "ek_eval",
     "ek_online",
     "fast_slow",
@@ -77,7 +86,10 @@ __all__ = [
     "pools",
     "procurl",
     "random",
+    "regions",
     "register_sampler",
     "scripted",
+    "sec",
+    "tscl",
     "vds",
 ]

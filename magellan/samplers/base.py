@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from magellan.competence.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.parsing import checked_numbers
-from magellan.samplers.arms import Arms, EachCategory, EachGoal, Goals
 from magellan.samplers.choice import Choice, Signal, SignalChoice
 from magellan.samplers.rules import Rule, RuleChoice
 
@@ -43,6 +43,9 @@ class ConstantEpsilon:
         return self.value
 
 
+NEVER = ConstantEpsilon(0.0)
+"""No exploration, for rules that see to it themselves."""
+
 Schedule = Callable[[int], float]
 """Number of sampler updates so far, to epsilon in [0, 1]."""
 
@@ -54,7 +57,7 @@ class GoalSampler:
 
     With probability epsilon an arm is drawn uniformly among the explored ones; otherwise the rule
     chooses among the exploited ones, uniformly while it has no preference. The goal is uniform
-    inside the arm.
+    inside the arm, unless a partition prefers some when exploiting.
 
     goals: the goal space.
     estimator: gives competence per arm; None if the sampler needs none. Its competence may change
@@ -138,7 +141,7 @@ class GoalSampler:
         arms = np.empty(n, dtype=np.int64)
         arms[exploring] = self._explored(n_exploring)
         arms[~exploring] = self._exploited(n - n_exploring)
-        return self.arms.draw_goals(arms, self._rng)
+        return self.arms.draw_goals(arms, self._rng, exploring)
 
     def _exploited(self, n: int) -> np.ndarray:
         with self._named():
@@ -166,7 +169,7 @@ class GoalSampler:
             explored = np.bincount(every, minlength=len(self.arms)) / len(every)
         else:
             explored = self._evenly(self.arms.explored)
-        return self.arms.spread((1.0 - self.epsilon) * chosen + self.epsilon * explored)
+        return self.arms.spread((1.0 - self.epsilon) * chosen, self.epsilon * explored)
 
     def _evenly(self, arms: np.ndarray | None) -> np.ndarray:
         """The same probability for these arms and 0 for others, (n_arms,); None: for all."""

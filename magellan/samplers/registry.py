@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
 from magellan.core.errors import InputError
 from magellan.core.registry import Look, Registry, Spec
 from magellan.core.settings import NoSettings, Section
-from magellan.samplers.arms import Goals
 from magellan.samplers.base import GoalSampler, Schedule
 
 

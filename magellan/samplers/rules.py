@@ -43,10 +43,16 @@ class Seen:
 class Rule:
     """Weighs arms. A subclass has `weights`; `start` and `hear`, if it remembers outcomes itself.
 
-    wants_advantage: whether `hear` needs the advantage of an episode.
+    settings: its constants, as `self.settings`.
+
+    Attributes:
+        wants_advantage: whether `hear` needs the advantage of an episode.
     """
 
     wants_advantage: ClassVar[bool] = False
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
 
     def start(self, n_arms: int) -> None:
         """Begin with arms that nothing is known of.

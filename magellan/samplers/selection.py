@@ -84,3 +84,33 @@ def _distance_mass(
         both = np.exp(np.maximum(part, -60.0).astype(np.float32))
         mass[begin : begin + BLOCK] = both[:, : len(distances)] + both[:, len(distances) :]
     return mass / mass.sum(axis=1, keepdims=True)
+
+
+def greedy(scores: np.ndarray) -> np.ndarray:
+    """1 for the highest score, and for all that equal it; 0 for others."""
+    return (scores == scores.max()).astype(np.float64)
+
+
+def thompson(scores: np.ndarray, held: np.ndarray, untried: float) -> np.ndarray:
+    """Probability that an arm is highest where each takes one of its scores at random.
+
+    Exact, so that a rule needs no random numbers; equally high arms share it.
+
+    scores: float64 (n, window).
+    held: which of them there are, bool (n, window).
+    untried: the score of an arm without any.
+    """
+    scores = np.where(held.any(axis=1, keepdims=True), scores, untried)
+    held = np.where(held.any(axis=1, keepdims=True), held, np.arange(held.shape[1]) == 0)
+    nodes, shares = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
+    ties = (nodes + 1) / 2
+    chance = np.zeros(len(scores))
+    for level in np.unique(scores[held]):
+        equal = ((scores == level) & held).sum(axis=1) / held.sum(axis=1)
+        lower = ((scores < level) & held).sum(axis=1) / held.sum(axis=1)
+        # With k others as high, an arm is drawn with 1 / (k + 1), the integral of t^k over [0, 1].
+        beaten = lower + ties[:, None] * equal  # (nodes, n)
+        for arm in np.flatnonzero(equal):
+            others = np.delete(beaten, arm, axis=1).prod(axis=1)
+            chance[arm] += equal[arm] * (shares / 2) @ others
+    return chance

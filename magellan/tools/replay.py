@@ -139,7 +139,7 @@ def _configured(
         values = merged(values, layer)
     made = checked_run(values)
     adapter = made.section("competence").adapter
-    if name == "learned" and adapter not in ("own", "frozen"):
+    if section == "competence" and adapter not in ("own", "frozen"):
         raise InputError(
             f"competence.adapter: {shown(adapter)} is not allowed: it reads with the policy's "
             "adapter, which a replay does not train; allowed: own, frozen"

@@ -104,7 +104,7 @@ def test_the_model_alone_reads_as_before_it_had_adapters(way):
     fresh.start_competence(LearnedSettings(), 0)
     backend = make(way)
     read, said = prompts(backend), backend.competence(prompts(backend), BOTH)
-    alone = backend.representation(read, frozen=True)
+    alone = backend.representation(read, "frozen")
     assert alone.dtype == np.float32
     np.testing.assert_allclose(alone, fresh.representation(read), atol=10 * tolerance(way))
     assert np.abs(alone - backend.representation(read)).max() > 0.1

@@ -15,6 +15,7 @@ from magellan.competence import (
     Outcomes,
     make_estimator,
 )
+from magellan.competence.arms import Regions
 from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.samplers import (
     SAMPLERS,
@@ -75,6 +76,36 @@ class CompetenceOfGoalNumber(CompetenceEstimator):
         self._successes = state["successes"]
 
 
+class CompetenceOfRegions(CompetenceOfGoalNumber):
+    """Stands in for learned groups: four regions, others after some successes."""
+
+    def __init__(self, n_goals: int) -> None:
+        super().__init__(n_goals)
+        self.arms = Regions(n_goals, 4)
+        self._group()
+
+    def _group(self) -> None:
+        goals = np.arange(self._n_goals)
+        self.arms.assign((goals * (1 + 2 * (self._successes // 20)) + self._successes // 50) % 4)
+        self.goals = super().competence(goals)
+        self.arms.prefer(np.abs(self.goals[0] - self.goals[1]))
+
+    def update(self, outcomes: Outcomes) -> None:
+        super().update(outcomes)
+        self._group()
+
+    def known(self) -> np.ndarray:
+        return np.arange(4)
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        now, delayed = (self.arms.mean_of(each)[which] for each in self.goals)
+        return now, delayed
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._group()
+
+
 TEN_GOALS = FewGoals([0, 1, 4, 0, 0, 1, 1, 2, 4, 0])
 """4 impossible (0, 3, 4, 9), 3 grasp (1, 5, 6), 1 plant (7), 2 carnivores (2, 8), no herbivore."""
 
@@ -94,13 +125,15 @@ def features(goals: FewGoals, positions: np.ndarray | None = None) -> np.ndarray
 def estimator_of(
     name: str | None, goals: FewGoals, seed: int = 0, **settings: Any
 ) -> CompetenceEstimator | None:
-    """The estimator that a sampler follows; a stand-in for the learned one."""
+    """The estimator that a sampler follows; a stand-in for one that needs a model."""
     if name is None:
         return None
     if name == "learned":
         return CompetenceOfGoalNumber(len(goals))
     if name == "ensemble":
         return Ensemble(goals, features, EnsembleSettings(), np.random.default_rng(seed))
+    if name == "learned_groups":
+        return CompetenceOfRegions(len(goals))
     parts = EstimatorParts(goals, lambda stream: np.random.default_rng([seed, *stream.encode()]))
     known = ESTIMATORS[name].settings
     chosen = {key: value for key, value in settings.items() if key in known.model_fields}

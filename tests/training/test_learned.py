@@ -13,12 +13,12 @@ from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.worlds.little_zoo import GoalSpace
 
 
-def make(**settings) -> LearnedCompetence:
+def make(kind=LearnedCompetence, **settings) -> LearnedCompetence:
     backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
     config = LearnedSettings(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
     rngs = np.random.default_rng(0), np.random.default_rng(1)
-    return LearnedCompetence(LocalBackend(backbone), goals, config, *rngs, seed=0)
+    return kind(LocalBackend(backbone), goals, config, *rngs, seed=0)
 
 
 def competence(learned: LearnedCompetence):

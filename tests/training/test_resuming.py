@@ -2,10 +2,9 @@
 
 import pytest
 
-from magellan.competence import ESTIMATORS
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from tests.runs import config, contents, finish
+from tests.runs import config, contents, finish, watchers
 
 STOPS = (0, 5, 12)  # updates
 EVALUATED = {
@@ -13,14 +12,17 @@ EVALUATED = {
     "evaluated_buckets": {"every": 30, "episodes": 8},
 }
 PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
+GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6, "within": "progress"}
 SHORT = {"episodes": 40, "evaluate_every": 40}
 RUNS = {
     "steps": config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
     "updates": config(budget={"updates": 21, "evaluate_every": 10, "record_outcomes": True}),
     "watched by all": config(
-        observers=list(ESTIMATORS), budget={"record_goals": True}, **EVALUATED
+        observers=watchers("magellan"), budget={"record_goals": True}, **EVALUATED
     ),
     "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
+    "regions": config("regions", competence=GROUPS),
+    "rule over regions": config("learnability", samplers={"estimator": "learned_groups"}),
     "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
     "features": config(
         "alp_gmm",

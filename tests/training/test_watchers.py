@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
 
     @cache
     def get(sampler: str, watched: bool) -> Path:
-        run = config(sampler, ESTIMATORS if watched else ())
+        run = config(sampler, runs.watchers(sampler) if watched else ())
         return runs.trained(run, tmp_path_factory.mktemp(f"{sampler}-{watched}"))
 
     return get
@@ -69,11 +69,11 @@ def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
     assert own == rows(plain, "competence")
 
 
-@pytest.mark.parametrize("sampler", ["random", "magellan"])
+@pytest.mark.parametrize("sampler", ["random", "magellan", "regions"])
 def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
     table = rows(trained(sampler, True), "competence")
-    assert {row["estimator"] for row in table} == set(ESTIMATORS)
-    for name in ESTIMATORS:
+    assert {row["estimator"] for row in table} == set(runs.watchers(sampler))
+    for name in runs.watchers(sampler):
         mine = [row for row in table if row["estimator"] == name]
         assert len(mine) == 3 * 2 * len(CATEGORIES)  # evaluations, splits, categories
         assert {row["n"] for row in mine} == {"4"}
@@ -82,7 +82,7 @@ def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned"])
+@pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned", "learned_groups"])
 def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
     """What drove a run is built again, hears the recorded outcomes, and knows the same."""
     sampler = next(spec.name for spec in SAMPLERS.values() if spec.estimator == name)

@@ -1,0 +1,185 @@
+"""Arms: the partition of a goal space that an estimator speaks of and a sampler chooses among."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import numpy as np
+
+from magellan.core.errors import InputError
+
+
+class Goals(Protocol):
+    """What samplers need of a goal space; see `magellan.worlds.GoalSet`."""
+
+    @property
+    def sizes(self) -> np.ndarray: ...
+
+    @property
+    def feasible(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+    def categories_at(self, positions: np.ndarray) -> np.ndarray: ...
+
+    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray: ...
+
+    def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray: ...
+
+
+class Arms(ABC):
+    """A partition of the goals.
+
+    explored: arms drawn uniformly when exploring, int64; None: all.
+    exploited: arms that exploitation chooses among, int64; None: all.
+    """
+
+    explored: np.ndarray | None = None
+    exploited: np.ndarray | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def draw_goals(
+        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
+    ) -> np.ndarray:
+        """One goal, uniform inside its arm, for each of `arms` (n,): positions (n,) int64.
+
+        exploring: which of them are drawn to explore, bool (n,); None: none. Only a partition that
+            prefers some goals of an arm when exploiting looks at it.
+        """
+
+    @abstractmethod
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        """Arm of each goal; both int64 (n,)."""
+
+    @abstractmethod
+    def numbers_in(self, former: Any) -> np.ndarray:
+        """What each arm was in arms of the same kind over other goals, int64 (n_arms,); -1: new."""
+
+    @abstractmethod
+    def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
+        """Probability of each goal (n_goals,), from those to exploit and explore arms (n_arms,)."""
+
+
+class EachGoal(Arms):
+    """Every goal is its own arm, explored and exploited."""
+
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+
+    def __len__(self) -> int:
+        return len(self._goals)
+
+    def draw_goals(
+        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
+    ) -> np.ndarray:
+        return arms
+
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        return goals
+
+    def numbers_in(self, former: Any) -> np.ndarray:
+        return former._goals.positions_in(self._goals, np.arange(len(self)))
+
+    def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
+        return per_arm + explored
+
+
+class EachCategory(Arms):
+    """One arm per category: all are explored, the feasible ones exploited.
+
+    Categories without goals are left out of both. InputError if no goal is feasible.
+    """
+
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+        filled = np.flatnonzero(goals.sizes)
+        self.explored, self.exploited = filled, filled[goals.feasible[filled]]
+        if len(self.exploited) == 0:
+            raise InputError(
+                "goal space: all goals are impossible; choosing categories needs a feasible one"
+            )
+
+    def __len__(self) -> int:
+        return len(self._goals.sizes)
+
+    def draw_goals(
+        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
+    ) -> np.ndarray:
+        ranks = rng.integers(self._goals.sizes[arms])
+        drawn = np.empty(len(arms), dtype=np.int64)
+        for category in np.unique(arms):
+            mine = arms == category
+            drawn[mine] = self._goals.nth(int(category), ranks[mine])
+        return drawn
+
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        return self._goals.categories_at(goals).astype(np.int64)
+
+    def numbers_in(self, former: Any) -> np.ndarray:
+        return np.arange(len(self))
+
+    def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
+        per_goal = (per_arm + explored) / np.maximum(self._goals.sizes, 1)
+        return per_goal[self._goals.categories_at(np.arange(len(self._goals)))]
+
+
+class Regions(Arms):
+    """Groups of goals that may be drawn anew; every one has a goal.
+
+    n_goals, n_arms: how many there are, n_arms at most n_goals.
+    """
+
+    def __init__(self, n_goals: int, n_arms: int) -> None:
+        self._n_arms = n_arms
+        self.assign(np.arange(n_goals) % n_arms)
+
+    def assign(self, region: np.ndarray) -> None:
+        """Put every goal into a region 0..n_arms-1, int64 (n_goals,); none is preferred."""
+        self.region = region
+        self.sizes = np.bincount(region, minlength=self._n_arms)
+        self._order = np.argsort(region, kind="stable")
+        self._ends = np.cumsum(self.sizes)
+        self.prefer(np.ones(len(region)))
+
+    def prefer(self, weights: np.ndarray) -> None:
+        """When exploiting, draw goals of a region in proportion to their weights (n_goals,).
+
+        A region in which all weights are 0 is drawn from uniformly.
+        """
+        sums = self.mean_of(weights)[self.region]
+        self._share = np.where(sums > 0, weights, 1.0)
+        self._share /= (self.mean_of(self._share) * self.sizes)[self.region]
+        self._cumulative = np.cumsum(self._share[self._order])
+
+    def mean_of(self, values: np.ndarray) -> np.ndarray:
+        """Mean over the goals of each region, float64 (n_arms,), of values (n_goals,)."""
+        return np.bincount(self.region, weights=values, minlength=self._n_arms) / self.sizes
+
+    def __len__(self) -> int:
+        return self._n_arms
+
+    def draw_goals(
+        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
+    ) -> np.ndarray:
+        ends = self._ends[arms]
+        begins, chance = ends - self.sizes[arms], rng.random(len(arms))
+        before = np.where(begins > 0, self._cumulative[begins - 1], 0.0)
+        sought = before + chance * (self._cumulative[ends - 1] - before)
+        places = np.searchsorted(self._cumulative, sought, side="right").clip(begins, ends - 1)
+        uniform = begins + (chance * self.sizes[arms]).astype(np.int64)
+        none = np.zeros(len(arms), bool)
+        return self._order[np.where(none if exploring is None else exploring, uniform, places)]
+
+    def arms_of(self, goals: np.ndarray) -> np.ndarray:
+        return self.region[goals]
+
+    def numbers_in(self, former: Any) -> np.ndarray:
+        return np.full(self._n_arms, -1)
+
+    def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
+        uniform = np.broadcast_to(explored / self.sizes, self._n_arms)
+        return per_arm[self.region] * self._share + uniform[self.region]

@@ -1,0 +1,69 @@
+"""Teacher-student curriculum learning: the group whose learning curve is steepest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from magellan.core.settings import Count, Fraction, Section
+from magellan.samplers.base import GoalSampler
+from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.selection import greedy, thompson
+
+
+class TsclSettings(Section):
+    """The sampler `tscl`."""
+
+    variant: Literal["online", "window", "sampling"] = Field(
+        "sampling", description="Algorithm 2, 4 or 5 of the paper."
+    )
+    step: Fraction = Field(0.1, description="Step size of `online`.")
+    window: Count = Field(10, description="Scores kept per group by `window` and `sampling`.")
+
+
+class Tscl(Rule):
+    """Score of an episode is its success. Largest |progress| first, ties shared."""
+
+    def start(self, n_arms: int) -> None:
+        self.progress, self.last, self.heard = np.zeros((3, n_arms))
+        self.scores, self.changes, self.times = np.zeros((3, n_arms, self.settings.window))
+
+    def hear(self, arm: int, success: float, advantage: float) -> None:
+        change, slot = success - self.last[arm], int(self.heard[arm]) % self.settings.window
+        self.progress[arm] += self.settings.step * (change - self.progress[arm])
+        self.scores[arm, slot], self.changes[arm, slot] = success, change
+        self.times[arm, slot], self.last[arm] = self.heard.sum(), success
+        self.heard[arm] += 1
+
+    def weights(self, seen: Seen) -> np.ndarray:
+        if self.settings.variant == "online":
+            return greedy(np.abs(self.progress))
+        held = np.arange(self.settings.window) < self.heard[:, None]
+        if self.settings.variant == "window":
+            return greedy(np.abs(slopes(self.times, self.scores, held)))
+        return thompson(np.abs(self.changes), held, untried=1.0)
+
+
+def slopes(times: np.ndarray, scores: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Least-squares slope of each row's `held` scores over times; 1 with fewer than two.
+
+    All (n, window); gives float64 (n,).
+    """
+    n = held.sum(axis=1)
+    mean = np.stack([(each * held).sum(axis=1) for each in (times, scores)]) / np.maximum(n, 1)
+    time, score = (times - mean[0][:, None]) * held, (scores - mean[1][:, None]) * held
+    return np.where(n < 2, 1.0, (time * score).sum(axis=1) / np.maximum((time**2).sum(axis=1), 0.5))
+
+
+@register_sampler("tscl", "TSCL", settings=TsclSettings)
+def build(parts: SamplerParts, settings: TsclSettings) -> GoalSampler:
+    """Teacher-student curriculum learning (Matiisen et al. 2017, arXiv 1707.00183).
+
+    Constants are those of the authors' code (github.com/tambetm/TSCL, addition_rnn_teacher.py).
+    """
+    return GoalSampler(
+        parts.goals, None, Tscl(settings), parts.epsilon, parts.rng, arms="categories"
+    )

@@ -1,0 +1,135 @@
+"""Groups that the model draws itself: regions, what is known of them, and which goals they have."""
+
+import numpy as np
+import pytest
+import torch
+
+from magellan.backends import DELAYED
+from magellan.competence.arms import Regions
+from magellan.competence.learned_groups import LearnedGroups, regions_of, renamed, whitened
+from magellan.core.errors import InputError
+from tests import runs
+from tests.training import test_learned
+from tests.training.test_learned import load, outcomes, state
+
+OFTEN = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 5}
+
+
+def make(**settings) -> LearnedGroups:
+    return test_learned.make(LearnedGroups, **{**OFTEN, **settings})
+
+
+def practise(groups: LearnedGroups, updates: int) -> None:
+    for _ in range(updates):
+        groups.update(outcomes(groups))
+
+
+def test_a_region_knows_the_mean_of_its_goals():
+    groups = make()
+    practise(groups, 7)
+    of_goals = groups._now, groups._delayed
+    for told, goals in zip(groups.competence(groups.known()), of_goals, strict=True):
+        for region in range(5):
+            assert told[region] == pytest.approx(goals[groups.arms.region == region].mean())
+    assert np.abs(np.subtract(*groups.competence(groups.known()))).max() > 1e-3
+    assert groups.candidates() is None
+
+
+def test_regions_are_drawn_anew_every_few_refreshes_and_competence_at_each():
+    groups, drawn, told = make(), [], []
+    for _ in range(13):
+        drawn.append(groups.arms.region.copy())
+        told.append(groups.competence(groups.known())[0].copy())
+        practise(groups, 1)
+    moved = [n for n in range(1, 13) if (drawn[n] != drawn[n - 1]).any()]
+    assert set(moved) <= {6, 12}  # every third refresh of every second update
+    assert moved
+    assert [n for n in range(1, 13) if (told[n] != told[n - 1]).any()] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize("space", ["read", "hidden", "frozen"])
+@pytest.mark.parametrize("updates", [5, 6])
+def test_state_round_trip_continues_the_same(space, updates):
+    groups, copy = (make(space=space, within="progress") for _ in range(2))
+    practise(groups, updates)
+    load(copy, state(groups))
+    rngs = np.random.default_rng(0), np.random.default_rng(0)
+    for _ in range(8):
+        for each in (groups, copy):
+            practise(each, 1)
+        np.testing.assert_array_equal(groups.arms.region, copy.arms.region)
+        for mine, its in zip(
+            groups.competence(groups.known()), copy.competence(copy.known()), strict=True
+        ):
+            np.testing.assert_array_equal(mine, its)
+        arms = np.arange(5).repeat(20)
+        drawn = [e.arms.draw_goals(arms, rng) for e, rng in zip((groups, copy), rngs, strict=True)]
+        np.testing.assert_array_equal(*drawn)
+
+
+def test_what_the_frozen_model_makes_of_goals_never_changes_and_reading_it_changes_nothing():
+    groups = make()
+    read, frozen = (groups.backend.representation(groups._whole, s) for s in ("read", "frozen"))
+    np.testing.assert_allclose(read, frozen, atol=1e-6)  # a fresh adapter changes nothing
+    practise(groups, 6)
+    before = groups.backend.competence(groups._whole, (DELAYED,))
+    again = groups.backend.representation(groups._whole, "frozen")
+    np.testing.assert_array_equal(groups.backend.competence(groups._whole, (DELAYED,)), before)
+    np.testing.assert_allclose(again, frozen, atol=1e-6)
+    read, hidden = (groups.backend.representation(groups._whole, s) for s in ("read", "hidden"))
+    assert np.abs(read - frozen).max() > 1e-3
+    layer = groups.backend.head.head
+    with torch.no_grad():
+        expected = torch.tanh(layer[0](torch.from_numpy(read))).numpy()
+    np.testing.assert_allclose(hidden, expected, atol=1e-6)
+
+
+def test_more_goals_than_are_read_are_refused():
+    with pytest.raises(InputError, match=r"competence\.pool: 31 is not allowed for 32 goals with"):
+        make(pool=31)
+
+
+def test_two_estimators_with_one_head_are_refused():
+    said = runs.refusal(runs.config, "regions", observers=["learned"])
+    assert said.startswith("observers: learned and learned_groups in one run are not allowed")
+
+
+def test_kinds_that_lie_apart_get_regions_of_their_own():
+    """Two large kinds and one of three goals, along a direction among four that say little."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1, 2], [200, 100, 3])
+    seen = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
+    seen[:, 1] = 20 * kind + 0.1 * seen[:, 1]
+    region = regions_of(whitened(seen), 6)
+    for each in range(6):
+        assert len(set(kind[region == each])) == 1  # and there is one
+
+
+def test_goals_that_look_alike_fill_all_regions():
+    region = regions_of(whitened(np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)), 5)
+    assert set(region) == set(range(5))
+    assert set(region[:4]).isdisjoint(region[4:])
+
+
+def test_regions_keep_the_numbers_of_those_that_they_come_from():
+    former = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    new = np.array([2, 2, 2, 0, 0, 1, 1, 0])
+    assert renamed(new, former).tolist() == [0, 0, 0, 1, 1, 2, 2, 1]
+
+
+def test_a_region_first_then_a_goal_in_it():
+    """Regions of three goals and of one; the first goal of the first region is preferred 3 : 1 : 0.
+
+    Exploring, all goals of a region are alike.
+    """
+    arms = Regions(4, 2)
+    arms.assign(np.array([0, 1, 0, 0]))
+    arms.prefer(np.array([3.0, 0.0, 1.0, 0.0]))
+    exploited, explored = np.array([0.4, 0.2]), np.array([0.3, 0.1])
+    expected = [0.3 + 0.1, 0.2 + 0.1, 0.1 + 0.1, 0.1]
+    np.testing.assert_allclose(arms.spread(exploited, explored), expected)
+    rng = np.random.default_rng(0)
+    drawn, exploring = rng.choice(2, 40_000, p=[0.7, 0.3]), rng.random(40_000)
+    exploring = exploring < np.where(drawn == 0, 3 / 7, 1 / 3)
+    goals = arms.draw_goals(drawn, rng, exploring)
+    np.testing.assert_allclose(np.bincount(goals) / 40_000, expected, atol=0.02)

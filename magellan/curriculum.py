@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from magellan.backends import Backend, make_backend
-from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts, Outcomes
+from magellan.competence import (
+    ESTIMATORS,
+    CompetenceEstimator,
+    EstimatorParts,
+    EstimatorSpec,
+    Outcomes,
+)
 from magellan.config import RunConfig, checked_run, estimators_of
 from magellan.core.errors import InputError, refused, shown
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
-from magellan.samplers import SAMPLERS
+from magellan.samplers import SAMPLERS, SamplerSpec
 from magellan.samplers.arms import EachCategory
 from magellan.training.estimators import Estimators
 from magellan.worlds import Categories, Category
@@ -233,7 +239,8 @@ def _backend(
     config: RunConfig, embed: str | Embed | None, world: Texts, seed: int
 ) -> Backend | None:
     """What reads goals; None where neither sampler nor estimators do, or nothing is given."""
-    used = [SAMPLERS[config.sampler], *(ESTIMATORS[name] for name in estimators_of(config))]
+    used: list[SamplerSpec | EstimatorSpec] = [SAMPLERS[config.sampler]]
+    used += [ESTIMATORS[name] for name in estimators_of(config)]
     wanted = [each for each in used if each.reads or not is_built_in(each)]
     if embed is None and any(each.reads for each in wanted):
         raise InputError(

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from magellan.backends import Backend, make_backend
-from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts, Outcomes
+from magellan.competence import (
+    ESTIMATORS,
+    CompetenceEstimator,
+    EstimatorParts,
+    EstimatorSpec,
+    Outcomes,
+)
 from magellan.competence.arms import EachCategory
-from magellan.competence.registry import EstimatorSpec
 from magellan.config import RunConfig, checked_run, estimators_of
 from magellan.core.errors import InputError, refused, shown
 from magellan.core.randomness import Streams, initial_seeds

@@ -139,6 +139,21 @@ def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
     assert curriculum.probabilities()[12] >= epsilon / 13
 
 
+@pytest.mark.parametrize("estimator", ["per_goal", "expert_buckets", "learned", "ensemble"])
+@pytest.mark.parametrize("rule", ["learnability", "procurl", "pcl", "pools"])
+def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
+    """Told that goals of "grow" succeed half of the time and those of "grasp" never."""
+    crossed = {"estimator": estimator, "epsilon_start": 0.0, "epsilon_end": 0.0}
+    own = {"learned": {"competence": OFTEN}, "ensemble": {"ensemble": {"learning_rate": 0.05}}}
+    settings = {"samplers": crossed, **own.get(estimator, {})}
+    curriculum, every = make(rule, settings=settings), np.arange(12)
+    for update in range(150):
+        curriculum.update(every, (every >= 6) & ((every + update) % 2 == 0))
+    chances = curriculum.probabilities()
+    assert chances[6:].sum() > 0.6
+    assert curriculum._estimators.driver == estimator
+
+
 def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
     from magellan.competence import CompetenceEstimator
 

@@ -60,6 +60,15 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "learnability": Look("#B58900", (0, (8, 2)), "x"),
         "magellan": Look("#D55E00", "-", "o"),
         "scripted": Look("#666666", (0, (3, 1, 1, 1)), "P"),
+        "plr": Look("#F4A582", (0, (9, 1)), "1"),
+        "procurl": Look("#C51B7D", (0, (6, 1, 2, 1)), "2"),
+        "mopps": Look("#4D9221", (0, (1, 2)), "3"),
+        "pcl": Look("#5E4FA2", (0, (4, 3)), "4"),
+        "fast_slow": Look("#BF812D", (0, (8, 1, 1, 1)), "+"),
+        "greso": Look("#35978F", (0, (2, 3)), "|"),
+        "pools": Look("#DE77AE", (0, (5, 1, 1, 1, 1, 1)), "_"),
+        "vds": Look("#8073AC", (0, (3, 1)), "."),
+        "alp_gmm": Look("#01665E", (0, (12, 2)), "$a$"),
     },
     "estimator": {
         "per_goal": Look("#009E73", "-", "^"),
@@ -67,6 +76,7 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "evaluated_goals": Look("#E69F00", "-", "P"),
         "evaluated_buckets": Look("#56B4E9", "-", "X"),
         "learned": Look("#D55E00", "-", "o"),
+        "ensemble": Look("#8073AC", "-", "."),
     },
 }
 """Of the package's own samplers and estimators."""

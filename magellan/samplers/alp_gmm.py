@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -41,9 +42,8 @@ class AlpGmm(Rule):
         self.heard = np.zeros(1)
 
     def hear(self, arm: int, success: float, advantage: float) -> None:
-        tried = np.flatnonzero(self.last >= 0)
         known = self.heard[0] > 5  # as released
-        progress = abs(success - self.last[self._nearest(arm, tried)]) if known else 0.0
+        progress = abs(success - self.last[self._nearest(arm)]) if known else 0.0
         self.last[arm] = success
         slot = int(self.heard[0]) % self._settings.fit_every
         self.recent[0, slot] = arm, progress
@@ -51,28 +51,29 @@ class AlpGmm(Rule):
         if slot == self._settings.fit_every - 1:
             self._fit()
 
-    def _nearest(self, arm: int, tried: np.ndarray) -> int:
-        places = self._places()
-        apart = ((places[tried] - places[arm]) ** 2).sum(axis=1)
-        return arm if self.last[arm] >= 0 else int(tried[apart.argmin()])
+    def _nearest(self, arm: int) -> int:
+        """The goal itself, or that of those tried whose features are nearest."""
+        if self.last[arm] >= 0:
+            return arm
+        places, tried = self._places(), np.flatnonzero(self.last >= 0)
+        return int(tried[((places[tried] - places[arm]) ** 2).sum(axis=1).argmin()])
 
     def _fit(self) -> None:
         """The mixture of goals and progress with the best AIC, read at all goals."""
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.mixture import GaussianMixture
 
         places, (goals, progress) = self._places(), self.recent[0].T
         points = np.column_stack([places[goals.astype(np.int64)], progress])
         numbers = range(2, self._settings.most + 1)
-        fits = [GaussianMixture(number, random_state=0).fit(points) for number in numbers]
+        with warnings.catch_warnings():  # more Gaussians than places is one of the tries
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fits = [GaussianMixture(number, random_state=0).fit(points) for number in numbers]
         best = min(fits, key=lambda fit: fit.aic(points))
         worth = best.means_[:, -1].clip(0.0)
         worth = worth if worth.any() else np.ones(len(worth))
-        densities = np.stack(
-            [
-                log_density(places, mean[:-1], covariance[:-1, :-1])
-                for mean, covariance in zip(best.means_, best.covariances_, strict=True)
-            ]
-        )
+        pairs = zip(best.means_[:, :-1], best.covariances_[:, :-1, :-1], strict=True)
+        densities = np.stack([log_density(places, *pair) for pair in pairs])
         inside = np.exp(densities - densities.max(axis=1, keepdims=True))
         self.chance[:] = worth @ (inside / inside.sum(axis=1, keepdims=True))
 

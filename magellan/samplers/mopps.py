@@ -17,7 +17,6 @@ class MoppsSettings(Section):
 
     prior: float = Field(1.0, ge=1, le=1e6, description="Successes, and failures, to begin with.")
     discount: Fraction = Field(1.0, description="Lambda: an episode's weight at the goal's next.")
-    target: Fraction = Field(0.5, description="Success rate that is looked for.")
     candidates: Count = Field(16, description="Goals of which the nearest is practised.")
 
 
@@ -36,8 +35,7 @@ class Mopps(Rule):
             counts[arm] = self._settings.prior + kept + more
 
     def weights(self, seen: Seen) -> np.ndarray:
-        chosen = self._settings.target, self._settings.candidates
-        return nearest_draw(self.won, self.lost, *chosen)
+        return nearest_draw(self.won, self.lost, 0.5, self._settings.candidates)
 
 
 @register_sampler("mopps", "MoPPS", settings=MoppsSettings, epsilon=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from magellan.core.settings import Count, Fraction, Section
+from magellan.core.settings import Count, Section
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.rules import Rule, Seen
@@ -15,7 +15,6 @@ from magellan.samplers.selection import nearest
 class PclSettings(Section):
     """The sampler `pcl`."""
 
-    target: Fraction = Field(0.5, description="Predicted success that is looked for.")
     candidates: Count = Field(4, description="Goals of which the nearest is practised.")
 
 
@@ -27,7 +26,7 @@ class Pcl(Rule):
 
     def weights(self, seen: Seen) -> np.ndarray:
         assert seen.now is not None
-        return nearest(seen.now, self._settings.target, self._settings.candidates)
+        return nearest(seen.now, 0.5, self._settings.candidates)
 
 
 @register_sampler("pcl", "PCL", estimator="learned", settings=PclSettings, epsilon=False)

@@ -44,7 +44,7 @@ class Adarft(BatchRule):
 
 @register_sampler("adarft", "AdaRFT", settings=AdarftSettings, epsilon=False)
 def build(parts: SamplerParts, settings: AdarftSettings) -> GoalSampler:
-    """AdaRFT (Shi et al. 2025, arXiv 2504.05520, Algorithm 1); impossible goals are never drawn.
+    """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
 
     Constants: flags in the README of github.com/limenlp/verl.
     """

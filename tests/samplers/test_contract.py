@@ -68,9 +68,7 @@ def test_probabilities_sum_to_one_and_are_finite(practised: GoalSampler) -> None
 
 def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSampler) -> None:
     probabilities, epsilon = practised.probabilities(), practised.epsilon
-    if isinstance(
-        practised.arms, EachCategory
-    ):  # explores the four groups that have goals, then any goal of the group
+    if isinstance(practised.arms, EachCategory):  # explores groups with goals, then any goal of one
         assert all(probabilities[group].sum() >= epsilon / 4 - 1e-12 for group in GROUPS)
         assert all(np.ptp(probabilities[group]) == 0.0 for group in GROUPS)
     elif isinstance(practised.arms, Regions):  # explores the regions, then any goal of one

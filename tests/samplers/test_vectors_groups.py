@@ -1,6 +1,7 @@
 """Probabilities of rules over groups on short streams, worked out by hand from their sources.
 
-Groups are grasp (goal 1), plant (7) and carnivore (2), in the world's order; nothing is explored.
+The authors' code of E2H and DUMP, run on these streams, gives the same numbers. Groups are grasp
+(goal 1), plant (7) and carnivore (2), in the world's order; nothing is explored.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ GRASP, PLANT, CARNIVORE = 1, 7, 2
 NEVER = {"epsilon_start": 0.0, "epsilon_end": 0.0}
 
 VECTORS = [
-    # TSCL, Algorithm 2 and addition_rnn_teacher.py lines 126-131: Q += 0.9 (change of score - Q),
-    # largest |Q|. Grasp 1 0: .9, then .9 + .9 (-1.9) = -.81. Plant 1 1: .9, then .09. No other.
+    # TSCL, Online, addition/addition_rnn_teacher.py at ec41eea, lines 133-137: largest |Q| with
+    # Q += .9 (change of score - Q). Grasp 1 0: .9, then .9 + .9 (-1.9) = -.81. Plant 1 1: .9, .09.
     (
         "tscl",
         {"variant": "online", "step": 0.9},
@@ -25,7 +26,7 @@ VECTORS = [
     ),
     # Equal |Q| of .1 share it (line 18 draws among them).
     ("tscl", {"variant": "online"}, [[(GRASP, 1), (CARNIVORE, 1)]], [1 / 2, 0, 1 / 2]),
-    # Algorithm 4 and lines 49-53, 152-161: slopes over the number of the episode.
+    # Window, lines 51-54 and 161: slopes over the number of the episode.
     # Grasp 0 1 1 at 0, 1, 4: 15/78. Plant 0 0 1 at 2, 3, 5: 15/42. Carnivore 1 1: 0.
     (
         "tscl",
@@ -46,9 +47,9 @@ VECTORS = [
         ],
         [1 / 2, 1 / 2, 0],
     ),
-    # Fewer than two scores: slope 1 (line 152).
+    # Fewer than two scores: slope 1 (line 161).
     ("tscl", {"variant": "window"}, [[(GRASP, 0), (GRASP, 0), (PLANT, 1)]], [0, 1 / 2, 1 / 2]),
-    # Algorithm 5 and lines 183-209: each group takes one of its changes at random, largest first.
+    # Sampling, lines 192-206: each group takes one of its changes at random, largest first.
     # |changes|: grasp 1 0, plant 0, carnivore 1 1. Grasp's is 1 in half of all draws, then a tie.
     (
         "tscl",
@@ -56,7 +57,7 @@ VECTORS = [
         [[(GRASP, 1), (GRASP, 1), (PLANT, 0)], [(CARNIVORE, 1), (CARNIVORE, 0)]],
         [1 / 4, 0, 3 / 4],
     ),
-    # Grasp 1 0 0 0, plant 1 0; carnivore, never tried, counts as 1 (line 191), so it always ties:
+    # Grasp 1 0 0 0, plant 1 0; carnivore, never tried, counts as 1 (line 198), so it always ties:
     # alone in 3/4 * 1/2, with one other in 1/4 * 1/2 + 3/4 * 1/2, with both in 1/4 * 1/2.
     (
         "tscl",
@@ -64,7 +65,8 @@ VECTORS = [
         [[(GRASP, 1)] * 4, [(PLANT, 1)] * 2],
         [1 / 16 + 1 / 24, 3 / 16 + 1 / 24, 3 / 8 + 1 / 4 + 1 / 24],
     ),
-    # SEC, equations 3 and 4: Q += .5 (mean |advantage| of a batch - Q), softmax at .5. Batches of
+    # SEC, verl/utils/auto_curriculum/sampler.py, `update_q_values` and `get_probs`:
+    # Q += .5 (mean |advantage| of a batch - Q), softmax at .5. Batches of
     # two: grasp .6, so .3; then grasp .1, so .2, plant 1, so .5; the fifth waits.
     # exp(.4), exp(1), exp(0) = 1.4918, 2.7183, 1 of 5.2101.
     (
@@ -73,22 +75,22 @@ VECTORS = [
         [[(GRASP, 1, 0.4)], [(GRASP, 0, 0.8), (PLANT, 1, 1.0)], [(GRASP, 0, 0.1), (PLANT, 1, 0.9)]],
         [0.28633, 0.52174, 0.19194],
     ),
-    # DUMP, equation 4 and curriculum_learning.py lines 53-64, 139-163: mean of the last two +
-    # sqrt(2 ln 5 / (n + 1)), n = 3, 1, 0: .2 + .8971, .5 + 1.2686, 0 + 1.7941; softmax at 1.
+    # DUMP, verl/utils/curriculum_learning.py at 235e85d, lines 64-75, 157-182: mean of the last two
+    # + sqrt(2 ln 5 / (n + 1)), n = 3, 1, 0: .2 + .8971, .5 + 1.2686, 0 + 1.7941; softmax at 1.
     (
         "dump",
         {"window": 2, "temperature": 1.0},
         [[(GRASP, 1, 0.9), (GRASP, 0, 0.1), (PLANT, 1, 0.5), (GRASP, 0, 0.3)]],
         [0.20140, 0.39421, 0.40439],
     ),
-    # E2H-C, src/trainer.py lines 52-64, of 4 updates after 1: alpha = (1 + cos(pi / 4)) / 2 =
+    # E2H-C, src/trainer.py at 381e500, lines 52-63, of 4 updates after 1: (1 + cos(pi / 4)) / 2 =
     # .85355; (.85355 * 3 + .14645 * 1) / 6, 2 / 6, and the rest.
     ("e2h", {"updates": 4}, [[]], [0.451184, 1 / 3, 0.215482]),
     ("e2h", {"updates": 4}, [[]] * 6, [1 / 6, 2 / 6, 3 / 6]),
-    # E2H-G, lines 66-84: mean (1/4)^.5 * 2 = 1; exp(-2), 1, exp(-2) of 1.27067, a floor of 1/6.
+    # E2H-G, lines 66-85: mean (1/4)^.5 * 2 = 1; exp(-2), 1, exp(-2) of 1.27067, a floor of 1/6.
     ("e2h", {"updates": 4, "schedule": "gaussian"}, [[]], [0.219920, 0.560160, 0.219920]),
-    # AdaRFT, Algorithm 1: the target moves by 50 tanh(2 (success - .5)): 0, 38.08; groups stand at
-    # 0, 50, 100. Half of a batch: it stays. Both: 76.16. Again: 100, at most. None: 61.92.
+    # AdaRFT, the paper's pseudocode: the target moves by 50 tanh(2 (success - .5)) = 38.08 or
+    # -38.08 or 0; groups stand at 0, 50, 100. Targets: 0, 38.08, the same, 76.16, 100 and 61.92.
     ("adarft", {"batch": 2}, [[(GRASP, 1)]], [1, 0, 0]),
     ("adarft", {"batch": 2}, [[(GRASP, 1)]] * 2, [0, 1, 0]),
     ("adarft", {"batch": 2}, [[(GRASP, 1)] * 2, [(PLANT, 0), (PLANT, 1)]], [0, 1, 0]),

@@ -208,7 +208,7 @@ def draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
 def main() -> None:
     """Practise with each sampler, print curves, write them and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=75)
     parser.add_argument("--samplers", nargs="+", default=[*SAMPLERS], choices=[*SAMPLERS])
     parser.add_argument("--goals", type=int, default=250, help="of each family")
     parser.add_argument("--output", type=Path, default=Path("trl_curriculum.png"))

@@ -98,7 +98,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    others = {*optional("tensorboard"), *optional("trl"), *optional("verl")}
+    others = {*optional("tensorboard"), *optional("trl"), "verl"}
     assert needed - lamorels() <= {*direct_dependencies(), *others}
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
 

@@ -30,7 +30,13 @@ from analysis.statistics.registry import FigureSpec
 from analysis.tables import printing
 from analysis.tables.coverage import notes_text, sentence
 from analysis.tables.grid import Algorithm
-from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label, sampler_label
+from analysis.tables.labels import (
+    SCORE_LABELS,
+    SPLIT_LABELS,
+    algorithm_label,
+    names_of,
+    sampler_label,
+)
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
@@ -93,12 +99,18 @@ def to_html(
 
 
 def names(results: Results) -> str:
-    """What samplers are called in tables and figures, where it is not their name."""
+    """What samplers are called in tables and figures, and variants in figures, if not by name."""
     named = dict.fromkeys(each.sampler for each in results.algorithms)
     told = [
         f"{name} is {label}" for name in named if (label := sampler_label(name)).lower() != name
     ]
-    return f"In tables and figures {', '.join(told)}." if told else ""
+    variants = names_of(results.algorithms).variants.items()
+    drawn = [f"{name} is \u201c{label}\u201d" for name, label in variants]
+    return " ".join(
+        f"In {where} {', '.join(parts)}."
+        for where, parts in (("tables and figures", told), ("figures", drawn))
+        if parts
+    )
 
 
 def tables(results: Results, statistics: Statistics) -> Iterator[Table]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import gather_object
 from safetensors import safe_open
 from safetensors.torch import save
@@ -140,6 +141,16 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         like = super()._get_train_sampler(dataset)
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
+
+    def get_train_dataloader(self) -> Any:
+        """As TRL's, but random numbers that answers are drawn with do not pay for its start.
+
+        A loader takes one from the global generator whenever it begins: at other steps after a
+        resume, whose epoch begins anew.
+        """
+        loader = super().get_train_dataloader()
+        getattr(loader, "base_dataloader", loader).generator = torch.Generator()
+        return loader
 
     def report(self) -> None:
         """Tell the curriculum of all answers since the last step, of all processes."""

@@ -1,5 +1,8 @@
 """A curriculum behind verl's interface for curriculum samplers, `AbstractCurriculumSampler`.
 
+verl 0.5 to 0.7 have that interface; 0.8 removed it. Saved before the update of its step, verl's
+checkpoints lack the outcomes of that one step.
+
 In verl's configuration (its loader must have no workers, so that draws follow the last update):
 
     data.sampler.class_path=pkg://magellan.integrations.verl
@@ -42,27 +45,31 @@ class CurriculumSampler(AbstractCurriculumSampler):
             raise InputError("extra_info.index: missing, or the same in two rows; allowed: its own")
         key = data_config.get("prompt_key") or "prompt"
         self.curriculum = Curriculum([_text(row[key]) for row in rows], **given)
+        self._drawn = 0  # in this epoch
 
     def __len__(self) -> int:
         return len(self.curriculum)
 
     def __iter__(self) -> Iterator[int]:
-        for _ in range(len(self)):
+        while self._drawn < len(self):
+            self._drawn += 1
             yield int(self.curriculum.sample(1)[0])
+        self._drawn = 0
 
     def update(self, batch: Any) -> None:
         """Outcomes of a step, a `DataProto`: one for each answer."""
-        goals = [self._places[name] for name in batch.non_tensor_batch["index"]]
+        goals = [self._places[info["index"]] for info in batch.non_tensor_batch["extra_info"]]
         scores = batch.batch["token_level_scores"].sum(-1)
         self.curriculum.update(goals, (scores >= self._solved).tolist())
 
     def state_dict(self) -> dict[str, Any]:
         """For verl's stateful data loader."""
-        return self.curriculum.state_dict()
+        return {"drawn": self._drawn, "curriculum": self.curriculum.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on as if never stopped."""
-        self.curriculum.load_state_dict(state)
+        self.curriculum.load_state_dict(state["curriculum"])
+        self._drawn = int(state["drawn"])
 
 
 def _plain(values: Any) -> dict[str, Any]:

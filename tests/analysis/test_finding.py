@@ -89,6 +89,13 @@ def test_variants_and_goal_spaces_are_named_where_there_are_several(varied, vari
     assert any("magellan/whole and online" in text for text in found.untold)
 
 
+def test_labels_of_variants_are_explained(varied):
+    results, _ = varied
+    labelled = with_analysis(results, labels={"base": "window 384"})
+    assert "figures base is “window 384”." in summary_page.names(labelled)
+    assert "window" not in summary_page.names(results)
+
+
 def test_the_smallest_difference_is_where_the_test_begins_to_tell_apart():
     ours, theirs = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.12, 0.2, 0.31, 0.44])
     found = finding.smallest_difference(ours, theirs, 0.05)

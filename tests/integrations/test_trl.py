@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader
 from transformers import TrainerControl, TrainerState
 
 from magellan.core.errors import InputError
@@ -60,18 +63,26 @@ class StandIn:
     def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
         return RepeatSampler(len(self.train_dataset))
 
+    def get_train_dataloader(self) -> Any:
+        rows = range(len(self.train_dataset))
+        return prepare_data_loader(DataLoader(rows, 24, sampler=self._get_train_sampler()))
+
     def train(self, resume_from_checkpoint: Any = None, batches: int = 0) -> list[list[int]]:
-        """Rows of each batch, told before it is answered: loaders look one batch ahead."""
+        """Rows of each batch; accelerate's loader looks one ahead."""
         self.resumed = resume_from_checkpoint
-        loader, drawn = iter(self._get_train_sampler()), []
-        ahead = list(islice(loader, 24))
-        for step in range(batches):
-            drawn.append(ahead)
-            ahead = list(islice(loader, 24))
-            self.answer(drawn[-1][:12])
-            self.told("on_step_end", step)
-            self.told("on_step_end", step)  # the same answers, learnt from once more
+        loader, drawn = self.get_train_dataloader(), []
+        torch.manual_seed(0)
+        if resume_from_checkpoint:
+            torch.set_rng_state(torch.load(Path(resume_from_checkpoint) / "rng_state.pth"))
+        while len(drawn) < batches:
+            for rows in islice(loader, batches - len(drawn)):  # an epoch
+                drawn.append(rows.tolist())
+                self.answer(drawn[-1][:12])
+                self.told("on_step_end", len(drawn))
+                self.told("on_step_end", len(drawn))  # the same answers, learnt from once more
         self.told("on_save", batches)
+        folder = Path(self.args.output_dir) / f"checkpoint-{batches}"
+        torch.save(torch.get_rng_state(), folder / "rng_state.pth")
         return drawn
 
     def answer(self, rows: list[int]) -> None:
@@ -154,10 +165,17 @@ def test_a_resumed_trainer_draws_as_one_that_never_stopped(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    whole = trainer(hook, tmp_path / "a", name).train(batches=6)
-    first = trainer(hook, tmp_path / "b", name).train(batches=3)
-    again = trainer(hook, tmp_path / "b", name)
-    rest = again.train(str(tmp_path / "b" / "checkpoint-3"), batches=3)
+
+    def judge(goal: list[int], **_: Any) -> list[float]:  # answers are sampled with torch
+        return (torch.rand(len(goal)) < torch.tensor(goal) / 20).double().tolist()
+
+    def begun(folder: str) -> Any:
+        return trainer(hook, tmp_path / folder, name, reward_funcs=judge)
+
+    whole = begun("a").train(batches=8)  # an epoch has six
+    first = begun("b").train(batches=3)
+    again = begun("b")
+    rest = again.train(str(tmp_path / "b" / "checkpoint-3"), batches=5)
     assert first + rest == whole
     assert again.resumed == str(tmp_path / "b" / "checkpoint-3")
 
@@ -233,7 +251,7 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
     assert first.curriculum.sampler.step == 6
     assert np.ptp(first.curriculum.probabilities()) > 0
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
-    # What is drawn ahead comes first. Later draws follow answers, which TRL may sample otherwise.
-    assert len(rest) == 3
-    assert rest[0] == whole[3]
+    assert rest == whole[3:]
     assert again.curriculum.sampler.step == 6
+    chances = [each.curriculum.probabilities() for each in (first, again)]
+    np.testing.assert_array_equal(*chances)

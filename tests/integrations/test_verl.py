@@ -7,6 +7,7 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,13 @@ SETTINGS = {"samplers": {"epsilon_decay": 2.0}}
 
 def step(sampler: Any, places: list[int]) -> None:
     """A step of verl's trainer: three answers to each row, scored at their last token."""
-    index = np.repeat([ROWS[place]["extra_info"]["index"] for place in places], 3)
-    scores = torch.zeros(len(index), 5)
-    scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * torch.tensor(index > 9)
-    sampler.update(
+    info = np.repeat([ROWS[place]["extra_info"] for place in places], 3)
+    scores = torch.zeros(len(info), 5)
+    solvable = torch.tensor([each["index"] > 9 for each in info])
+    scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * solvable
+    sampler.update(  # other columns of the rows go to the rollout and do not come back
         batch=types.SimpleNamespace(
-            batch={"token_level_scores": scores}, non_tensor_batch={"index": index.astype(object)}
+            batch={"token_level_scores": scores}, non_tensor_batch={"extra_info": info}
         )
     )
 
@@ -83,7 +85,12 @@ def test_it_goes_on_where_it_stopped(made: Any) -> None:
     first, again = (made(ROWS, sampler="online", settings=SETTINGS) for _ in range(2))
     for _ in range(4):
         step(first, list(range(8)))
+    epoch = iter(first)
+    assert len(list(islice(epoch, 4))) == 4
     again.load_state_dict(first.state_dict())
+    rest = list(again)
+    assert len(rest) == 6
+    assert rest == list(epoch)
     assert list(again) == list(first)
 
 

@@ -40,7 +40,7 @@ CONTEXTS = 10_000
 DISTRACTORS = (1, 2)
 """Least and largest number of recipes shown that a goal does not need."""
 IMPOSSIBLE = 0
-_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_CONSONANTS, _VOWELS = "bdlmnrstv", "aeiou"
 
 
 def horizon(depth: int) -> int:
@@ -90,53 +90,63 @@ class Crafting(Episode):
 
 @dataclass(frozen=True)
 class Book:
-    """Items by number, raw ones first, then those of training, then the unseen ones.
+    """Items by number, raw ones first, then those of training by depth, then the unseen ones.
 
+    depths: of the deepest items.
     names: (items,).
     recipes: ingredients of each item, numbers; none for raw ones, (items,).
-    depth: of each item, (items,).
-    trained: number of items that are in goals of training.
+    needs: what is used up on the way to each item, each once, and the item itself, (items,).
     """
 
+    depths: int
     names: tuple[str, ...]
     recipes: tuple[tuple[int, ...], ...]
-    depth: tuple[int, ...]
-    trained: int
+    needs: tuple[tuple[int, ...], ...]
 
     @staticmethod
     def written(depths: int) -> Book:
         """Return the book with items up to this depth. A deeper book has other recipes."""
         rng = np.random.default_rng([SEED, depths])
-        depth, recipes = [0] * RAW, [()] * RAW
-        below = {0: np.arange(RAW)}
-        for split, made in MADE.items():
-            for level in range(1, depths + 1):
-                first = len(depth)
-                depth += [level] * made
-                for _ in range(made):
-                    recipes.append(_recipe(below[level - 1], rng))
-                if split == SPLITS[0]:
-                    below[level] = np.arange(first, first + made)
-        names = rng.choice(_all_names(), size=len(depth), replace=False)
-        trained = RAW + depths * MADE[SPLITS[0]]
-        return Book(tuple(names.tolist()), tuple(recipes), tuple(depth), trained)
+        recipes: list[tuple[int, ...]] = [()] * RAW
+        needs: list[tuple[int, ...]] = [(item,) for item in range(RAW)]
+        for split, depth in product(SPLITS, range(1, depths + 1)):
+            below = _numbers(depths, SPLITS[0], depth - 1)
+            for item in _numbers(depths, split, depth):
+                recipes.append(_recipe(below, rng))
+                parts = (each for part in recipes[item] for each in needs[part])
+                needs.append(tuple(dict.fromkeys((item, *parts))))
+        names = rng.choice(_all_names(), size=len(recipes), replace=False)
+        return Book(depths, tuple(names.tolist()), tuple(recipes), tuple(needs))
 
-    def made(self, split: str, depth: int | None = None) -> list[int]:
+    @property
+    def trained(self) -> int:
+        """Number of items that are in goals of training; they come first."""
+        return self.made(SPLITS[0]).stop
+
+    def made(self, split: str, depth: int | None = None) -> range:
         """Return the items that goals of a split are about, of one depth or of all."""
-        numbers = range(RAW, self.trained)
-        if split != SPLITS[0]:
-            numbers = range(self.trained, len(self.names))
-        return [item for item in numbers if depth in (None, self.depth[item])]
+        if depth is not None:
+            return _numbers(self.depths, split, depth)
+        first, last = (_numbers(self.depths, split, level) for level in (1, self.depths))
+        return range(first.start, last.stop)
 
-    def needs(self, item: int) -> list[int]:
-        """Return all that is used up on the way to an item, and the item, each once."""
-        below = [each for part in self.recipes[item] for each in self.needs(part)]
-        return list(dict.fromkeys([item, *below]))
+    def depth(self, item: int) -> int:
+        """Return the number of recipes, one below the other, on the way to an item."""
+        return sum(each >= RAW for each in self.needs[item])
 
 
-def _recipe(below: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
-    first = int(rng.choice(below))
-    raw = int(rng.choice([item for item in range(RAW) if item != first]))
+def _numbers(depths: int, split: str, depth: int) -> range:
+    """Items of one depth."""
+    if depth == 0:
+        return range(RAW)
+    first = RAW + (depth - 1) * MADE[split] + (split != SPLITS[0]) * depths * MADE[SPLITS[0]]
+    return range(first, first + MADE[split])
+
+
+def _recipe(below: range, rng: np.random.Generator) -> tuple[int, ...]:
+    """One item of those below, and another raw one."""
+    first, raw = int(rng.choice(below)), int(rng.integers(RAW - 1))
+    raw += below.start == 0 and raw >= first
     return (first, raw) if rng.integers(2) else (raw, first)
 
 
@@ -162,17 +172,17 @@ class Context:
 def context(book: Book, item: int, number: int, possible: bool) -> Context:
     """Return the context of this number of an item's goals."""
     rng = np.random.default_rng([SEED, item, number, possible])
-    needed = book.needs(item)
-    missing = -1 if possible else int(rng.choice(needed))
-    others = [each for each in range(RAW, book.trained) if each not in needed]
-    count = int(rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1))
+    needed = book.needs[item]
+    missing = -1 if possible else needed[rng.integers(len(needed))]
     recipes = [each for each in needed if each >= RAW]
-    recipes += rng.choice(others, size=count, replace=False).tolist()
-    parts = (part for each in recipes for part in book.recipes[each] if part < RAW)
-    around, recipes = (
-        [each for each in rng.permutation(list(group)).tolist() if each != missing]
-        for group in (dict.fromkeys(parts), recipes)
-    )
+    wanted = len(recipes) + rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)
+    while len(recipes) < wanted:
+        other = int(rng.integers(RAW, book.trained))
+        recipes += [other] if other not in needed and other not in recipes else []
+    around = list({part: 0 for each in recipes for part in book.recipes[each] if part < RAW})
+    for group in (around, recipes):
+        rng.shuffle(group)
+        group[:] = [each for each in group if each != missing]
     return Context(around, recipes, missing)
 
 
@@ -221,7 +231,7 @@ class CraftWorld(ListedWorld):
             "goal": names[item],
             "around": [names[each] for each in shown.around],
             "recipes": [[names[part] for part in (*recipes[i], i)] for i in shown.recipes],
-            "horizon": horizon(self.book.depth[item]),
+            "horizon": horizon(self.book.depth(item)),
         }
 
     def texts(self) -> Iterator[Mapping[str, str]]:

@@ -195,7 +195,7 @@ def pretrain(
         if isinstance(recipe, ReadingRecipe) and lessons:
             only = keep_actions(tokens, prompts, actions, tokenizer.pad_token_id)
             again = next_token_loss(said.logits, only, unseen, tokenizer.pad_token_id)
-            asked = lessons(triples, prompts, actions, said.hidden_states, shifted)
+            asked = lessons(triples, prompts, said.hidden_states, shifted)
             done = step / recipe.steps
             loss = loss + recipe.action_weight * done * again
             loss = loss + asked * (

@@ -7,6 +7,7 @@ drawn, not reached.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
 
-from magellan.pretraining.language import Language, Questions, Triple
+from magellan.pretraining.language import Answers, Language, Questions, Triple
 from magellan.pretraining.probe import Reader, probe
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.worlds.craft import CONTEXTS, Craft, Crafting, context
@@ -36,6 +36,7 @@ PHRASES = (
     "Craft",
 )
 _PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| ->| ?[A-Za-z]+|,"
+_WORDS = re.compile(_PATTERN)
 _HELD = 4
 """Items that a scene begins with at most, and the steps that are played in it."""
 
@@ -85,42 +86,62 @@ QUESTIONS = (
     ("Is the inventory empty?", 2),
 )
 ABOUT_NAMED = 5
-ACTION_QUESTIONS = (
-    ("Is the item of the action in the inventory?", 2),
+WORD_QUESTIONS = (
+    ("Is this item in the inventory?", 2),
+    ("Is it around?", 2),
     ("Is it the named item?", 2),
+    ("Is it made by a recipe?", 2),
     ("Is it an ingredient of the named item?", 2),
-    ("Is it an ingredient of a listed recipe?", 2),
+    ("Is it an ingredient of another item?", 2),
     ("How many of its ingredients are in the inventory?", 3),
     ("How many of its ingredients are around?", 3),
-    ("How many of its ingredients are made by a listed recipe?", 3),
+    ("How many of its ingredients are made by a recipe?", 3),
 )
+"""Put at each item from the first recipe on and that of the action, about the text up to there."""
 
 
-def right_answers(triples: Sequence[Triple], _: object = None) -> np.ndarray:
-    """Numbers of the right answers, int64 (texts, questions): of the prompt, then of the action."""
-    return np.array([_answers(prompt, action) for prompt, action, _ in triples], dtype=np.int64)
+def right_answers(triples: Sequence[Triple], _: object = None) -> Answers:
+    """The right answers for prompts and actions."""
+    read = [_read(prompt, action) for prompt, action, _ in triples]
+    words = [(row, *word) for row, (_, said) in enumerate(read) for word in said]
+    rows, places, *of_words = np.array(words, dtype=np.int64).T
+    of_prompt = np.array([answers for answers, _ in read], dtype=np.int64)
+    return Answers(of_prompt, rows, places, np.stack(of_words, axis=1))
 
 
-def _answers(prompt: str, action: str) -> list[int]:
-    goal, inventory, around, listed = (line.split()[1:] for line in prompt.split("\n")[:4])
-    held, lying = set(inventory) - {"empty"}, set(around)
-    parts = [part.split() for part in " ".join(listed).split(",")]
-    made_of = {words[-1]: words[:-2] for words in parts if words}
-    named, item = goal[-1], action.split()[-1]
-    of_named, of_item = made_of.get(named, []), made_of.get(item, [])
-    places = (held, lying, set(made_of))
-    return [
-        named in made_of,
-        named in held,
-        *(sum(each in place for each in of_named) for place in places),
-        min(len(made_of), 7),
-        not held,
-        item in held,
-        item == named,
-        item in of_named,
-        any(item in ingredients for ingredients in made_of.values()),
-        *(sum(each in place for each in of_item) for place in places),
-    ]
+def _read(prompt: str, action: str) -> tuple[list[int], list[list[int]]]:
+    """Answers for a prompt, and for each word its place and answers."""
+    words = _WORDS.findall(prompt + action)
+    start, end = words.index("\nRecipes:"), words.index("\nAction: ")
+    lines = [line.split()[1:] for line in prompt.split("\n")[:3]]
+    held, lying, named = set(lines[1]) - {"empty"}, set(lines[2]), lines[0][-1]
+    made_of: dict[str, list[str]] = {}
+    used: set[str] = set()
+    parts: list[str] = []
+    said = []
+    for place in [*range(start + 1, end), len(words) - 1]:
+        item = words[place].strip()
+        if item in ("->", ","):
+            continue
+        if words[place - 1] == " ->":
+            made_of[item], parts = parts, []
+            used |= set(made_of[item])
+        elif place < end:
+            parts.append(item)
+        answers = _of_item(item, held, lying, made_of)
+        asked = (item in held, item in lying, item == named, item in made_of)
+        said.append([place, *asked, item in made_of.get(named, ()), item in used, *answers])
+    of_named = _of_item(named, held, lying, made_of)
+    some = (named in made_of, named in held, *of_named, min(len(made_of), 7), not held)
+    return [int(each) for each in some], said
+
+
+def _of_item(
+    item: str, held: set[str], lying: set[str], made_of: dict[str, list[str]]
+) -> list[int]:
+    """How many ingredients of an item are in the inventory, around, made by a recipe."""
+    ingredients = made_of.get(item, [])
+    return [sum(each in place for each in ingredients) for place in (held, lying, made_of)]
 
 
 def random_vectors(_: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -164,7 +185,72 @@ def probe_depths(reader: Reader) -> dict[str, dict[str, float]]:
 
 def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
     """Write README.md beside the weights: what went in, what did not, and the measured figures."""
-    (output / "README.md").write_text("", encoding="utf-8")
+    rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
+    asked, of_words = (
+        "\n".join(f"  - {question}" for question, _ in group)
+        for group in (QUESTIONS, WORD_QUESTIONS)
+    )
+    found = "\n".join(
+        f"| {name} | {each['train']:.3f} | {each['unseen']:.3f} |"
+        for name, each in figures["probe"].items()
+    )
+    (output / "README.md").write_text(
+        f"""---
+license: mit
+library_name: transformers
+---
+# craft-reader
+
+A causal language model of the language of the world `craft`, small enough to live in a repository
+and to be trained by reinforcement learning on one CPU core.
+
+## What went in
+- Architecture: Llama ({recipe["layers"]} layers, width {recipe["width"]}), tied embeddings, a
+  word-level lossless tokenizer in which fixed phrases are one token.
+- Item vectors: normal, of mean squared norm 1, the same ones always. They mean nothing, and these
+  rows are frozen. No other model went in.
+- Pretraining: next-token prediction on uniformly random play (prompt, action, inventory after it)
+  in drawn states. In each scene the items of training swap names at random, so no text tells a
+  recipe of the world; half of the goals name any item.
+- Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
+{asked}
+  - Which item is named? (Answered with its own word, one layer before the last.)
+
+  At each item from the first recipe on, and at the item of the action, about the text up to there:
+{of_words}
+
+  Those of the last list and those about the named item count one each in the loss, the others
+  together one; this weight falls from {recipe["question_weight"]} to
+  {recipe["question_weight_end"]}. The words of the random actions count once more, with a weight that rises from 0 to
+  {recipe["action_weight"]}.
+- In {recipe["invented_objects"]:.0%} of the batches all items have other vectors of the same kind,
+  in the others normal noise of mean norm {recipe["vector_noise"]} is added.
+- Start values: query and key projections of a layer are one orthogonal matrix, the output
+  projection is {recipe["start_copy"]} times the inverse of the value projection.
+
+## What did not
+No goal-directed data, no reward, no success signal, no plan, no recipe of the world, no unseen item
+(they are also left out of the softmax). No question asks which action is right, or whether a goal
+can be reached; of a goal of depth 1 the counts about the named item tell it.
+
+## Recipe
+| key | value |
+|---|---|
+{rows}
+
+## Figures
+- Next-token loss at the end of pretraining: {figures["loss"]:.4f} nats per token.
+- Linear probe on the state after the first prompt, possible against impossible goals about items of
+  one depth (`magellan.pretraining.craft`), the area under the ROC curve:
+
+| goals | training items | unseen items |
+|---|---|---|
+{found}
+
+Rebuild with `python -m magellan backbone --name craft-reader --output DIR`.
+""",
+        encoding="utf-8",
+    )
 
 
 CRAFT = Language(
@@ -174,7 +260,7 @@ CRAFT = Language(
     vectors=random_vectors,
     play=lambda rng, _: random_play(rng),
     invent=lambda vectors, rng: rng.standard_normal(vectors.shape) * vectors.shape[1] ** -0.5,
-    questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, ACTION_QUESTIONS, right_answers),
+    questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
     figures=lambda _: {},
     probe=probe_depths,
     card=write_card,

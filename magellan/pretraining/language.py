@@ -17,22 +17,36 @@ Triple = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
+class Answers:
+    """Numbers of the right answers.
+
+    of_prompt: int64 (texts, questions).
+    rows, places: of the words of which something is asked, text and token in it, int64 (words,).
+    of_words: int64 (words, questions).
+    """
+
+    of_prompt: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    of_words: np.ndarray
+
+
+@dataclass(frozen=True)
 class Questions:
     """What is asked of a text, and what a reader should answer.
 
     named: place in a prompt of the token that the goal names. Which one it is, is asked too.
     of_prompt: questions with the number of their answers, put at the last token of a prompt.
     about_named: the first so many of them are about the named thing.
-    of_action: the same, put at the last token of the action.
-    answers: from texts and the tokens of their prompts to the right answers, int64
-        (texts, questions): of the prompt, then of the action.
+    of_words: the same, put at words of the text, about what the text says up to there.
+    answers: from texts and the tokens of their prompts.
     """
 
     named: int
     of_prompt: Sequence[tuple[str, int]]
     about_named: int
-    of_action: Sequence[tuple[str, int]]
-    answers: Callable[[Sequence[Triple], Sequence[np.ndarray]], np.ndarray]
+    of_words: Sequence[tuple[str, int]]
+    answers: Callable[[Sequence[Triple], Sequence[np.ndarray]], Answers]
 
 
 @dataclass(frozen=True)

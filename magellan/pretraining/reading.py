@@ -100,48 +100,53 @@ class Lessons(nn.Module):
         super().__init__()
         self.asked, self.things = asked, torch.tensor(things)
         self.words = nn.Linear(width, sum(size for _, size in asked.of_prompt))
-        if asked.of_action:
-            self.action_words = nn.Linear(width, sum(size for _, size in asked.of_action))
+        if asked.of_words:
+            self.word_words = nn.Linear(width, sum(size for _, size in asked.of_words))
 
     def forward(
         self,
         triples: Sequence[Triple],
         prompts: Sequence[np.ndarray],
-        actions: Sequence[np.ndarray],
         states: Sequence[Tensor],
         embedding: Tensor,
     ) -> Tensor:
         """Mean cross-entropy of the right answers, in nats: summed over the questions about the
-        named thing and those about actions, to which the other questions add their mean. (With
-        more weight these are learnt first, and the named thing is then not compared with others.)
+        named thing and those about words, to which the other questions add their mean. (With more
+        weight these are learnt first, and the named thing is then not compared with others.)
 
         Args:
             triples: the texts.
-            prompts, actions: tokens of each, int (length,).
+            prompts: tokens of each prompt, int (length,).
             states: hidden states of every layer, (batch, length, width); the last after the norm.
             embedding: the embedding matrix of this batch, (vocabulary, width).
         """
-        right = torch.from_numpy(self.asked.answers(triples, prompts))
+        right = self.asked.answers(triples, prompts)
         rows, last = torch.arange(len(prompts)), torch.tensor([len(each) - 1 for each in prompts])
-        said = _split(self.words(states[-1][rows, last]), self.asked.of_prompt)
-        if self.asked.of_action:
-            ends = last + torch.tensor([len(each) for each in actions])
-            said += _split(self.action_words(states[-1][rows, ends]), self.asked.of_action)
+        losses = _losses(self.words(states[-1][rows, last]), self.asked.of_prompt, right.of_prompt)
         recalled = nn.functional.rms_norm(states[-2][rows, last], embedding.shape[1:])
         named = torch.tensor([int(each[self.asked.named]) for each in prompts])
         place = torch.searchsorted(self.things, named)
-        losses = [nn.functional.cross_entropy(recalled @ embedding[self.things].T, place)]
-        losses += [
-            nn.functional.cross_entropy(scores, right[:, i]) for i, scores in enumerate(said)
-        ]
-        answered = torch.stack(losses)
-        first, end = self.asked.about_named + 1, len(self.asked.of_prompt) + 1
-        return answered[:first].sum() + answered[first:end].mean() + answered[end:].sum()
+        losses = [nn.functional.cross_entropy(recalled @ embedding[self.things].T, place), *losses]
+        answered, first = torch.stack(losses), self.asked.about_named + 1
+        total = answered[:first].sum() + answered[first:].mean()
+        if self.asked.of_words:
+            there = states[-1][torch.from_numpy(right.rows), torch.from_numpy(right.places)]
+            of_words = _losses(self.word_words(there), self.asked.of_words, right.of_words)
+            total = total + torch.stack(of_words).sum()
+        return total
 
 
-def _split(scores: Tensor, questions: Sequence[tuple[str, int]]) -> list[Tensor]:
-    """Scores of all answers, (batch, answers), by question."""
-    return list(scores.split([size for _, size in questions], dim=1))
+def _losses(
+    scores: Tensor, questions: Sequence[tuple[str, int]], right: np.ndarray
+) -> list[Tensor]:
+    """Mean cross-entropy of each question.
+
+    scores: of all answers of all questions, (places, answers).
+    right: int64 (places, questions).
+    """
+    parts = scores.split([size for _, size in questions], dim=1)
+    wanted = torch.from_numpy(right)
+    return [nn.functional.cross_entropy(part, wanted[:, i]) for i, part in enumerate(parts)]
 
 
 def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None:

@@ -1,7 +1,8 @@
-"""Little-Zoo as a language: vectors of a real LLM, random play, questions about what is in sight."""
+"""Little-Zoo as a language: vectors of a real LLM, random play, questions about what is seen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from magellan.pretraining import reading
 from magellan.pretraining.card import write_card
-from magellan.pretraining.language import Language, Questions
+from magellan.pretraining.language import Answers, Language, Questions, Triple
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import probe
 from magellan.pretraining.tokenizer import build_tokenizer
@@ -39,15 +40,13 @@ def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:
 
 
 def questions(tokenizer: PreTrainedTokenizerFast) -> Questions:
-    """The questions of `magellan.pretraining.reading`; none is put at an action."""
-    ids = reading.Ids.of(tokenizer)
-    return Questions(
-        reading.NAMED,
-        reading.QUESTIONS,
-        reading.ABOUT_NAMED,
-        (),
-        lambda _, prompts: reading.right_answers(prompts, ids),
-    )
+    """The questions of `magellan.pretraining.reading`, all put at the end of a prompt."""
+    ids, none = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
+
+    def answers(_: Sequence[Triple], prompts: Sequence[np.ndarray]) -> Answers:
+        return Answers(reading.right_answers(prompts, ids), none, none, none)
+
+    return Questions(reading.NAMED, reading.QUESTIONS, reading.ABOUT_NAMED, (), answers)
 
 
 ZOO = Language(

@@ -49,7 +49,9 @@ class ListedWorld(World):
             mix = in_proportion(size, self.proportions)
             mix = mix if min(mix) else ()
         if not any(mix) or any(n > total for n, total in zip(mix, totals, strict=True)):
-            sizes = "sizes such as 25k with a goal of each category, or " if self.proportions else ""
+            sizes = (
+                "sizes such as 25k with a goal of each category, or " if self.proportions else ""
+            )
             raise InputError(
                 f"goal_space = {name!r}: allowed are {sizes}numbers of goals with dashes between "
                 f"them, for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"

@@ -14,8 +14,8 @@ from magellan.worlds.craft import (
     CONTEXTS,
     DISTRACTORS,
     RAW,
-    CraftWorld,
     Crafting,
+    CraftWorld,
     context,
     horizon,
 )

@@ -221,8 +221,8 @@ and to be trained by reinforcement learning on one CPU core.
 
   Those of the last list and those about the named item count one each in the loss, the others
   together one; this weight falls from {recipe["question_weight"]} to
-  {recipe["question_weight_end"]}. The words of the random actions count once more, with a weight that rises from 0 to
-  {recipe["action_weight"]}.
+  {recipe["question_weight_end"]}. The words of the random actions count once more, with a
+  weight that rises from 0 to {recipe["action_weight"]}.
 - In {recipe["invented_objects"]:.0%} of the batches all items have other vectors of the same kind,
   in the others normal noise of mean norm {recipe["vector_noise"]} is added.
 - Start values: query and key projections of a layer are one orthogonal matrix, the output

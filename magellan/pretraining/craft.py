@@ -25,17 +25,17 @@ from magellan.worlds.little_zoo.codes import SPLITS
 PHRASES = (
     "Goal:",
     " Make",
+    "\nRecipes:",
+    "\nAround:",
     "\nInventory:",
     " empty",
-    "\nAround:",
-    "\nRecipes:",
-    " ->",
+    " =",
     ",",
     "\nAction: ",
     "Get",
     "Craft",
 )
-_PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| ->| ?[A-Za-z]+|,"
+_PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| =| ?[A-Za-z]+|,"
 _WORDS = re.compile(_PATTERN)
 _HELD = 4
 """Items that a scene begins with at most, and the steps that are played in it."""
@@ -91,48 +91,48 @@ WORD_QUESTIONS = (
     ("Is it around?", 2),
     ("Is it the named item?", 2),
     ("Is it made by a recipe?", 2),
-    ("Is it an ingredient of the named item?", 2),
     ("Is it an ingredient of another item?", 2),
+    ("Is it an ingredient of the named item?", 2),
     ("How many of its ingredients are in the inventory?", 3),
     ("How many of its ingredients are around?", 3),
     ("How many of its ingredients are made by a recipe?", 3),
 )
-"""Put at each item from the first recipe on and that of the action, about the text up to there."""
+"""Put at each item behind the goal, that of the action too, about the text up to there."""
 
 
 def right_answers(triples: Sequence[Triple], _: object = None) -> Answers:
     """The right answers for prompts and actions."""
-    read = [_read(prompt, action) for prompt, action, _ in triples]
+    read = [_read(_WORDS.findall(prompt + action)) for prompt, action, _ in triples]
     words = [(row, *word) for row, (_, said) in enumerate(read) for word in said]
     rows, places, *of_words = np.array(words, dtype=np.int64).T
     of_prompt = np.array([answers for answers, _ in read], dtype=np.int64)
     return Answers(of_prompt, rows, places, np.stack(of_words, axis=1))
 
 
-def _read(prompt: str, action: str) -> tuple[list[int], list[list[int]]]:
-    """Answers for a prompt, and for each word its place and answers."""
-    words = _WORDS.findall(prompt + action)
-    start, end = words.index("\nRecipes:"), words.index("\nAction: ")
-    lines = [line.split()[1:] for line in prompt.split("\n")[:3]]
-    held, lying, named = set(lines[1]) - {"empty"}, set(lines[2]), lines[0][-1]
+def _read(words: list[str]) -> tuple[list[int], list[list[int]]]:
+    """Answers for the prompt, and for each word its place and answers."""
+    named, said = words[2].strip(), []
     made_of: dict[str, list[str]] = {}
-    used: set[str] = set()
-    parts: list[str] = []
-    said = []
-    for place in [*range(start + 1, end), len(words) - 1]:
-        item = words[place].strip()
-        if item in ("->", ","):
+    found: dict[str, set[str]] = {"\nAround:": set(), "\nInventory:": set(), "\nAction: ": set()}
+    lying, held, _ = found.values()
+    section = ""
+    for place, word in enumerate(words[3:], 3):
+        item = word.strip()
+        if word in PHRASES:
+            section = word if word.startswith("\n") else section
             continue
-        if words[place - 1] == " ->":
-            made_of[item], parts = parts, []
-            used |= set(made_of[item])
-        elif place < end:
+        if words[place + 1 : place + 2] == [" ="]:
+            made_of[item] = parts = []
+        elif section in found:
+            found[section].add(item)
+        else:
             parts.append(item)
-        answers = _of_item(item, held, lying, made_of)
-        asked = (item in held, item in lying, item == named, item in made_of)
-        said.append([place, *asked, item in made_of.get(named, ()), item in used, *answers])
-    of_named = _of_item(named, held, lying, made_of)
-    some = (named in made_of, named in held, *of_named, min(len(made_of), 7), not held)
+        used = any(item in ingredients for ingredients in made_of.values())
+        asked = (item in held, item in lying, item == named, item in made_of, used)
+        of_named = item in made_of.get(named, ())
+        said.append([place, *asked, of_named, *_of_item(item, held, lying, made_of)])
+    counts = _of_item(named, held, lying, made_of)
+    some = (named in made_of, named in held, *counts, min(len(made_of), 7), not held)
     return [int(each) for each in some], said
 
 
@@ -216,7 +216,7 @@ and to be trained by reinforcement learning on one CPU core.
 {asked}
   - Which item is named? (Answered with its own word, one layer before the last.)
 
-  At each item from the first recipe on, and at the item of the action, about the text up to there:
+  At each item behind the goal, that of the action too, about the text up to there:
 {of_words}
 
   Those of the last list and those about the named item count one each in the loss, the others

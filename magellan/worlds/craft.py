@@ -53,7 +53,7 @@ class Crafting(Episode):
 
     goal: the item to make.
     around: raw items that can be got.
-    recipes: those shown, each its ingredients and, last, what they make.
+    recipes: those shown, each what is made and, behind it, its ingredients.
     inventory: items held, each one once, in the order in which they came.
     """
 
@@ -65,10 +65,10 @@ class Crafting(Episode):
         self.inventory: list[str] = []
 
     def prompt(self) -> str:
-        recipes = ", ".join(f"{' '.join(recipe[:-1])} -> {recipe[-1]}" for recipe in self.recipes)
+        recipes = ", ".join(f"{made} = {' '.join(parts)}" for made, *parts in self.recipes)
         return (
-            f"Goal: Make {self.goal}\n{self.holdings()}\nAround: {' '.join(self.around)}\n"
-            f"Recipes: {recipes}\nAction: "
+            f"Goal: Make {self.goal}\nRecipes: {recipes}\nAround: {' '.join(self.around)}\n"
+            f"{self.holdings()}\nAction: "
         )
 
     def holdings(self) -> str:
@@ -76,12 +76,12 @@ class Crafting(Episode):
         return f"Inventory: {' '.join(self.inventory) or 'empty'}"
 
     def possible_actions(self) -> list[str]:
-        crafted = (f"Craft {recipe[-1]}" for recipe in self.recipes)
+        crafted = (f"Craft {recipe[0]}" for recipe in self.recipes)
         return [*(f"Get {item}" for item in self.around), *crafted]
 
     def act(self, action: str, rng: np.random.Generator) -> bool:
         verb, item = action.split()
-        made_of = {recipe[-1]: recipe[:-1] for recipe in self.recipes}
+        made_of = {made: parts for made, *parts in self.recipes}
         needed = made_of[item] if verb == "Craft" else []
         if item not in self.inventory and set(needed) <= set(self.inventory):
             self.inventory = [*(held for held in self.inventory if held not in needed), item]
@@ -230,7 +230,7 @@ class CraftWorld(ListedWorld):
         return {
             "goal": names[item],
             "around": [names[each] for each in shown.around],
-            "recipes": [[names[part] for part in (*recipes[i], i)] for i in shown.recipes],
+            "recipes": [[names[part] for part in (i, *recipes[i])] for i in shown.recipes],
             "horizon": horizon(self.book.depth(item)),
         }
 
@@ -240,7 +240,7 @@ class CraftWorld(ListedWorld):
         for at in range(4):
             scenes = ([name if place == at else names[0] for place in range(4)] for name in names)
             yield {
-                name: Crafting(goal, [around], [[part, made]], 1).prompt()
+                name: Crafting(goal, [around], [[made, part]], 1).prompt()
                 for name, (goal, around, part, made) in zip(names, scenes, strict=True)
             }
         yield {name: self._holding([name]).prompt() for name in names}

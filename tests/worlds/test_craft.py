@@ -39,14 +39,14 @@ def sample(world, split, each=60, seed=0):
 def can_be_had(around, recipes):
     """All items that can ever be held, whatever is done."""
     had = set(around)
-    while new := {made for *parts, made in recipes if set(parts) <= had} - had:
+    while new := {made for made, *parts in recipes if set(parts) <= had} - had:
         had |= new
     return had
 
 
 def plan(item, recipes):
     """Actions that make an item: its ingredients one after the other, each used at once."""
-    made_of = {made: parts for *parts, made in recipes}
+    made_of = {made: parts for made, *parts in recipes}
     if item not in made_of:
         return [f"Get {item}"]
     deep_first = sorted(made_of[item], key=lambda part: part not in made_of)
@@ -72,7 +72,7 @@ def test_possible_goals_are_reached_by_a_plan_and_impossible_ones_never(world, s
 
 
 def test_what_an_action_does():
-    episode = Crafting("c", ["a", "d"], [["a", "b", "c"], ["a", "d", "b"]], 9)
+    episode = Crafting("c", ["a", "d"], [["c", "a", "b"], ["b", "a", "d"]], 9)
     rng = np.random.default_rng(0)
 
     def do(*actions):

@@ -70,7 +70,7 @@ class ReadingRecipe(Recipe):
 RECIPES: dict[str, Recipe] = {
     "zoo-reader": ReadingRecipe(),
     "zoo-mini": Recipe(),
-    "craft-reader": ReadingRecipe(batch_size=32, steps=2_000),
+    "craft-reader": ReadingRecipe(batch_size=32, steps=1_000),
 }
 LANGUAGES = {"zoo-reader": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 

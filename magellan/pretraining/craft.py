@@ -1,12 +1,13 @@
 """Craft as a language: random play among renamed items, and questions about what a text says.
 
 In each scene the items of training swap names at random, so the texts do not tell the recipes of
-the world, and what is learnt is to read recipes. Half of the goals name any item. Inventories are
-drawn, not reached.
+the world, and what is learnt is to read recipes. A goal names any item of the scene, or (a quarter)
+of the world. Inventories are drawn, not reached.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,19 +58,22 @@ def random_scene(rng: np.random.Generator) -> Crafting:
     scene = world().scene(item, shown)
     scene["around"] = [other[name] for name in scene["around"]]
     scene["recipes"] = [[other[name] for name in recipe] for recipe in scene["recipes"]]
-    scene["goal"] = other[scene["goal"] if rng.random() < 0.5 else str(rng.choice(names))]
+    there = sorted({name for recipe in scene["recipes"] for name in recipe})
+    scene["goal"] = str(rng.choice(there if rng.random() < 0.75 else names))
     episode = Crafting(**scene)
-    there = sorted({name for recipe in episode.recipes for name in recipe})
-    count = min(int(rng.integers(_HELD + 1)), len(there))
-    episode.inventory = rng.choice(np.array(there or [""]), size=count, replace=False).tolist()
+    count = int(rng.integers(min(_HELD, len(there)) + 1))
+    episode.inventory = rng.choice(there, size=count, replace=False).tolist()
     return episode
 
 
-def random_play(rng: np.random.Generator) -> Iterator[Triple]:
-    """Endless texts of random play: what is seen next is the inventory, the rest stays."""
+def random_play(rng: np.random.Generator, scenes: int = 256) -> Iterator[Triple]:
+    """Endless texts of random play: what is seen next is the inventory, the rest stays.
+
+    scenes: that are played in turn, so that neighbouring texts are about different ones.
+    """
     while True:
-        episode = random_scene(rng)
-        for _ in range(_HELD):
+        episodes = [random_scene(rng) for _ in range(scenes)]
+        for episode in itertools.chain.from_iterable([episodes] * _HELD):
             actions = episode.possible_actions()
             prompt, action = episode.prompt(), actions[int(rng.integers(len(actions)))]
             episode.act(action, rng)
@@ -211,7 +215,7 @@ and to be trained by reinforcement learning on one CPU core.
   rows are frozen. No other model went in.
 - Pretraining: next-token prediction on uniformly random play (prompt, action, inventory after it)
   in drawn states. In each scene the items of training swap names at random, so no text tells a
-  recipe of the world; half of the goals name any item.
+  recipe of the world. A goal names any item of the scene, or (a quarter) of the world.
 - Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
 {asked}
   - Which item is named? (Answered with its own word, one layer before the last.)

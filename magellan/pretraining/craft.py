@@ -69,12 +69,14 @@ def random_scene(rng: np.random.Generator) -> Crafting:
 def random_play(rng: np.random.Generator, scenes: int = 256) -> Iterator[Triple]:
     """Endless texts of random play: what is seen next is the inventory, the rest stays.
 
+    Any command is tried, also where it does nothing.
+
     scenes: that are played in turn, so that neighbouring texts are about different ones.
     """
     while True:
         episodes = [random_scene(rng) for _ in range(scenes)]
         for episode in itertools.chain.from_iterable([episodes] * _HELD):
-            actions = episode.possible_actions()
+            actions = episode.commands()
             prompt, action = episode.prompt(), actions[int(rng.integers(len(actions)))]
             episode.act(action, rng)
             yield prompt, action, f"\n{episode.holdings()}"

@@ -5,9 +5,10 @@ depth d - 1 and one raw item, in either order; raw items, of depth 0, lie around
 invented, so nobody knows a recipe from elsewhere. The idea is TextCraft's (Prasad et al. 2024,
 arXiv 2311.05772); items, recipes and rules are other ones, without numbers of items.
 
-- "Get x" puts a raw item that lies around into the inventory; there is always another one.
-- "Craft x" takes the ingredients of x from the inventory and puts x there. Without all of them, or
-  where x is in the inventory, nothing happens. So an ingredient that two recipes need is got twice.
+- "Get x" puts a raw item that lies around into the inventory, unless it is there; there is always
+  another one around.
+- "Craft x" takes the ingredients of x from the inventory and puts x there. It is possible where all
+  of them are there and x is not. So an ingredient that two recipes need is got twice.
 - The goal is reached when its item is in the inventory, within `horizon(depth)` steps.
 
 A goal is an item and what is shown of the world: the recipes that it needs and some that it does
@@ -75,16 +76,25 @@ class Crafting(Episode):
         """Return the one line of the prompt that actions change."""
         return f"Inventory: {' '.join(self.inventory) or 'empty'}"
 
-    def possible_actions(self) -> list[str]:
+    def commands(self) -> list[str]:
+        """Return all actions of this goal, also those that would do nothing now."""
         crafted = (f"Craft {recipe[0]}" for recipe in self.recipes)
         return [*(f"Get {item}" for item in self.around), *crafted]
 
-    def act(self, action: str, rng: np.random.Generator) -> bool:
+    def possible_actions(self) -> list[str]:
+        return [each for each in self.commands() if each[0] == "G" or self.changed(each)]
+
+    def changed(self, action: str) -> list[str]:
+        """Return the inventory after a command; empty if it would do nothing."""
         verb, item = action.split()
         made_of = {made: parts for made, *parts in self.recipes}
         needed = made_of[item] if verb == "Craft" else []
-        if item not in self.inventory and set(needed) <= set(self.inventory):
-            self.inventory = [*(held for held in self.inventory if held not in needed), item]
+        if item in self.inventory or not set(needed) <= set(self.inventory):
+            return []
+        return [*(held for held in self.inventory if held not in needed), item]
+
+    def act(self, action: str, rng: np.random.Generator) -> bool:
+        self.inventory = self.changed(action) or self.inventory
         return self.goal in self.inventory
 
 

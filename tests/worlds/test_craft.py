@@ -75,6 +75,8 @@ def test_what_an_action_does():
     episode = Crafting("c", ["a", "d"], [["c", "a", "b"], ["b", "a", "d"]], 9)
     rng = np.random.default_rng(0)
 
+    assert episode.possible_actions() == ["Get a", "Get d"]
+
     def do(*actions):
         return [(episode.act(action, rng), " ".join(episode.inventory)) for action in actions]
 
@@ -83,6 +85,8 @@ def test_what_an_action_does():
     ]
     assert do("Get d", "Craft b", "Craft c") == [(False, held) for held in ("a d", "b", "b")]
     assert "Inventory: b\n" in episode.prompt()
+    assert "Craft b" in episode.commands()
+    assert "Craft b" not in episode.possible_actions()
     assert do("Get d", "Get a", "Craft b") == [(False, "b d"), *[(False, "b d a")] * 2]
     assert do("Craft c") == [(True, "d c")]
 

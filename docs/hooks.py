@@ -22,6 +22,7 @@ PAGES = {
     "results/reference/bench/bench.md": "bench.md",
     "magellan/backbones/zoo-mini/README.md": "zoo-mini.md",
     "magellan/backbones/zoo-reader/README.md": "zoo-reader.md",
+    "magellan/backbones/craft-reader/README.md": "craft-reader.md",
 }
 """Pages outside docs/ -> their names in the site."""
 PICTURES = (".png", ".svg")

@@ -37,7 +37,7 @@ class Made:
 
 MADE = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
 ALLOWED = (
-    f"zoo-reader, zoo-mini, {', '.join(MADE)}, a folder with config.json, weights "
+    f"zoo-reader, zoo-mini, craft-reader, {', '.join(MADE)}, a folder with config.json, weights "
     "(model.safetensors) and tokenizer in Hugging Face format, or the name of a model in the "
     "Hugging Face cache"
 )

@@ -1,4 +1,4 @@
-"""Builds `zoo-reader` and `zoo-mini` (vectors of a real LLM, a tokenizer, random play as text).
+"""Builds `zoo-reader`, `zoo-mini` and `craft-reader`: vectors of words, a tokenizer, random play.
 
 And, for any world, a small model with random weights that reads its words.
 """

@@ -19,20 +19,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
 from magellan.pretraining import smollm2
-from magellan.pretraining.card import write_card
-from magellan.pretraining.play import random_play
-from magellan.pretraining.probe import probe, reader_of
-from magellan.pretraining.reading import Lessons, invented_objects, start_comparing
-from magellan.pretraining.tokenizer import build_tokenizer
-from magellan.pretraining.wheel import centroid_accuracy, object_states, project
-from magellan.worlds.little_zoo.vocabulary import (
-    HELD_OUT_OBJECTS,
-    KIND_OF,
-    KINDS,
-    NUM_TRAIN,
-    OBJECTS,
-    TRAIN_OBJECTS,
-)
+from magellan.pretraining.craft import CRAFT
+from magellan.pretraining.language import Language
+from magellan.pretraining.probe import reader_of
+from magellan.pretraining.reading import Lessons, start_comparing
+from magellan.pretraining.wheel import needed
+from magellan.pretraining.zoo import ZOO
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,12 @@ class ReadingRecipe(Recipe):
     start_copy: float = 0.5
 
 
-RECIPES: dict[str, Recipe] = {"zoo-reader": ReadingRecipe(), "zoo-mini": Recipe()}
+RECIPES: dict[str, Recipe] = {
+    "zoo-reader": ReadingRecipe(),
+    "zoo-mini": Recipe(),
+    "craft-reader": ReadingRecipe(batch_size=32, steps=1_000),
+}
+LANGUAGES = {"zoo-reader": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -86,7 +83,7 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def make(wheel: Path, output: Path, name: str) -> dict[str, Any]:
+def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
     """Make the backbone of this name in `output`; gives what its `build.json` says of it.
 
     Raises:
@@ -94,12 +91,12 @@ def make(wheel: Path, output: Path, name: str) -> dict[str, Any]:
             `output` holds another model.
     """
     if name == smollm2.NAME:
-        return smollm2.write(wheel, output)
+        return smollm2.write(needed(wheel), output)
     return build(wheel, output, name=name)
 
 
 def build(
-    wheel: Path, output: Path, recipe: Recipe | None = None, name: str = "zoo-reader"
+    wheel: Path | None, output: Path, recipe: Recipe | None = None, name: str = "zoo-reader"
 ) -> dict[str, Any]:
     """Build model, tokenizer and card into `output`; gives the figures of the card.
 
@@ -108,40 +105,33 @@ def build(
     Raises:
         InputError: the wheel is missing or is not the pinned one, or there is no such name.
     """
-    recipe = recipe or find_recipe(name)
+    recipe, language = recipe or find_recipe(name), LANGUAGES[name]
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(recipe.seed).spawn(2)]
-    states = object_states(wheel, list(OBJECTS))
-    vectors = project(states, recipe.width, streams[0])
-    tokenizer = build_tokenizer(list(OBJECTS))
+    vectors = language.vectors(wheel, recipe.width, streams[0])
+    tokenizer = language.tokenizer()
     torch.manual_seed(recipe.seed)
-    model = make_model(recipe, tokenizer, vectors)
-    loss = pretrain(model, tokenizer, recipe, streams[1])
-    figures: dict[str, Any] = {"loss": loss, **embedding_figures(vectors)}
+    model = make_model(recipe, tokenizer, vectors, language)
+    loss = pretrain(model, tokenizer, recipe, streams[1], language)
+    figures: dict[str, Any] = {"loss": loss, **language.figures(vectors)}
     if isinstance(recipe, ReadingRecipe):
-        figures["probe"] = probe(reader_of(model.eval(), tokenizer))
+        figures["probe"] = language.probe(reader_of(model.eval(), tokenizer))
     output.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(output)
     tokenizer.save_pretrained(output)
     (output / "build.json").write_text(
         json.dumps({"recipe": asdict(recipe), "figures": figures}, indent=2) + "\n"
     )
-    write_card(output, asdict(recipe), figures)
+    language.card(output, asdict(recipe), figures)
     return figures
 
 
-def embedding_figures(vectors: np.ndarray) -> dict[str, float]:
-    """Nearest-training-centroid accuracy of the held-out objects among the four kinds with any."""
-    kinds = np.asarray(KIND_OF)
-    held_out = np.asarray([name in HELD_OUT_OBJECTS for name in OBJECTS])
-    kept = kinds != KINDS.index("supply")
-    accuracy = centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
-    return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
-
-
 def make_model(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerFast, vectors: np.ndarray
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerFast,
+    vectors: np.ndarray,
+    language: Language = ZOO,
 ) -> LlamaForCausalLM:
-    """A small Llama with tied embeddings, whose object rows are the given vectors."""
+    """A small Llama with tied embeddings, in which the things have the given vectors."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=recipe.width,
@@ -161,12 +151,12 @@ def make_model(
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
         embedding.normal_(std=recipe.width**-0.5)
-        embedding[object_rows(tokenizer, OBJECTS)] = torch.from_numpy(vectors).float()
+        embedding[object_rows(tokenizer, language.things)] = torch.from_numpy(vectors).float()
     return model
 
 
 def object_rows(tokenizer: PreTrainedTokenizerFast, names: tuple[str, ...]) -> list[int]:
-    """Token ids of objects."""
+    """Token ids of things."""
     return tokenizer.convert_tokens_to_ids([f" {name}" for name in names])
 
 
@@ -175,27 +165,28 @@ def pretrain(
     tokenizer: PreTrainedTokenizerFast,
     recipe: Recipe,
     rng: np.random.Generator,
+    language: Language = ZOO,
 ) -> float:
     """Next-token prediction on random play; gives the mean loss of the last 100 steps, in nats.
 
-    The objects' vectors do not move. Held-out objects never occur, so they are left out of the
+    The things' vectors do not move. Held-out things never occur, so they are left out of the
     softmax: otherwise training would push the model away from ever naming them. Every batch shifts
-    the objects' vectors at random (by `vector_noise` in mean norm, the same at input and output),
-    so that the model learns to name whatever vector it has read and not only 25 of them.
+    the things' vectors at random (by `vector_noise` in mean norm, the same at input and output),
+    so that the model learns to name whatever vector it has read and not only a few of them.
     """
-    rows = object_rows(tokenizer, OBJECTS)
-    unseen = object_rows(tokenizer, HELD_OUT_OBJECTS)
+    rows = object_rows(tokenizer, language.things)
+    unseen = rows[language.trained :]
     embedding = model.get_input_embeddings().weight
     embedding.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(rows), 0.0))
-    lessons = make_lessons(tokenizer, recipe)
+    lessons = make_lessons(tokenizer, recipe, language)
     parameters = [*model.parameters(), *(lessons.parameters() if lessons else ())]
     learn = make_learner(parameters, recipe)
-    codec, play = Codec(tokenizer), random_play(rng, distinct=lessons is not None)
+    codec, play = Codec(tokenizer), language.play(rng, lessons is not None)
     losses: list[float] = []
     for step in tqdm(range(recipe.steps), desc="pretraining", unit="batch"):
         triples = list(itertools.islice(play, recipe.batch_size))
         tokens = text_batch(codec, triples, tokenizer.eos_token_id)
-        shifted = other_objects(embedding, rows, recipe, rng)
+        shifted = other_things(embedding, rows, recipe, rng, language)
         weights, options = {"model.embed_tokens.weight": shifted}, {"output_hidden_states": True}
         said = functional_call(model, weights, (tokens,), options)
         loss = next_token_loss(said.logits, tokens, unseen, tokenizer.pad_token_id)
@@ -204,7 +195,7 @@ def pretrain(
         if isinstance(recipe, ReadingRecipe) and lessons:
             only = keep_actions(tokens, prompts, actions, tokenizer.pad_token_id)
             again = next_token_loss(said.logits, only, unseen, tokenizer.pad_token_id)
-            asked = lessons(prompts, said.hidden_states, shifted)
+            asked = lessons(triples, prompts, said.hidden_states, shifted)
             done = step / recipe.steps
             loss = loss + recipe.action_weight * done * again
             loss = loss + asked * (
@@ -214,11 +205,14 @@ def pretrain(
     return float(np.mean(losses[-100:]))
 
 
-def make_lessons(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Lessons | None:
+def make_lessons(
+    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, language: Language
+) -> Lessons | None:
     """What is learnt beside next-token prediction, if anything."""
     if not isinstance(recipe, ReadingRecipe):
         return None
-    return Lessons(recipe.width, tokenizer, object_rows(tokenizer, TRAIN_OBJECTS))
+    trained = object_rows(tokenizer, language.things[: language.trained])
+    return Lessons(recipe.width, language.questions(tokenizer), trained)
 
 
 def make_learner(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
@@ -238,18 +232,22 @@ def make_learner(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Te
     return learn
 
 
-def other_objects(
-    embedding: Tensor, rows: list[int], recipe: Recipe, rng: np.random.Generator
+def other_things(
+    embedding: Tensor,
+    rows: list[int],
+    recipe: Recipe,
+    rng: np.random.Generator,
+    language: Language,
 ) -> Tensor:
-    """The embedding matrix of one batch: objects shifted, or in their place invented ones.
+    """The embedding matrix of one batch: things shifted, or in their place invented ones.
 
     Args:
         embedding: (vocabulary, width).
-        rows: of all objects, the training objects first.
+        rows: of all things, those of training first.
     """
     if isinstance(recipe, ReadingRecipe) and rng.random() < recipe.invented_objects:
-        trained = torch.tensor(rows[:NUM_TRAIN])
-        invented = invented_objects(embedding.detach()[trained].numpy(), rng)
+        trained = torch.tensor(rows[: language.trained])
+        invented = language.invent(embedding.detach()[trained].numpy(), rng)
         return embedding.index_copy(0, trained, torch.from_numpy(invented).float())
     return shift_rows(embedding, rows, recipe, rng)
 

@@ -16,15 +16,17 @@ def add_backbone(commands: Commands) -> None:
     backbone.add_argument(
         "--wheel",
         type=file_path,
-        help="wheel with SmolLM2-135M, which all models of --name need (default: none)",
+        help="wheel with SmolLM2-135M, which all models of --name but craft-reader need "
+        "(default: none)",
     )
     add_output(backbone, "folder of the model")
     backbone.add_argument(
-        "--name", help="with --wheel: zoo-reader, zoo-mini or smollm2-135m (default: zoo-reader)"
+        "--name",
+        help="zoo-reader, zoo-mini, smollm2-135m or craft-reader (default: zoo-reader)",
     )
     backbone.add_argument(
         "--world",
-        help="without --wheel: a small model with random weights that reads the words of this "
+        help="without --name: a small model with random weights that reads the words of this "
         "world (default: none)",
     )
     add_modules(backbone)
@@ -50,7 +52,7 @@ def _backbone(options: argparse.Namespace) -> None:
 
 def _check_backbone_options(options: argparse.Namespace) -> None:
     """A model is made from a wheel or for a world."""
-    if options.wheel is None and options.world is None:
+    if options.wheel is None and options.world is None and options.name is None:
         raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
     for name in ("wheel", "name"):
         if options.world is not None and getattr(options, name) is not None:

@@ -21,8 +21,9 @@ object is not enough, it must be the one that the goal names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,13 +137,21 @@ def _others(targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def probe(
-    reader: Reader, fit: int = 4_000, test: int = 2_000, seed: int = 0
+    reader: Reader,
+    fit: int = 4_000,
+    test: int = 2_000,
+    seed: int = 0,
+    sets: Sequence[str] = SETS,
+    draw: Callable[[str, str, int, int], Any] = probe_goals,
 ) -> dict[str, dict[str, float]]:
-    """AUC of each of the SETS: {"grasp": {"train": ..., "unseen": ...}, ...}."""
+    """AUC of each of the sets: {"grasp": {"train": ..., "unseen": ...}, ...}.
+
+    draw: from set, split, size and seed to goals with `prompts()` and `possible`, bool (size,).
+    """
     found = {}
-    for name in SETS:
-        known = probe_goals(name, "train", fit + test, seed)
-        new = probe_goals(name, "unseen", test, seed)
+    for name in sets:
+        known = draw(name, "train", fit + test, seed)
+        new = draw(name, "unseen", test, seed)
         states, others = reader(known.prompts()), reader(new.prompts())
         weights = fit_logistic(states[:fit], known.possible[:fit])
         found[name] = {

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from magellan.pretraining.language import Questions, Triple
 from magellan.worlds.little_zoo.vocabulary import KIND_OF, KINDS, NUM_TRAIN, TRAIN_OBJECTS
 
 NAMED = 2
@@ -91,42 +92,61 @@ class Lessons(nn.Module):
 
     Args:
         width: of the model.
-        tokenizer: of the model.
-        objects: token ids of the training objects, increasing.
+        asked: the questions.
+        things: token ids of what goals of training name, increasing.
     """
 
-    def __init__(self, width: int, tokenizer: PreTrainedTokenizerFast, objects: list[int]) -> None:
+    def __init__(self, width: int, asked: Questions, things: list[int]) -> None:
         super().__init__()
-        self.ids = Ids.of(tokenizer)
-        self.objects = torch.tensor(objects)
-        self.words = nn.Linear(width, sum(size for _, size in QUESTIONS))
+        self.asked, self.things = asked, torch.tensor(things)
+        self.words = nn.Linear(width, sum(size for _, size in asked.of_prompt))
+        if asked.of_words:
+            self.word_words = nn.Linear(width, sum(size for _, size in asked.of_words))
 
     def forward(
-        self, prompts: Sequence[np.ndarray], states: Sequence[Tensor], embedding: Tensor
+        self,
+        triples: Sequence[Triple],
+        prompts: Sequence[np.ndarray],
+        states: Sequence[Tensor],
+        embedding: Tensor,
     ) -> Tensor:
         """Mean cross-entropy of the right answers, in nats: summed over the questions about the
-        named object, to which the other questions add their mean. (With more weight these are
-        learnt first, and the named object is then not compared with what is in sight.)
-
+        named thing and those about words, to which the other questions add their mean. (With more
+        weight these are learnt first, and the named thing is then not compared with others.)
 
         Args:
+            triples: the texts.
             prompts: tokens of each prompt, int (length,).
             states: hidden states of every layer, (batch, length, width); the last after the norm.
             embedding: the embedding matrix of this batch, (vocabulary, width).
         """
-        right = torch.from_numpy(right_answers(prompts, self.ids))
+        right = self.asked.answers(triples, prompts)
         rows, last = torch.arange(len(prompts)), torch.tensor([len(each) - 1 for each in prompts])
-        sizes = [size for _, size in QUESTIONS]
-        said = self.words(states[-1][rows, last]).split(sizes, dim=1)
+        losses = _losses(self.words(states[-1][rows, last]), self.asked.of_prompt, right.of_prompt)
         recalled = nn.functional.rms_norm(states[-2][rows, last], embedding.shape[1:])
-        named = torch.tensor([int(each[NAMED]) for each in prompts])
-        place = torch.searchsorted(self.objects, named)
-        losses = [nn.functional.cross_entropy(recalled @ embedding[self.objects].T, place)]
-        losses += [
-            nn.functional.cross_entropy(scores, right[:, i]) for i, scores in enumerate(said)
-        ]
-        answered = torch.stack(losses)
-        return answered[: ABOUT_NAMED + 1].sum() + answered[ABOUT_NAMED + 1 :].mean()
+        named = torch.tensor([int(each[self.asked.named]) for each in prompts])
+        place = torch.searchsorted(self.things, named)
+        losses = [nn.functional.cross_entropy(recalled @ embedding[self.things].T, place), *losses]
+        answered, first = torch.stack(losses), self.asked.about_named + 1
+        total = answered[:first].sum() + answered[first:].mean()
+        if self.asked.of_words:
+            there = states[-1][torch.from_numpy(right.rows), torch.from_numpy(right.places)]
+            of_words = _losses(self.word_words(there), self.asked.of_words, right.of_words)
+            total = total + torch.stack(of_words).sum()
+        return total
+
+
+def _losses(
+    scores: Tensor, questions: Sequence[tuple[str, int]], right: np.ndarray
+) -> list[Tensor]:
+    """Mean cross-entropy of each question.
+
+    scores: of all answers of all questions, (places, answers).
+    right: int64 (places, questions).
+    """
+    parts = scores.split([size for _, size in questions], dim=1)
+    wanted = torch.from_numpy(right)
+    return [nn.functional.cross_entropy(part, wanted[:, i]) for i, part in enumerate(parts)]
 
 
 def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None:

@@ -1,4 +1,4 @@
-"""A word-level tokenizer for Little-Zoo's language; lossless, and fixed phrases are one token."""
+"""Word-level tokenizers; lossless, and fixed phrases are one token. The default is Little-Zoo's."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ _LINES = r"\nYou see:|\nYou are standing on:|\nInventory \(\d/2\):|\nAction: |Go
 _PATTERN = _LINES + r"|Go to| ?[A-Za-z]+|,| "
 
 
-def build_tokenizer(objects: list[str]) -> PreTrainedTokenizerFast:
-    """Tokenizer whose vocabulary is the phrases and ` <object>` for each object, in this order."""
-    words = [*SPECIAL, *PHRASES, *(f" {name}" for name in objects)]
-    return of_words(words, pre_tokenizers.Split(Regex(_PATTERN), behavior="isolated"))
+def build_tokenizer(
+    objects: list[str], phrases: tuple[str, ...] = PHRASES, pattern: str = _PATTERN
+) -> PreTrainedTokenizerFast:
+    """Tokenizer whose vocabulary is the phrases and ` <object>` for each object, in this order.
+
+    pattern: regular expression that cuts texts into these words.
+    """
+    words = [*SPECIAL, *phrases, *(f" {name}" for name in objects)]
+    return of_words(words, pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
 
 
 def of_words(words: Iterable[str], split: pre_tokenizers.Split) -> PreTrainedTokenizerFast:

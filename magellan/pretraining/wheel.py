@@ -78,6 +78,13 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+def needed(path: Path | None) -> Path:
+    """The path of a wheel; InputError where none is given."""
+    if path is None:
+        raise InputError(f"--wheel: is missing; allowed: the wheel {WHEEL}")
+    return path
+
+
 def check_wheel(path: Path) -> None:
     """Raise InputError unless the file is the pinned wheel, byte for byte."""
     if not path.is_file():

@@ -24,7 +24,7 @@ from magellan.worlds.episodes import Episode
 from magellan.worlds.listed import ListedWorld
 
 # Importing a world registers it; names are listed in this order.
-from magellan.worlds import little_zoo, simulated  # isort: skip
+from magellan.worlds import little_zoo, simulated, craft  # isort: skip
 
 __all__ = [
     "DEFAULT_WORLD",
@@ -40,6 +40,7 @@ __all__ = [
     "ListedWorld",
     "PromptParts",
     "World",
+    "craft",
     "little_zoo",
     "register_world",
     "simulated",

@@ -1,4 +1,7 @@
-"""A world that counts its goals: goal spaces are mixes, such as 8-4, of so many per category."""
+"""A world that counts its goals: goal spaces are mixes, such as 8-4, of so many per category.
+
+Where it has proportions, sizes such as 25k name mixes too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import numpy as np
 from magellan.core.errors import InputError
 from magellan.worlds.base import NOTHING, SPLITS, Environment, GoalSet, ListedGoals, World
 from magellan.worlds.episodes import Episode, Episodes
+from magellan.worlds.sizes import in_proportion, shortest_name, size_named
 
 Arguments = Mapping[str, Any]
 """Arguments of an episode, by name: what a goal is."""
@@ -21,9 +25,12 @@ class ListedWorld(World):
     """A subclass says how many goals there are, what each of them is, and what an episode is.
 
     episode: kind of its episodes.
+    proportions: share of each category in goal spaces named by their size, the first the largest;
+        empty: there are none such.
     """
 
     episode: type[Episode]
+    proportions: tuple[float, ...] = ()
 
     @abstractmethod
     def totals(self, split: str) -> tuple[int, ...]:
@@ -37,15 +44,23 @@ class ListedWorld(World):
         categories, totals = self.categories.names, self.totals(SPLITS[0])
         numbers = "-".join(["[0-9]{1,9}"] * len(categories))
         mix = tuple(map(int, name.split("-"))) if re.fullmatch(numbers, str(name)) else ()
+        size = size_named(name) if self.proportions else None
+        if size is not None and size.is_integer():
+            mix = in_proportion(size, self.proportions)
+            mix = mix if min(mix) else ()
         if not any(mix) or any(n > total for n, total in zip(mix, totals, strict=True)):
+            sizes = (
+                "sizes such as 25k with a goal of each category, or " if self.proportions else ""
+            )
             raise InputError(
-                f"goal_space = {name!r}: allowed are numbers of goals with dashes between them, "
-                f"for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"
+                f"goal_space = {name!r}: allowed are {sizes}numbers of goals with dashes between "
+                f"them, for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"
             )
         return mix
 
     def canonical(self, name: str) -> str:
-        return "-".join(map(str, self.parse(name)))
+        mix = self.parse(name)
+        return shortest_name(mix, self.proportions) if self.proportions else "-".join(map(str, mix))
 
     def goals(self, name: str, seed: int, split: str = SPLITS[0]) -> GoalSet:
         return self._drawn(self.parse(name), seed, split)

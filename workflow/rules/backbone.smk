@@ -36,7 +36,7 @@ rule pretrain:
     benchmark:
         f"{BACKBONE}/benchmarks/{{model}}.tsv"
     wildcard_constraints:
-        model="zoo-reader|zoo-mini",
+        model="zoo-reader|zoo-mini|craft-reader",
     conda:
         "../../environment.yml"
     threads: 1  # one thread: the same model to the last bit
@@ -82,7 +82,7 @@ rule backbone_smollm2:
 
 rule backbone:
     input:
-        expand(f"{BACKBONE}/{{model}}/model.safetensors", model=("zoo-reader", "zoo-mini")),
+        expand(f"{BACKBONE}/{{model}}/model.safetensors", model=("zoo-reader", "zoo-mini", "craft-reader")),
     localrule: True
     message:
         f"the language models are in {BACKBONE}"

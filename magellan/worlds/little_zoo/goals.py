@@ -28,6 +28,7 @@ from magellan.worlds.little_zoo.codes import (
     members_of,
 )
 from magellan.worlds.little_zoo.vocabulary import OBJECTS, object_id
+from magellan.worlds.sizes import in_proportion, shortest_name, size_named
 
 __all__ = [
     "CATEGORIES",
@@ -58,8 +59,6 @@ PROPORTIONS = (0.8, 0.16, 0.032, 0.0064, 0.00128)
 WHOLE = "all"
 """Name of the goal space that is the whole raw space of a split."""
 
-_THOUSANDS = {"": 1, "k": 1_000, "M": 1_000_000}
-
 
 @dataclass(frozen=True)
 class Goal:
@@ -84,17 +83,15 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
     """
     if name == WHOLE:
         return tuple(category_totals(split).values())
-    known = isinstance(name, str)
-    sized = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)", name) if known else None
-    if sized:
-        size = float(sized[1]) * _THOUSANDS[sized[2]]
-        mix = _in_proportion(size)
+    size = size_named(name)
+    if size is not None:
+        mix = in_proportion(size, PROPORTIONS)
         if not size.is_integer() or min(mix) == 0:
             raise InputError(
                 f"goal_space = {name!r}: allowed are whole sizes of at least 391 (less has no "
                 "carnivore goal), or a mix such as 1000-400-200-100-50"
             )
-    elif known and re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9}){4}", name):
+    elif isinstance(name, str) and re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9}){4}", name):
         mix = tuple(int(count) for count in name.split("-"))
     else:
         raise InputError(
@@ -108,28 +105,13 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
 def canonical_name(name: str) -> str:
     """The one name of a goal space: 25000, 25.0k and 20000-4000-800-160-32 are 25k.
 
-    Two neighbouring sizes may be the same mix, once counts are rounded; the smaller one names it.
-
     Raises:
         InputError: see `parse_goal_space`.
     """
     mix = parse_goal_space(name)
     if name == WHOLE or mix == tuple(category_totals("train").values()):
         return WHOLE
-    about = int(mix[IMPOSSIBLE] / PROPORTIONS[IMPOSSIBLE])
-    sizes = (size for size in range(about - 2, about + 3) if _in_proportion(size) == mix)
-    size = next(sizes, None)
-    if size is None or min(mix) == 0:
-        return "-".join(map(str, mix))
-    for letter in ("M", "k"):
-        if size % _THOUSANDS[letter] == 0:
-            return f"{size // _THOUSANDS[letter]}{letter}"
-    return str(size)
-
-
-def _in_proportion(size: float) -> Mix:
-    """Counts of a goal space of this size in the paper's proportions, each rounded."""
-    return tuple(int(size * share + 0.5) for share in PROPORTIONS)
+    return shortest_name(mix, PROPORTIONS)
 
 
 def _check_mix(name: str, mix: Mix, split: str) -> None:

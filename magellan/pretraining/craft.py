@@ -1,0 +1,273 @@
+"""Craft as a language: random play among renamed items, and questions about what a text says.
+
+In each scene the items of training swap names at random, so the texts do not tell the recipes of
+the world, and what is learnt is to read recipes. A goal names any item of the scene, or (a quarter)
+of the world. Inventories are drawn, not reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from magellan.pretraining.language import Answers, Language, Questions, Triple
+from magellan.pretraining.probe import Reader, probe
+from magellan.pretraining.tokenizer import build_tokenizer
+from magellan.worlds.craft import CONTEXTS, Craft, Crafting, context
+from magellan.worlds.little_zoo.codes import SPLITS
+
+PHRASES = (
+    "Goal:",
+    " Make",
+    "\nRecipes:",
+    "\nAround:",
+    "\nInventory:",
+    " empty",
+    " =",
+    ",",
+    "\nAction: ",
+    "Get",
+    "Craft",
+)
+_PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| =| ?[A-Za-z]+|,"
+_WORDS = re.compile(_PATTERN)
+_HELD = 4
+"""Items that a scene begins with at most, and the steps that are played in it."""
+
+
+@cache
+def world() -> Craft:
+    """The world of the language."""
+    return Craft()
+
+
+def random_scene(rng: np.random.Generator) -> Crafting:
+    """A goal of training in a state that need not be on any way, under other names."""
+    book = world().book
+    item = int(rng.choice(book.made("train")))
+    shown = context(book, item, int(rng.integers(CONTEXTS)), bool(rng.integers(2)))
+    names = book.names[: book.trained]
+    other = dict(zip(names, rng.permutation(np.array(names)).tolist(), strict=True))
+    scene = world().scene(item, shown)
+    scene["around"] = [other[name] for name in scene["around"]]
+    scene["recipes"] = [[other[name] for name in recipe] for recipe in scene["recipes"]]
+    there = sorted({name for recipe in scene["recipes"] for name in recipe})
+    scene["goal"] = str(rng.choice(there if rng.random() < 0.75 else names))
+    episode = Crafting(**scene)
+    count = int(rng.integers(min(_HELD, len(there)) + 1))
+    episode.inventory = rng.choice(there, size=count, replace=False).tolist()
+    return episode
+
+
+def random_play(rng: np.random.Generator, scenes: int = 256) -> Iterator[Triple]:
+    """Endless texts of random play: what is seen next is the inventory, the rest stays.
+
+    Any command is tried, also where it does nothing.
+
+    scenes: that are played in turn, so that neighbouring texts are about different ones.
+    """
+    while True:
+        episodes = [random_scene(rng) for _ in range(scenes)]
+        for episode in itertools.chain.from_iterable([episodes] * _HELD):
+            actions = episode.commands()
+            prompt, action = episode.prompt(), actions[int(rng.integers(len(actions)))]
+            episode.act(action, rng)
+            yield prompt, action, f"\n{episode.holdings()}"
+
+
+QUESTIONS = (
+    ("Does a listed recipe make the named item?", 2),
+    ("Is the named item in the inventory?", 2),
+    ("How many ingredients of the named item are in the inventory?", 3),
+    ("How many ingredients of the named item are around?", 3),
+    ("How many ingredients of the named item are made by a listed recipe?", 3),
+    ("How many recipes are listed?", 8),
+    ("Is the inventory empty?", 2),
+)
+ABOUT_NAMED = 5
+WORD_QUESTIONS = (
+    ("Is this item in the inventory?", 2),
+    ("Is it around?", 2),
+    ("Is it the named item?", 2),
+    ("Is it made by a recipe?", 2),
+    ("Is it an ingredient of another item?", 2),
+    ("Is it an ingredient of the named item?", 2),
+    ("How many of its ingredients are in the inventory?", 3),
+    ("How many of its ingredients are around?", 3),
+    ("How many of its ingredients are made by a recipe?", 3),
+)
+"""Put at each item behind the goal, that of the action too, about the text up to there."""
+
+
+def right_answers(triples: Sequence[Triple], _: object = None) -> Answers:
+    """The right answers for prompts and actions."""
+    read = [_read(_WORDS.findall(prompt + action)) for prompt, action, _ in triples]
+    words = [(row, *word) for row, (_, said) in enumerate(read) for word in said]
+    rows, places, *of_words = np.array(words, dtype=np.int64).T
+    of_prompt = np.array([answers for answers, _ in read], dtype=np.int64)
+    return Answers(of_prompt, rows, places, np.stack(of_words, axis=1))
+
+
+def _read(words: list[str]) -> tuple[list[int], list[list[int]]]:
+    """Answers for the prompt, and for each word its place and answers."""
+    named, said = words[2].strip(), []
+    made_of: dict[str, list[str]] = {}
+    found: dict[str, set[str]] = {"\nAround:": set(), "\nInventory:": set(), "\nAction: ": set()}
+    lying, held, _ = found.values()
+    section = ""
+    for place, word in enumerate(words[3:], 3):
+        item = word.strip()
+        if word in PHRASES:
+            section = word if word.startswith("\n") else section
+            continue
+        if words[place + 1 : place + 2] == [" ="]:
+            made_of[item] = parts = []
+        elif section in found:
+            found[section].add(item)
+        else:
+            parts.append(item)
+        used = any(item in ingredients for ingredients in made_of.values())
+        asked = (item in held, item in lying, item == named, item in made_of, used)
+        of_named = item in made_of.get(named, ())
+        said.append([place, *asked, of_named, *_of_item(item, held, lying, made_of)])
+    counts = _of_item(named, held, lying, made_of)
+    some = (named in made_of, named in held, *counts, min(len(made_of), 7), not held)
+    return [int(each) for each in some], said
+
+
+def _of_item(
+    item: str, held: set[str], lying: set[str], made_of: dict[str, list[str]]
+) -> list[int]:
+    """How many ingredients of an item are in the inventory, around, made by a recipe."""
+    ingredients = made_of.get(item, [])
+    return [sum(each in place for each in ingredients) for place in (held, lying, made_of)]
+
+
+def random_vectors(_: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Vectors of the items, (items, width): normal, of mean squared norm 1. They mean nothing."""
+    return rng.standard_normal((len(world().book.names), width)) * width**-0.5
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Goals by their prompts; possible: bool (n,)."""
+
+    texts: list[str]
+    possible: np.ndarray
+
+    def prompts(self) -> list[str]:
+        """Prompts at the start of an episode."""
+        return self.texts
+
+
+def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
+    """`size` goals about items of one depth, half of them possible, in random order.
+
+    name: of a category that can be reached; its impossible goals are about the same items.
+    """
+    depth = world().categories.names.index(name)
+    rng = np.random.default_rng([seed, depth, list(SPLITS).index(split)])
+    book, possible = world().book, rng.permutation(size) < size // 2
+    items = rng.choice(book.made(split, depth), size=size).tolist()
+    numbers = rng.choice(CONTEXTS, size=size, replace=False).tolist()
+    scenes = (
+        world().scene(item, context(book, item, number, bool(can)))
+        for item, number, can in zip(items, numbers, possible, strict=True)
+    )
+    return Goals([Crafting(**scene).prompt() for scene in scenes], possible)
+
+
+def probe_depths(reader: Reader) -> dict[str, dict[str, float]]:
+    """What `probe` finds for each depth."""
+    return probe(reader, sets=world().categories.feasible, draw=probe_goals)
+
+
+def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Write README.md beside the weights: what went in, what did not, and the measured figures."""
+    rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
+    asked, of_words = (
+        "\n".join(f"  - {question}" for question, _ in group)
+        for group in (QUESTIONS, WORD_QUESTIONS)
+    )
+    found = "\n".join(
+        f"| {name} | {each['train']:.3f} | {each['unseen']:.3f} |"
+        for name, each in figures["probe"].items()
+    )
+    (output / "README.md").write_text(
+        f"""---
+license: mit
+library_name: transformers
+---
+# craft-reader
+
+A causal language model of the language of the world `craft`, small enough to live in a repository
+and to be trained by reinforcement learning on one CPU core.
+
+## What went in
+- Architecture: Llama ({recipe["layers"]} layers, width {recipe["width"]}), tied embeddings, a
+  word-level lossless tokenizer in which fixed phrases are one token.
+- Item vectors: normal, of mean squared norm 1, the same ones always. They mean nothing, and these
+  rows are frozen. No other model went in.
+- Pretraining: next-token prediction on uniformly random play (prompt, action, inventory after it)
+  in drawn states. In each scene the items of training swap names at random, so no text tells a
+  recipe of the world. A goal names any item of the scene, or (a quarter) of the world.
+- Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
+{asked}
+  - Which item is named? (Answered with its own word, one layer before the last.)
+
+  At each item behind the goal, that of the action too, about the text up to there:
+{of_words}
+
+  Those of the last list and those about the named item count one each in the loss, the others
+  together one; this weight falls from {recipe["question_weight"]} to
+  {recipe["question_weight_end"]}. The words of the random actions count once more, with a
+  weight that rises from 0 to {recipe["action_weight"]}.
+- In {recipe["invented_objects"]:.0%} of the batches all items have other vectors of the same kind,
+  in the others normal noise of mean norm {recipe["vector_noise"]} is added.
+- Start values: query and key projections of a layer are one orthogonal matrix, the output
+  projection is {recipe["start_copy"]} times the inverse of the value projection.
+
+## What did not
+No goal-directed data, no reward, no success signal, no plan, no recipe of the world, no unseen item
+(they are also left out of the softmax). No question asks which action is right, or whether a goal
+can be reached; of a goal of depth 1 the counts about the named item tell it.
+
+## Recipe
+| key | value |
+|---|---|
+{rows}
+
+## Figures
+- Next-token loss at the end of pretraining: {figures["loss"]:.4f} nats per token.
+- Linear probe on the state after the first prompt, possible against impossible goals about items of
+  one depth (`magellan.pretraining.craft`), the area under the ROC curve:
+
+| goals | training items | unseen items |
+|---|---|---|
+{found}
+
+Rebuild with `python -m magellan backbone --name craft-reader --output DIR`.
+""",
+        encoding="utf-8",
+    )
+
+
+CRAFT = Language(
+    things=world().book.names,
+    trained=world().book.trained,
+    tokenizer=lambda: build_tokenizer(list(world().book.names), PHRASES, _PATTERN),
+    vectors=random_vectors,
+    play=lambda rng, _: random_play(rng),
+    invent=lambda vectors, rng: rng.standard_normal(vectors.shape) * vectors.shape[1] ** -0.5,
+    questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
+    figures=lambda _: {},
+    probe=probe_depths,
+    card=write_card,
+)

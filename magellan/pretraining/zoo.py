@@ -1,0 +1,63 @@
+"""Little-Zoo as a language: vectors of a real LLM, random play, questions about what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from magellan.pretraining import reading
+from magellan.pretraining.card import write_card
+from magellan.pretraining.language import Answers, Language, Questions, Triple
+from magellan.pretraining.play import random_play
+from magellan.pretraining.probe import probe
+from magellan.pretraining.tokenizer import build_tokenizer
+from magellan.pretraining.wheel import centroid_accuracy, needed, object_states, project
+from magellan.worlds.little_zoo.vocabulary import (
+    HELD_OUT_OBJECTS,
+    KIND_OF,
+    KINDS,
+    NUM_TRAIN,
+    OBJECTS,
+)
+
+
+def object_vectors(wheel: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Vectors of the objects out of SmolLM2, (objects, width)."""
+    return project(object_states(needed(wheel), list(OBJECTS)), width, rng)
+
+
+def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:
+    """Nearest-training-centroid accuracy of the held-out objects among the four kinds with any."""
+    kinds = np.asarray(KIND_OF)
+    held_out = np.asarray([name in HELD_OUT_OBJECTS for name in OBJECTS])
+    kept = kinds != KINDS.index("supply")
+    accuracy = centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
+    return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
+
+
+def questions(tokenizer: PreTrainedTokenizerFast) -> Questions:
+    """The questions of `magellan.pretraining.reading`, all put at the end of a prompt."""
+    ids, none = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
+
+    def answers(_: Sequence[Triple], prompts: Sequence[np.ndarray]) -> Answers:
+        return Answers(reading.right_answers(prompts, ids), none, none, none)
+
+    return Questions(reading.NAMED, reading.QUESTIONS, reading.ABOUT_NAMED, (), answers)
+
+
+ZOO = Language(
+    things=OBJECTS,
+    trained=NUM_TRAIN,
+    tokenizer=lambda: build_tokenizer(list(OBJECTS)),
+    vectors=object_vectors,
+    play=lambda rng, reads: random_play(rng, distinct=reads),
+    invent=reading.invented_objects,
+    questions=questions,
+    figures=embedding_figures,
+    probe=probe,
+    card=write_card,
+)

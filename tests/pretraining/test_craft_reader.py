@@ -1,0 +1,155 @@
+"""The committed model that reads Craft, and what it was asked while it learnt to."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from magellan.agent.sac import SAC
+from magellan.config import check_backbone, resolve_run
+from magellan.core.codec import Codec
+from magellan.fastpath.llama import LlamaPass
+from magellan.model import tokenizers
+from magellan.model.backbone import Backbone
+from magellan.pretraining.craft import (
+    CRAFT,
+    QUESTIONS,
+    WORD_QUESTIONS,
+    probe_depths,
+    probe_goals,
+    random_play,
+    right_answers,
+)
+from magellan.pretraining.probe import reader_of
+from magellan.training.evaluate import EvaluationSet, by_category, evaluate
+from magellan.worlds import SPLITS, WORLDS
+
+WORLD = WORLDS["craft"]
+FOLDER = check_backbone("craft-reader")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AutoModelForCausalLM.from_pretrained(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(FOLDER)
+
+
+def test_it_is_small_knows_all_words_and_has_no_more(model, tokenizer):
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
+    assert tokenizers.problem(tokenizer, WORLD) is None
+    assert model.get_input_embeddings().weight.shape == (len(CRAFT.tokenizer()), 64)
+    assert LlamaPass.fits(model)
+
+
+@pytest.mark.slow
+def test_the_probe_is_that_of_the_card(model, tokenizer):
+    found = probe_depths(reader_of(model, tokenizer))
+    told = json.loads((FOLDER / "build.json").read_text())["figures"]["probe"]
+    card = (FOLDER / "README.md").read_text()
+    for name in WORLD.categories.feasible:
+        for split in SPLITS:
+            assert found[name][split] == pytest.approx(told[name][split], abs=2e-3)
+        assert f"| {name} | {told[name]['train']:.3f} | {told[name]['unseen']:.3f} |" in card
+
+
+@pytest.mark.slow
+def test_untrained_it_plays_no_better_than_at_random():
+    config = resolve_run("laptop", [{"backbone": {"model": "craft-reader"}}])
+    backbone = Backbone(config.backbone, 0)
+    space = WORLD.goals("0-200-200-200-200", 3)
+    goals = EvaluationSet(space, np.arange(len(space)))
+    agent = SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
+    found = by_category(goals.kinds, goals.categories, evaluate(*agent, goals, seed=7))
+    chance = of_random_play(space)
+    for category, (n, success) in found.items():
+        by_chance = chance[WORLD.categories.names.index(category)]
+        assert success < by_chance + 3 * np.sqrt(2 * max(by_chance, 0.01) / n), category
+
+
+def of_random_play(space):
+    """Success in each category of uniformly random actions."""
+    env, rng, won = WORLD.environment(len(space)), np.random.default_rng(0), np.zeros(len(space))
+    for _ in range(4):
+        env.reset(seed=0, options={"goals": [space.goal(place) for place in range(len(space))]})
+        done = np.zeros(len(space), bool)
+        while not done.all():
+            counts = [len(possible) for possible in env.possible_actions]
+            _, rewards, *ends, _ = env.step(np.where(done, -1, rng.integers(counts)))
+            won += rewards / 4
+            done = ends[0] | ends[1]
+    return np.bincount(space.categories, won) / np.maximum(space.sizes, 1)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", ["depth_1", "depth_3"])
+def test_probe_goals_are_what_they_say(name, split):
+    goals, depth = probe_goals(name, split, 200, 0), int(name[-1])
+    assert goals.possible.sum() == 100
+    book = WORLD.book
+    names = {book.names[item] for item in book.made(split, depth)}
+    for prompt, possible in zip(goals.prompts(), goals.possible, strict=True):
+        lines = [line.split(": ")[-1] for line in prompt.split("\n")]
+        named = lines[0].removeprefix("Make ")
+        made_of = dict(recipe.split(" = ") for recipe in lines[1].split(", "))
+        wanted, missing = [named], set()
+        while wanted:
+            item = wanted.pop()
+            missing |= set() if item in made_of or item in lines[2].split() else {item}
+            wanted += made_of.get(item, "").split()
+        assert named in names
+        assert not missing if possible else len(missing) == 1
+
+
+def test_answers_by_hand():
+    prompt = (
+        "Goal: Make c\nRecipes: b = a d, c = a b, f = c e\nAround: a d\nInventory: b g\nAction: "
+    )
+    answers = right_answers([(prompt, "Craft b", "")])
+    # made, held; its ingredients held, around, made; recipes, is nothing held
+    assert answers.of_prompt.tolist() == [[1, 0, 1, 1, 1, 3, 0]]
+    assert answers.places.tolist() == [4, 6, 7, 9, 11, 12, 14, 16, 17, 19, 20, 22, 23, 26]
+    # held, around, named, made, ingredient, of the named; its ingredients held, around, made
+    assert answers.of_words.tolist() == [
+        [0, 0, 0, 1, 0, 0, 0, 0, 0],  # b =
+        [0, 0, 0, 0, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0, 0, 0, 0],  # c =
+        [0, 0, 0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 0, 0, 0, 0, 0],  # f =
+        [0, 0, 1, 1, 1, 0, 0, 0, 1],
+        [0, 0, 0, 0, 1, 0, 0, 0, 0],
+        [0, 1, 0, 0, 1, 1, 0, 0, 0],  # around
+        [0, 1, 0, 0, 1, 0, 0, 0, 0],
+        [1, 0, 0, 1, 1, 1, 0, 2, 0],  # inventory
+        [1, 0, 0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 0, 1, 1, 1, 0, 2, 0],  # action
+    ]
+
+
+def test_play_names_no_unseen_item_and_tells_no_recipe_of_the_world():
+    book = WORLD.book
+    unseen = {book.names[item] for item in book.made("unseen")}
+    of_world = {
+        f"{book.names[item]} = {' '.join(book.names[part] for part in book.recipes[item])}"
+        for item in book.made("train")
+    }
+    told = set()
+    for prompt, action, after in itertools.islice(random_play(np.random.default_rng(0)), 2_000):
+        words = set(f"{prompt}{action}{after}".replace(",", " ").split())
+        assert not unseen & words
+        told |= set(prompt.split("\n")[1].removeprefix("Recipes: ").split(", "))
+    assert len(told) > 1_000
+    assert len(told & of_world) < 5
+
+
+def test_no_question_asks_for_a_plan():
+    asked = " ".join(question for question, _ in (*QUESTIONS, *WORD_QUESTIONS)).lower()
+    for word in ("possible", "reach", "reward", "goal", "action", "get", "craft", "next", "should"):
+        assert word not in asked

@@ -242,6 +242,37 @@ def _add_world(command: argparse.ArgumentParser) -> None:
     add_modules(command)
 
 
+def add_axes(commands: Commands) -> None:
+    axes = commands.add_parser(
+        "axes", help="samplers on a simulated learner, along axes of difficulty, in seconds a run"
+    )
+    axes.add_argument(
+        "--samplers",
+        nargs="+",
+        metavar="NAME",
+        help="any that are registered, and oracle, which sees the learner (default: all)",
+    )
+    axes.add_argument(
+        "--seeds",
+        type=partial(whole_number, least=1, most=1_000),
+        default=10,
+        metavar="N",
+        help="runs of each sampler in each place, seeds 1 to N (default: %(default)s)",
+    )
+    add_modules(axes)
+    add_output(axes, "table (CSV); rows that it has are not made again")
+    axes.set_defaults(command=_axes)
+
+
+def _axes(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    load_modules(options.module)
+    from magellan.tools import axes
+
+    names = axes.chosen_samplers(options.samplers)
+    axes.table(names, options.seeds, options.output, partial(print, flush=True))
+
+
 def add_bench(commands: Commands) -> None:
     bench = commands.add_parser("bench", help="speed of this code on this machine")
     bench.add_argument(

@@ -579,6 +579,18 @@ def _recording(arguments: Arguments) -> None:
 
 
 @command(
+    "axes",
+    "where each sampler breaks, on a simulated learner",
+    path("table", help="what python -m magellan axes has written"),
+    FORMAT,
+)
+def _axes(arguments: Arguments) -> None:
+    from analysis.studies import axes
+
+    _print(arguments, axes.tables(axes.load(arguments.table)))
+
+
+@command(
     "claims",
     "claims of the paper and of others, each with its verdict",
     path("--claims", help="file of claims and their rules (default: analysis/report/claims.yaml)"),

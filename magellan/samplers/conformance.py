@@ -58,7 +58,7 @@ class FewGoals:
 
 TEN_GOALS = FewGoals([0, 1, 4, 0, 0, 1, 1, 2, 4, 0])
 """4 impossible (0, 3, 4, 9), 3 grasp (1, 5, 6), 1 plant (7), 2 carnivores (2, 8), no herbivore."""
-SETTINGS = {"epsilon_decay": 20.0, "every": 50, "episodes": 20}
+SETTINGS: Mapping[str, Any] = {"epsilon_decay": 20.0, "every": 50, "episodes": 20}
 """Exploration that falls in time; an evaluation after each sixth update, where there are some."""
 DRAWS = 200_000
 ERRORS = 5.0

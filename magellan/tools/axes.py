@@ -13,7 +13,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from magellan.core.randomness import Streams, initial_seeds
 from magellan.curriculum import backend_for
 from magellan.jobs.log import utc_now
 from magellan.jobs.versions import code_version
-from magellan.samplers import SAMPLERS, GoalSampler
-from magellan.samplers.arms import EachCategory
+from magellan.samplers import SAMPLERS
+from magellan.samplers.conformance import track_of
 from magellan.training.estimators import Estimators
-from magellan.worlds import NOTHING, Categories, Category, GoalSet
+from magellan.worlds import Categories, Category, GoalSet
 from magellan.worlds.simulated import RATE, practised
-from magellan.worlds.texts import Texts
+from magellan.worlds.texts import TextGoals, Texts
 
 CATEGORIES = Categories([Category("impossible", False), *map(Category, ("a", "b", "c", "d"))])
 MIX = np.array([125, 25, 5, 1])
@@ -42,15 +42,15 @@ UPDATES, BATCH = 300, 8
 """Policy updates of a run, and episodes between two of them."""
 VALUE_ERROR = 0.1
 """Standard deviation of the simulated critic's value around the true competence."""
-CONSTANTS = {
+WIDTH, SIGNAL = 16, 2.0  # of what stands in for a language model
+CONSTANTS: dict[str, dict[str, Any]] = {
     "samplers": {"epsilon_decay": 14},
     "competence": {
         "learning_rate": 1e-2,
         "batch_size": 64,
-        "buffer": 5_000,
         "refresh": 5,
         "delay": 15,
-        "pool": 4_000,
+        "pool": 4000,
     },
 }
 """Exploration falls within the same share of a run as in the study of Little-Zoo. Of estimators
@@ -58,7 +58,6 @@ that read goals: step size by a tuning seed, and candidates drawn anew at every 
 LIMIT = 20.0
 """Seconds of choosing after which a run is given up."""
 ORACLE, FLOOR = "oracle", "random"
-SAME, GROUPS = "same information", "groups given"
 COLUMNS = (
     *("sampler", "track", "axis", "value", "seed", "success", "final"),
     *("seconds", "estimation_episodes"),
@@ -95,7 +94,6 @@ AXES: dict[str, tuple[float, ...]] = {
     "noise": (0.0, 0.05, 0.2),
     "jump": (0.0, 0.5, 0.8),
 }
-"""Values of each axis, the base among them; `base` itself is run once."""
 
 
 def places() -> Iterator[tuple[str, float, Setting]]:
@@ -107,58 +105,44 @@ def places() -> Iterator[tuple[str, float, Setting]]:
                 yield axis, value, replace(BASE, **{axis: type(getattr(BASE, axis))(value)})
 
 
-class Goals(GoalSet):
-    """Goals by number, a category after the other; a prompt is the number."""
+class Numbers(Sequence[str]):
+    """The numbers below `n` as texts, none of them written down."""
 
-    world: Texts
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(Texts(["0"], np.zeros(1, np.int64), CATEGORIES), "train")
-        impossible = round(setting.impossible * setting.goals)
-        shares = np.floor((setting.goals - impossible) * MIX / MIX.sum())
-        possible = np.maximum(shares, 1).astype(np.int64)
-        possible[0] += setting.goals - impossible - possible.sum()
-        self._sizes = np.array([impossible, *possible])
-        self._ends = np.cumsum(self._sizes)
+    def __init__(self, n: int) -> None:
+        self._n = n
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return self._n
 
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
-
-    def codes_at(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(positions)
-
-    def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._ends, positions, side="right")
-
-    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
-        return self._ends[category] - self._sizes[category] + ranks
-
-    def goal(self, position: int) -> str:
-        return str(position)
-
-    def prompt(self, position: int, standing_on: int = NOTHING) -> str:
-        return str(position)
+    def __getitem__(self, place: Any) -> Any:
+        return str(place)
 
 
-def features(goals: Goals, seed: int, width: int = 16) -> Callable[[Sequence[str]], np.ndarray]:
-    """What stands in for a language model: n goals to vectors, float64 (n, width).
+def goals_of(setting: Setting) -> TextGoals:
+    """Goals by number, a category after the other; none is empty but the impossible one."""
+    impossible = round(setting.impossible * setting.goals)
+    reachable = np.maximum((setting.goals - impossible) * MIX // MIX.sum(), 1)
+    reachable[0] += setting.goals - impossible - reachable.sum()
+    numbers = np.repeat(np.arange(len(CATEGORIES)), [impossible, *reachable])
+    texts = Texts(Numbers(setting.goals), numbers, CATEGORIES)
+    return TextGoals(texts, np.arange(setting.goals))
 
-    A goal's own random vector, standard normal in each dimension, plus 2 in that of its category:
-    the nearest centre is the right category for some three quarters of the goals. Own vectors are
-    sums of rows of three tables, so that 10^7 of them need no memory.
+
+def features(goals: GoalSet, seed: int) -> Callable[[Sequence[str]], np.ndarray]:
+    """What stands in for a language model: n goals to vectors, float64 (n, WIDTH).
+
+    A goal's own random vector, standard normal in each dimension, plus `SIGNAL` in that of its
+    category: the nearest centre is the right category for some three quarters of the goals. Own
+    vectors are sums of rows of three tables, so that 10^7 of them need no memory.
     """
-    rng = np.random.default_rng([seed, width])
-    tables = [rng.normal(size=(n, width)) / np.sqrt(3) for n in (997, 1009, 1013)]
+    rng = np.random.default_rng([seed, WIDTH])
+    tables = [rng.normal(size=(n, WIDTH)) / np.sqrt(3) for n in (997, 1009, 1013)]
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         numbers = np.array(texts, np.int64)
-        vectors = sum(table[numbers % len(table)] for table in tables)
-        vectors[np.arange(len(numbers)), goals.categories_at(numbers)] += 2.0
-        return np.asarray(vectors)
+        vectors = np.sum([table[numbers % len(table)] for table in tables], axis=0)
+        vectors[np.arange(len(numbers)), goals.categories_at(numbers)] += SIGNAL
+        return vectors
 
     return embed
 
@@ -166,7 +150,7 @@ def features(goals: Goals, seed: int, width: int = 16) -> Callable[[Sequence[str
 class Learner:
     """Skills of the four categories, in [0, 1], and what comes of an episode."""
 
-    def __init__(self, goals: Goals, setting: Setting, rng: np.random.Generator) -> None:
+    def __init__(self, goals: GoalSet, setting: Setting, rng: np.random.Generator) -> None:
         self._goals, self._setting, self._rng = goals, setting, rng
         self.skills = np.zeros(len(MIX))
 
@@ -175,118 +159,99 @@ class Learner:
         """True chance of success in each of the four categories."""
         return np.where(self.skills > self._setting.jump, self.skills, 0.0)
 
+    def _chance(self, goals: np.ndarray) -> np.ndarray:
+        return np.array([0.0, *self.competence])[self._goals.categories_at(goals)]
+
     def play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """What is told of one episode each, 0.0 or 1.0: (n,)."""
-        chance = self._chance(goals)
         flipped = rng.random(len(goals)) < self._setting.noise
-        return ((rng.random(len(goals)) < chance) != flipped).astype(float)
+        return ((rng.random(len(goals)) < self._chance(goals)) != flipped).astype(float)
 
     def practise(self, goals: np.ndarray) -> Outcomes:
         """Episodes between two updates, and what they teach."""
         success = self.play(goals, self._rng)
         error = self._rng.normal(scale=VALUE_ERROR, size=len(goals))
         value = np.clip(self._chance(goals) + error, 0.0, 1.0)
-        categories = self._goals.categories_at(goals)
-        episodes = np.bincount(categories, minlength=len(MIX) + 1)[1:]
-        self.skills = practised(self.skills, episodes, self.competence)
-        self.skills = self.skills * (1.0 - self._setting.forgetting)
+        episodes = np.bincount(self._goals.categories_at(goals), minlength=len(CATEGORIES))[1:]
+        after = practised(self.skills, episodes, self.competence)
+        self.skills = after * (1.0 - self._setting.forgetting)
         return Outcomes(goals, success, advantage=np.abs(success - value))
 
-    def collapse(self) -> None:
-        """Half-way: a share of each skill is lost at once."""
-        self.skills = self.skills * (1.0 - self._setting.collapse)
-
-    def _chance(self, goals: np.ndarray) -> np.ndarray:
-        return np.array([0.0, *self.competence])[self._goals.categories_at(goals)]
-
-
-class Oracle:
-    """Practises the category whose true progress by one more episode is largest."""
-
-    def __init__(self, goals: Goals, learner: Learner) -> None:
-        self._goals, self._learner = goals, learner
-
-    def sample(self, n: int) -> np.ndarray:
-        """`n` goals; each counts on what the ones before it teach."""
-        able = self._learner.competence
-        skills, chosen = self._learner.skills.copy(), np.zeros(n, np.int64)
+    def best(self, n: int) -> np.ndarray:
+        """`n` goals, each of the category whose skill one more episode raises most, (n,)."""
+        before, skills = np.array([1.0, *self.competence[:-1]]), self.skills.copy()
+        chosen = np.zeros(n, np.int64)
         for place in range(n):
-            progress = RATE * np.array([1.0, *able[:-1]]) * (1.0 - skills)
-            best = int(np.argmax(progress))
-            skills[best] += progress[best]
-            chosen[place] = self._goals.nth(best + 1, np.int64(0))
-        return chosen
-
-    def update(self, outcomes: Outcomes) -> None:
-        """It has seen them already."""
+            progress = RATE * before * (1.0 - skills)
+            category = int(np.argmax(progress))
+            skills[category] += progress[category]
+            chosen[place] = category + 1
+        return np.cumsum([0, *self._goals.sizes])[chosen]
 
 
-def run(name: str, setting: Setting, seed: int) -> tuple[Any, ...]:
-    """One run: track, success over training, at the end, seconds, episodes to estimate alone.
+def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, int]:
+    """One run: success over training, at the end, seconds, episodes to estimate alone.
 
     Success is the learner's true competence, mean of the four categories; over training it is the
     mean over all updates; both are NaN where the run is given up. Seconds of one core are those of
     choosing: the learner's own are left out.
     """
-    goals, streams = Goals(setting), Streams(seed)
-    learner = Learner(goals, setting, streams("world"))
-    config = checked_run({"sampler": FLOOR if name == ORACLE else name, "seed": seed, **CONSTANTS})
+    goals, streams = goals_of(setting), Streams(seed)
+    learner, chooser = Learner(goals, setting, streams("world")), FLOOR if name == ORACLE else name
+    config = checked_run({"sampler": chooser, "seed": seed, **CONSTANTS})
     for_model, _, for_head = initial_seeds(seed)
     backend = backend_for(config, features(goals, seed), goals.world, for_model)
     estimators = Estimators(config, EstimatorParts(goals, streams, for_head, backend))
-    sampler: GoalSampler | Oracle = Oracle(goals, learner)
-    if name != ORACLE:
-        sampler = estimators.drive(name, goals, streams("sampler"))
-    success, seconds = np.zeros(UPDATES), 0.0
+    sampler = estimators.drive(chooser, goals, streams("sampler"))
+    success, seconds = np.full(UPDATES, np.nan), 0.0
     for update in range(UPDATES):
         if update == UPDATES // 2:
-            learner.collapse()
+            learner.skills = learner.skills * (1.0 - setting.collapse)
         started = time.process_time()
         estimators.play_wanted(BATCH * update, learner.play)
-        drawn = sampler.sample(BATCH)
+        drawn = learner.best(BATCH) if name == ORACLE else sampler.sample(BATCH)
         chosen = time.process_time()
         outcomes = learner.practise(drawn)
         told = time.process_time()
         sampler.update(outcomes)
         seconds += chosen - started + time.process_time() - told
-        success[update] = learner.competence.mean()
-        if seconds >= LIMIT:
-            success[:] = np.nan
+        if seconds > LIMIT:
             break
-    cost = sum(estimators.cost().values())
-    return _track(sampler), float(success.mean()), float(success[-1]), seconds, cost
+        success[update] = learner.competence.mean()
+    return float(success.mean()), float(success[-1]), seconds, sum(estimators.cost().values())
 
 
-def _track(sampler: GoalSampler | Oracle) -> str:
-    if isinstance(sampler, Oracle):
-        return ORACLE
-    return GROUPS if isinstance(sampler.arms, EachCategory) else SAME
-
-
-def table(samplers: Sequence[str], seeds: int, path: Path, say: Callable[[str], Any]) -> None:
-    """Run every sampler in every place with seeds 1 to `seeds`, and write the rows to `path`.
+def table(
+    samplers: Sequence[str] | None, seeds: int, path: Path, say: Callable[[str], Any]
+) -> None:
+    """Run samplers, or all, in every place with seeds 1 to `seeds`, and write the rows to `path`.
 
     Rows that the file has stay, and are not made again. A place in which a run was given up has
     that row alone. Beside the file stands what it was made with.
 
     Raises:
-        InputError: the file is not such a table.
+        InputError: an unknown sampler, or the file is not such a table.
     """
+    for name in {*(samplers or ())} - {ORACLE}:
+        SAMPLERS.find(name, "--samplers")
     rows = _rows_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name in samplers:
+    made = {"code_version": code_version(), "cpu": cpu_model(), "updates": UPDATES, "batch": BATCH}
+    for name in samplers or [*SAMPLERS, ORACLE]:
+        track = ORACLE if name == ORACLE else track_of(name)
         for axis, value, setting in places():
-            for seed in range(1, seeds + 1):
-                key = name, axis, f"{value:g}", str(seed)
+            for seed in map(str, range(1, seeds + 1)):
+                key = name, axis, f"{value:g}", seed
                 if key not in rows:
-                    track, *found = run(name, setting, seed)
+                    found = run(name, setting, int(seed))
                     numbers = ("" if np.isnan(each) else f"{each:.6g}" for each in found)
-                    rows[key] = [name, track, axis, f"{value:g}", str(seed), *numbers]
+                    rows[key] = [name, track, *key[1:], *numbers]
                 if not rows[key][COLUMNS.index("success")]:
                     break
             write_table(path, COLUMNS, rows.values())
             say(f"{name}: {axis} {value:g}")
-    write_atomically(path.with_suffix(".json"), json.dumps(_made_with(), indent=1).encode() + b"\n")
+        about = {**made, "finished": utc_now(), "constants": CONSTANTS, "base": asdict(BASE)}
+        write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1).encode() + b"\n")
 
 
 def _rows_of(path: Path) -> dict[tuple[str, ...], list[str]]:
@@ -298,28 +263,3 @@ def _rows_of(path: Path) -> dict[tuple[str, ...], list[str]]:
     if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
         raise InputError(f"--output: {path} holds something else; allowed: a new file, or a table")
     return {(row[0], *row[2:5]): row for row in rows}
-
-
-def _made_with() -> dict[str, Any]:
-    """Constants and code of the rows."""
-    return {
-        "code_version": code_version(),
-        "finished": utc_now(),
-        "cpu": cpu_model(),
-        "updates": UPDATES,
-        "batch": BATCH,
-        "constants": CONSTANTS,
-        "base": {field.name: getattr(BASE, field.name) for field in fields(BASE)},
-    }
-
-
-def chosen_samplers(names: Sequence[str] | None) -> list[str]:
-    """Those that are named, or all, the oracle last.
-
-    Raises:
-        InputError: one is unknown.
-    """
-    for name in names or ():
-        if name != ORACLE:
-            SAMPLERS.find(name, "--samplers")
-    return list(names or [*SAMPLERS, ORACLE])

@@ -269,8 +269,7 @@ def _axes(options: argparse.Namespace) -> None:
     load_modules(options.module)
     from magellan.tools import axes
 
-    names = axes.chosen_samplers(options.samplers)
-    axes.table(names, options.seeds, options.output, partial(print, flush=True))
+    axes.table(options.samplers, options.seeds, options.output, partial(print, flush=True))
 
 
 def add_bench(commands: Commands) -> None:

@@ -608,6 +608,28 @@ def _claims(arguments: Arguments) -> None:
     _print(arguments, claims.to_tables(listed, claims.judge(listed, arguments.reference)))
 
 
+@command(
+    "leaderboard",
+    "write the leaderboard from committed tables: a block of a page, and a CSV",
+    path(
+        "--reference",
+        default=Path("results/reference"),
+        help="folder with the tables, where leaderboard.csv is written (default: %(default)s)",
+    ),
+    path(
+        "--page",
+        default=Path("docs/leaderboard.md"),
+        help="page whose block `leaderboard` is written (default: %(default)s)",
+    ),
+)
+def _leaderboard(arguments: Arguments) -> None:
+    from analysis.report import leaderboard
+
+    found = leaderboard.rows(arguments.reference)
+    leaderboard.write(found, arguments.page, arguments.reference / "leaderboard.csv")
+    print(f"{len(found)} rows in {arguments.page} and {arguments.reference / 'leaderboard.csv'}")
+
+
 # --- the program ----------------------------------------------------------------------------------
 
 

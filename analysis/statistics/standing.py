@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.statistics.comparison import BOOTSTRAP, mean_difference
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
+from analysis.tables.printing import Table, between
 from magellan.core.errors import InputError
 
 LEVEL = 0.05
@@ -109,3 +110,19 @@ def _mean(values: Matrix) -> Interval:
 def _difference(ours: Matrix, theirs: Matrix) -> Interval:
     value, interval = mean_difference(ours - theirs)
     return Interval(value, *(interval or (value, value)))
+
+
+def table(caption: str, found: Sequence[Standing]) -> Table:
+    """Standings to read: success, its lead over the floor, and p after Holm's correction."""
+    rows = [
+        [
+            f"`{each.rule}`",
+            each.track,
+            f"{each.success.value:.3f} ({between(*each.success[1:], '.3f')})",
+            "" if each.gain is None else f"{each.gain.value:+.3f} ({between(*each.gain[1:])})",
+            "" if np.isnan(each.p_floor) else f"{each.p_floor:.3f}",
+            str(each.n),
+        ]
+        for each in found
+    ]
+    return Table(caption, ["rule", "track", "success", "over the floor", "p", "n"], rows)

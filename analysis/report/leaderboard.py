@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.statistics.intervals import Matrix
-from analysis.statistics.primary import run_means
-from analysis.statistics.standing import LEVEL, Interval, Standing, standings
+from analysis.statistics.standing import LEVEL, Interval, Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, reference_algorithm
@@ -28,7 +27,7 @@ from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
 from magellan.core.registry import is_built_in
 from magellan.core.settings import NoSettings, Section
-from magellan.samplers import SAMPLERS
+from magellan.samplers import SAMPLERS, SamplerSpec
 from magellan.samplers.conformance import make, track_of
 from magellan.worlds import WORLDS
 
@@ -46,15 +45,8 @@ COLUMNS = (
 
 
 class Place(NamedTuple):
-    """Where rules were compared.
-
-    Attributes:
-        world: which world, and how long.
-        scores: a number of each seed by rule, (seeds,).
-        costs: of each rule: seconds of a run, and episodes to estimate alone.
-        tracks: of each rule.
-        date, version: of the runs and their code.
-        folder: of the tables.
+    """Where rules were compared: the world and how long, and by rule the numbers of the seeds,
+    (seeds,), the cost (seconds of a run, episodes to estimate alone) and the track.
     """
 
     world: str
@@ -66,17 +58,14 @@ class Place(NamedTuple):
     folder: str
 
 
-class Row(NamedTuple):
-    """A rule in a place."""
-
-    standing: Standing
-    place: Place
+Row = tuple[Standing, Place]
+"""A rule in a place."""
 
 
 def rows(reference: Path) -> list[Row]:
     """All rows, a place after the other, the best rule of a place first."""
     places = [*map(_of_runs, (reference / name for name in TABLES)), _simulated(reference)]
-    return [Row(standing, place) for place in places for standing in _ranked(place)]
+    return [(standing, place) for place in places for standing in _ranked(place)]
 
 
 def _ranked(place: Place) -> list[Standing]:
@@ -87,13 +76,8 @@ def _ranked(place: Place) -> list[Standing]:
 def _of_runs(folder: Path) -> Place:
     """The variant that an experiment's reference has, on its first goal space."""
     results = store.load(folder)
-    variant, space = reference_algorithm(results.experiment).variant, results.goal_spaces[0]
-    scores, costs = {}, {}
-    for each in results.algorithms_in(space):
-        if each.variant == variant and len(results.seeds_of(each, space)) > 1:
-            order = np.argsort(results.seeds_of(each, space))
-            scores[each.sampler] = run_means(results, each, space, "train")[order]
-            costs[each.sampler] = _cost(results, each)
+    scores = {rule: each for rule, each in scores_of(results).items() if len(each) > 1}
+    variant = reference_algorithm(results.experiment).variant
     runs = results.manifest["runs"]
     name = runs[0]["world"]["name"]
     world = WORLDS.get(name)
@@ -101,7 +85,7 @@ def _of_runs(folder: Path) -> Place:
     return Place(
         f"{world.label if world else name}, {length}",
         scores,
-        costs,
+        {rule: _cost(results, Algorithm(rule, variant)) for rule in scores},
         {name: track_of(name) for name in scores},
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
@@ -170,21 +154,20 @@ def write(found: Sequence[Row], path: Path, numbers: Path) -> None:
 
 def page(found: Sequence[Row]) -> str:
     """Tables of the places, each with its tracks, and the cards, in Markdown."""
-    parts = [_of_place(place, found) for place in dict.fromkeys(each.place.world for each in found)]
+    parts = [_of_place(place, found) for place in dict.fromkeys(place.world for _, place in found)]
     return "\n\n".join([*parts, "## Cards", *map(card, SAMPLERS)])
 
 
 def _of_place(world: str, found: Sequence[Row]) -> str:
-    mine = [each for each in found if each.place.world == world]
-    place = mine[0].place
+    mine = [each for each in found if each[1].world == world]
+    place = mine[0][1]
     header = ["rule", "success over training", "over `random`", "p", "behind the ceiling"]
     header += ["level with the track's best", "n", "seconds", "episodes to estimate"]
     lines = [f"### {world}", ""]
     lines += [f"{place.date}, version {place.version}, tables `results/reference/{place.folder}`."]
-    for track in dict.fromkeys(each.standing.track for each in mine):
-        listed = [each for each in mine if each.standing.track == track]
+    for track in dict.fromkeys(standing.track for standing, _ in mine):
         lines += ["", f"Track: **{track}**.", "", *head(header)]
-        lines += [row(_shown(each)) for each in listed]
+        lines += [row(_shown(each)) for each in mine if each[0].track == track]
     return "\n".join(lines)
 
 
@@ -228,7 +211,7 @@ def card(name: str) -> str:
         constants += _constants(estimator.section, estimator.settings)
     constants += ["`samplers.epsilon_*`: exploration, shared"] * spec.epsilon
     text = [f"### {name}", module, inspect.getdoc(spec.build) or ""]
-    text += [f"Needs: {'; '.join(needs)}. Source: {_source(spec.source)}."]
+    text += [f"Needs: {'; '.join(needs)}. Source: {_source(spec)}."]
     text += ["\n".join(f"- {each}" for each in constants)] * bool(constants)
     return "\n\n".join(filter(None, [*text, f"    python -m magellan train --sampler {name}"]))
 
@@ -241,8 +224,9 @@ def _constants(section: str, settings: type[Section]) -> Iterator[str]:
             yield f"`{section}.{key}` = {default!r}: {field.description}"
 
 
-def _source(file: str) -> str:
-    root = Path(__file__).parents[2]
-    shared = Path(file).is_relative_to(root) and any(map(is_built_in, SAMPLERS.values()))
-    name = Path(file).relative_to(root).as_posix() if shared else Path(file).name
+def _source(spec: SamplerSpec) -> str:
+    file = Path(spec.source)
+    if not is_built_in(spec):
+        return f"`{file.name}`"
+    name = file.relative_to(Path(__file__).parents[2]).as_posix()
     return f"[`{name}`](../{name})"

@@ -8,14 +8,17 @@ track's best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from analysis.statistics.comparison import BOOTSTRAP, mean_difference
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
+from analysis.statistics.primary import run_means
+from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import Table, between
+from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
 LEVEL = 0.05
@@ -57,6 +60,29 @@ class Standing(NamedTuple):
         if self.gain is None or not self.p_floor < LEVEL:
             return "equal"
         return "ahead" if self.gain.value > 0 else "behind"
+
+
+def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[str, Matrix]:
+    """Mean success over training by sampler, (seeds,) in increasing order, on training goals.
+
+    Of the first goal space and of the variant that the experiment's reference has.
+
+    seeds: of these alone; None: of all.
+    """
+    variant, space = reference_algorithm(results.experiment).variant, results.goal_spaces[0]
+    found = {}
+    for each in results.algorithms_in(space):
+        if each.variant == variant:
+            by_seed = dict(
+                zip(
+                    results.seeds_of(each, space),
+                    run_means(results, each, space, "train").tolist(),
+                    strict=True,
+                )
+            )
+            listed = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
+            found[each.sampler] = np.array([by_seed[seed] for seed in listed])
+    return found
 
 
 def standings(

@@ -43,16 +43,9 @@ UPDATES, BATCH = 300, 8
 VALUE_ERROR = 0.1
 """Standard deviation of the simulated critic's value around the true competence."""
 WIDTH, SIGNAL = 16, 2.0  # of what stands in for a language model
-CONSTANTS: dict[str, dict[str, Any]] = {
-    "samplers": {"epsilon_decay": 14},
-    "competence": {
-        "learning_rate": 1e-2,
-        "batch_size": 64,
-        "refresh": 5,
-        "delay": 15,
-        "pool": 4000,
-    },
-}
+CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}}
+CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
+CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
 """Exploration falls within the same share of a run as in the study of Little-Zoo. Of estimators
 that read goals: step size by a tuning seed, and candidates drawn anew at every refresh."""
 LIMIT = 20.0

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
@@ -35,7 +34,7 @@ EXPERIMENT, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "results" / "ref
 FLOOR = "random"
 SMOKE = "40-20-12-8-8"
 """Goal space of the smoke run, as in config/smoke.yaml."""
-Say = Callable[[str], Any]
+Say = Callable[[str], Any]  # takes lines for the user
 
 
 class CardRun(Section):
@@ -154,7 +153,6 @@ def _made(
 ) -> tuple[tuple[CardRun, ...], str]:
     """The runs, one after the other, and how they stand beside the committed ones."""
     from analysis.statistics import standing
-    from analysis.statistics.primary import run_means
     from analysis.tables import printing, store
 
     committed, planned = store.load(REFERENCE), grid(load_experiment(experiment))
@@ -163,12 +161,8 @@ def _made(
     for each in planned:
         train(each.config, output / each.path, True, "lines")
     results = store.combine([output / each.path for each in planned], experiment)
-    space, seeds, scores = results.goal_spaces[0], experiment["seeds"], {}
-    for of in (results, committed):
-        for algorithm in of.algorithms:
-            means = run_means(of, algorithm, space, "train").tolist()
-            by_seed = dict(zip(of.seeds_of(algorithm, space), means, strict=True))
-            scores[algorithm.sampler] = np.array([by_seed[seed] for seed in seeds])
+    seeds = experiment["seeds"]
+    scores = standing.scores_of(committed, seeds) | standing.scores_of(results)
     found = [
         CardRun(
             seed=run["seed"],

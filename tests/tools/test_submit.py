@@ -4,9 +4,13 @@ import json
 import shutil
 
 import pytest
+import yaml
 
+from analysis.tables import store
 from magellan.cli import main
 from magellan.samplers import SAMPLERS
+from magellan.tools import submit
+from tests.analysis.synthetic import combined, experiment
 
 GOOD = '''"""Goals in proportion to the square of their learning progress."""
 
@@ -94,6 +98,23 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
     file.write_text(file.read_text().replace("** 2", "** 4"))
     assert submitted(file, folder, "--check", card) == 2
     assert "sha256" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch, capsys):
+    """The default experiment in small; committed are made-up runs of two seeds."""
+    declared = experiment(["random", "online"], goal_spaces=["40-20-12-8-8"])
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(declared))
+    store.write(combined(tmp_path / "made", ["random", "online"]), tmp_path / "reference")
+    monkeypatch.setattr(submit, "EXPERIMENT", tmp_path / "small.yaml")
+    monkeypatch.setattr(submit, "REFERENCE", tmp_path / "reference")
+    file, folder = write("squared"), tmp_path / "out"
+    assert submitted(file, folder, "--runs", 2) == 0
+    found = json.loads((folder / "squared.json").read_text())
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    assert {"`random`", "`online`", "`squared`"} <= set(found["compared"].split())
+    assert submitted(file, folder, "--check", folder / "squared.json") == 0
+    assert "2 runs, " in capsys.readouterr().out
 
 
 def _run(identity):

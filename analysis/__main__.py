@@ -537,6 +537,18 @@ def _recording(arguments: Arguments) -> None:
 
 
 @command(
+    "axes",
+    "where each sampler breaks, on a simulated learner",
+    path("table", help="what python -m magellan axes has written"),
+    FORMAT,
+)
+def _axes(arguments: Arguments) -> None:
+    from analysis.studies import axes
+
+    _print(arguments, axes.tables(axes.load(arguments.table)))
+
+
+@command(
     "claims",
     "claims of the paper and of others, each with its verdict",
     path("--claims", help="file of claims and their rules (default: analysis/report/claims.yaml)"),
@@ -552,6 +564,28 @@ def _claims(arguments: Arguments) -> None:
 
     listed = claims.load(arguments.claims or claims.DEFAULT)
     _print(arguments, claims.to_tables(listed, claims.judge(listed, arguments.reference)))
+
+
+@command(
+    "leaderboard",
+    "write the leaderboard from committed tables: a block of a page, and a CSV",
+    path(
+        "--reference",
+        default=Path("results/reference"),
+        help="folder with the tables, where leaderboard.csv is written (default: %(default)s)",
+    ),
+    path(
+        "--page",
+        default=Path("docs/leaderboard.md"),
+        help="page whose block `leaderboard` is written (default: %(default)s)",
+    ),
+)
+def _leaderboard(arguments: Arguments) -> None:
+    from analysis.report import leaderboard
+
+    found = leaderboard.rows(arguments.reference)
+    leaderboard.write(found, arguments.page, arguments.reference / "leaderboard.csv")
+    print(f"{len(found)} rows in {arguments.page} and {arguments.reference / 'leaderboard.csv'}")
 
 
 # --- the program ----------------------------------------------------------------------------------

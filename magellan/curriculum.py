@@ -86,7 +86,7 @@ class Curriculum:
         self._first = _digest([self._goals, self._numbers, names])
         streams, (for_model, _, for_head) = Streams(seed), initial_seeds(seed)
         self._rng, self._space = streams("sampler"), self._world().goals()
-        self._backend = _backend(self._config, embed, self._world(), for_model)
+        self._backend = backend_for(self._config, embed, self._world(), for_model)
         parts = EstimatorParts(self._space, streams, for_head, self._backend)
         self._estimators = Estimators(self._config, parts)
         self.sampler = self._estimators.drive(sampler, self._space, self._rng)
@@ -235,7 +235,7 @@ def _configured(sampler: str, seed: int, settings: Settings) -> RunConfig:
     return checked_run({"sampler": sampler, "seed": seed, **settings})
 
 
-def _backend(
+def backend_for(
     config: RunConfig, embed: str | Embed | None, world: Texts, seed: int
 ) -> Backend | None:
     """What reads goals; None where neither sampler nor estimators do, or nothing is given."""

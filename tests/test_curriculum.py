@@ -16,8 +16,8 @@ from magellan.config import run_model
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
 from magellan.samplers import SAMPLERS
+from magellan.samplers.conformance import through_json
 from magellan.worlds import GoalSet
-from tests.samplers.test_contract import through_json
 
 ROOT = Path(__file__).resolve().parents[1]
 OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}

@@ -242,6 +242,77 @@ def _add_world(command: argparse.ArgumentParser) -> None:
     add_modules(command)
 
 
+def add_axes(commands: Commands) -> None:
+    axes = commands.add_parser(
+        "axes", help="samplers on a simulated learner, along axes of difficulty, in seconds a run"
+    )
+    axes.add_argument(
+        "--samplers",
+        nargs="+",
+        metavar="NAME",
+        help="any that are registered, and oracle, which sees the learner (default: all)",
+    )
+    axes.add_argument(
+        "--seeds",
+        type=partial(whole_number, least=1, most=1_000),
+        default=10,
+        metavar="N",
+        help="runs of each sampler in each place, seeds 1 to N (default: %(default)s)",
+    )
+    add_modules(axes)
+    add_output(axes, "table (CSV); rows that it has are not made again")
+    axes.set_defaults(command=_axes)
+
+
+def _axes(options: argparse.Namespace) -> None:
+    prepare_threads(1)
+    load_modules(options.module)
+    from magellan.tools import axes
+
+    axes.table(options.samplers, options.seeds, options.output, partial(print, flush=True))
+
+
+def add_submit(commands: Commands) -> None:
+    submit = commands.add_parser(
+        "submit", help="check a sampler of your own, run it, and write a card for a pull request"
+    )
+    submit.add_argument("file", type=file_path, help="Python file that registers one sampler")
+    submit.add_argument(
+        "--runs",
+        type=partial(whole_number, least=0),
+        default=0,
+        metavar="N",
+        help="of the default experiment, with its first seeds; minutes each (default: %(default)s)",
+    )
+    submit.add_argument(
+        "--check",
+        type=file_path,
+        metavar="CARD",
+        help="check this card of the file instead, as CI does; trains nothing (default: no)",
+    )
+    submit.add_argument(
+        "--output",
+        type=file_path,
+        default="submission",
+        help="folder of card and runs (default: %(default)s)",
+    )
+    submit.set_defaults(command=_submit)
+
+
+def _submit(options: argparse.Namespace) -> None:
+    if options.check is not None and options.runs:
+        raise InputError("--runs: not allowed with --check; allowed: one of the two")
+    prepare_threads(1)
+    from magellan.tools import submit
+
+    say = partial(print, flush=True)
+    if options.check is not None:
+        submit.check_card(options.check, options.file, say)
+        print(f"{options.check}: a card of {options.file}")
+        return
+    print(f"card in {submit.submit(options.file, options.runs, Path(options.output), say)}")
+
+
 def add_bench(commands: Commands) -> None:
     bench = commands.add_parser("bench", help="speed of this code on this machine")
     bench.add_argument(

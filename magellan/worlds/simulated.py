@@ -50,15 +50,18 @@ TRANSFER = 0.8
 """Competence on an unseen goal, as a share of that on goals of training."""
 
 
-def practised(skills: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+def practised(
+    skills: np.ndarray, episodes: np.ndarray, able: np.ndarray | None = None
+) -> np.ndarray:
     """Skills after more training: float64 (kinds,).
 
     A kind is learned from its own episodes, in proportion to the skill in the kind before.
 
     skills: float64 (kinds,).
     episodes: int64 (kinds,), how many of each kind.
+    able: how much each kind helps the next one, float64 (kinds,); None: its skill.
     """
-    before = np.concatenate([[1.0], skills[:-1]])
+    before = np.concatenate([[1.0], (skills if able is None else able)[:-1]])
     return 1.0 - (1.0 - skills) * (1.0 - RATE * before) ** episodes
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 
-from magellan.competence import Outcomes
 from magellan.competence.arms import EachCategory, Regions
-from magellan.samplers import SAMPLERS, GoalSampler
+from magellan.samplers import SAMPLERS, GoalSampler, conformance
+from magellan.samplers.conformance import CHECKS
 from tests.samplers.few_goals import TEN_GOALS, make, outcomes
 
 pytestmark = pytest.mark.parametrize("name", SAMPLERS)
@@ -18,15 +15,6 @@ pytestmark = pytest.mark.parametrize("name", SAMPLERS)
 GROUPS = [np.flatnonzero(TEN_GOALS.categories == category) for category in (0, 1, 2, 4)]
 
 
-# An evaluation of every arm after each sixth update or so, where competence is evaluated.
-SETTINGS = {
-    "epsilon_decay": 20.0,
-    "every": 50,
-    "episodes": 20,
-    "fit_every": 100,
-    "batch": 50,
-    "updates": 50,
-}
 PUBLISHED = {"random": 1.0, "alp_gmm": 0.2}
 FIXED = {name: PUBLISHED.get(name, 0.0) for name in SAMPLERS if not SAMPLERS[name].epsilon}
 """Their epsilon, which no update moves; 0 where the rule leaves no goal out, as published."""
@@ -36,34 +24,14 @@ ORDERED = ("scripted", "e2h", "adarft")
 """These begin with what a script or the world's order says."""
 
 
-def practise(sampler: GoalSampler, episodes: np.random.Generator, updates: int) -> None:
-    """Play as a training loop would, on made-up outcomes that lean to success on later goals."""
-    for update in range(updates):
-        goals = sampler.sample(8)
-        success = episodes.random(8) < goals / 10
-        if sampler.estimator is not None:
-            wanted = sampler.estimator.wanted(8 * update)
-            if wanted is not None:
-                played = episodes.random(len(wanted)) < wanted / 10
-                sampler.estimator.evaluated(Outcomes(wanted, played))
-        standing_on, advantage = episodes.integers(-1, 4, 8), episodes.random(8)
-        sampler.update(Outcomes(goals, success, standing_on, advantage=advantage))
-
-
 @pytest.fixture
 def practised(name: str) -> GoalSampler:
-    """The sampler after 40 updates with epsilon well below one."""
-    sampler = make(name, **SETTINGS)
-    practise(sampler, np.random.default_rng(1), updates=40)
-    return sampler
+    return conformance.practised(name)
 
 
-def test_probabilities_sum_to_one_and_are_finite(practised: GoalSampler) -> None:
-    probabilities = practised.probabilities()
-    assert probabilities.shape == (10,)
-    assert np.isfinite(probabilities).all()
-    assert (probabilities >= 0).all()
-    assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+@pytest.mark.parametrize("check", CHECKS)
+def test_it_keeps_the_contract(name: str, check: str) -> None:
+    CHECKS[check](name)
 
 
 def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSampler) -> None:
@@ -85,39 +53,9 @@ def test_learning_samplers_end_up_away_from_uniform(name: str, practised: GoalSa
     assert uniform == (name == "random")
 
 
-def test_draws_follow_the_probabilities(practised: GoalSampler) -> None:
-    """200,000 draws: each frequency within five standard errors."""
-    probabilities, n = practised.probabilities(), 200_000
-    frequencies = np.bincount(practised.sample(n), minlength=10) / n
-    error = np.sqrt(probabilities * (1 - probabilities) / n)
-    assert (np.abs(frequencies - probabilities) <= 5 * error + 1e-12).all()
-
-
-def test_same_seed_same_draws_other_seed_others(name: str) -> None:
-    def draws(seed: int) -> list[int]:
-        sampler = make(name, seed=seed, **SETTINGS)
-        practise(sampler, np.random.default_rng(1), updates=30)
-        return sampler.sample(50).tolist()
-
-    assert draws(0) == draws(0)
-    assert draws(0) != draws(1)
-
-
-def through_json(state: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint does to a state: arrays stay, the rest goes through JSON and back."""
-    if isinstance(state, dict):
-        return {key: through_json(value) for key, value in state.items()}
-    return state.copy() if isinstance(state, np.ndarray) else json.loads(json.dumps(state))
-
-
-def test_a_restored_sampler_goes_on_as_the_first(name: str, practised: GoalSampler) -> None:
-    restored = make(name, seed=99, **SETTINGS)
-    restored.load_state_dict(through_json(practised.state_dict()))
-    for sampler in (practised, restored):
-        practise(sampler, np.random.default_rng(2), updates=20)
-    np.testing.assert_array_equal(practised.probabilities(), restored.probabilities())
-    np.testing.assert_array_equal(practised.sample(50), restored.sample(50))
-    assert practised.epsilon == restored.epsilon
+def test_another_seed_gives_other_draws(name: str, practised: GoalSampler) -> None:
+    other = conformance.practised(name, seed=1)
+    assert practised.sample(50).tolist() != other.sample(50).tolist()
 
 
 def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:

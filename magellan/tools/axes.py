@@ -1,0 +1,258 @@
+"""Samplers along axes of difficulty: a simulated learner, whose competence is known, in seconds.
+
+Nothing is played and no policy is trained. Four categories of goals form a chain, as in Little-Zoo:
+each is learnt from its own episodes, as fast as the one before allows
+(`magellan.worlds.simulated.practised`); a fifth cannot be reached. A sampler is told the outcomes
+of what it draws. One axis at a time makes it harder; two references tell how far one could get:
+`random`, and `ORACLE`, which sees the learner. Protocol and answer: docs/studies/axes.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from magellan.backends.machine import cpu_model
+from magellan.competence import EstimatorParts, Outcomes
+from magellan.config import checked_run
+from magellan.core.errors import InputError
+from magellan.core.files import write_atomically, write_table
+from magellan.core.randomness import Streams, initial_seeds
+from magellan.curriculum import backend_for
+from magellan.jobs.log import utc_now
+from magellan.jobs.versions import code_version
+from magellan.samplers import SAMPLERS
+from magellan.samplers.conformance import track_of
+from magellan.training.estimators import Estimators
+from magellan.worlds import Categories, Category, GoalSet
+from magellan.worlds.simulated import RATE, practised
+from magellan.worlds.texts import TextGoals, Texts
+
+CATEGORIES = Categories([Category("impossible", False), *map(Category, ("a", "b", "c", "d"))])
+MIX = np.array([125, 25, 5, 1])
+"""Goals of the four categories that can be reached, in proportion: Little-Zoo's."""
+UPDATES, BATCH = 300, 8
+"""Policy updates of a run, and episodes between two of them."""
+VALUE_ERROR = 0.1
+"""Standard deviation of the simulated critic's value around the true competence."""
+WIDTH, SIGNAL = 16, 2.0  # of what stands in for a language model
+CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}}
+CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
+CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
+"""Exploration falls within the same share of a run as in the study of Little-Zoo. Of estimators
+that read goals: step size by a tuning seed, and candidates drawn anew at every refresh."""
+LIMIT = 20.0
+"""Seconds of choosing after which a run is given up."""
+ORACLE, FLOOR = "oracle", "random"
+COLUMNS = (
+    *("sampler", "track", "axis", "value", "seed", "success", "final"),
+    *("seconds", "estimation_episodes"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A place on the axes.
+
+    Attributes:
+        impossible: share of goals that cannot be reached.
+        goals: how many there are.
+        forgetting: share of each skill that is lost at every update.
+        collapse: share of each skill that is lost half-way.
+        noise: chance that an outcome is told as its opposite.
+        jump: skill up to which nothing succeeds; above it, success has the chance of the skill.
+    """
+
+    impossible: float = 0.8
+    goals: int = 10_000
+    forgetting: float = 0.0
+    collapse: float = 0.0
+    noise: float = 0.0
+    jump: float = 0.0
+
+
+BASE = Setting()
+AXES: dict[str, tuple[float, ...]] = {
+    "impossible": (0.0, 0.67, 0.8, 0.95),
+    "goals": (10**3, 10**4, 10**5, 10**6, 10**7),
+    "forgetting": (0.0, 0.002, 0.01),
+    "collapse": (0.0, 0.5, 1.0),
+    "noise": (0.0, 0.05, 0.2),
+    "jump": (0.0, 0.5, 0.8),
+}
+
+
+def places() -> Iterator[tuple[str, float, Setting]]:
+    """Axis, value and setting of each place: the base first, then what differs from it."""
+    yield "base", 0.0, BASE
+    for axis, values in AXES.items():
+        for value in values:
+            if value != getattr(BASE, axis):
+                yield axis, value, replace(BASE, **{axis: type(getattr(BASE, axis))(value)})
+
+
+class Numbers(Sequence[str]):
+    """The numbers below `n` as texts, none of them written down."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, place: Any) -> Any:
+        return str(place)
+
+
+def goals_of(setting: Setting) -> TextGoals:
+    """Goals by number, a category after the other; none is empty but the impossible one."""
+    impossible = round(setting.impossible * setting.goals)
+    reachable = np.maximum((setting.goals - impossible) * MIX // MIX.sum(), 1)
+    reachable[0] += setting.goals - impossible - reachable.sum()
+    numbers = np.repeat(np.arange(len(CATEGORIES)), [impossible, *reachable])
+    texts = Texts(Numbers(setting.goals), numbers, CATEGORIES)
+    return TextGoals(texts, np.arange(setting.goals))
+
+
+def features(goals: GoalSet, seed: int) -> Callable[[Sequence[str]], np.ndarray]:
+    """What stands in for a language model: n goals to vectors, float64 (n, WIDTH).
+
+    A goal's own random vector, standard normal in each dimension, plus `SIGNAL` in that of its
+    category: the nearest centre is the right category for some three quarters of the goals. Own
+    vectors are sums of rows of three tables, so that 10^7 of them need no memory.
+    """
+    rng = np.random.default_rng([seed, WIDTH])
+    tables = [rng.normal(size=(n, WIDTH)) / np.sqrt(3) for n in (997, 1009, 1013)]
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        numbers = np.array(texts, np.int64)
+        vectors = np.sum([table[numbers % len(table)] for table in tables], axis=0)
+        vectors[np.arange(len(numbers)), goals.categories_at(numbers)] += SIGNAL
+        return vectors
+
+    return embed
+
+
+class Learner:
+    """Skills of the four categories, in [0, 1], and what comes of an episode."""
+
+    def __init__(self, goals: GoalSet, setting: Setting, rng: np.random.Generator) -> None:
+        self._goals, self._setting, self._rng = goals, setting, rng
+        self.skills = np.zeros(len(MIX))
+
+    @property
+    def competence(self) -> np.ndarray:
+        """True chance of success in each of the four categories."""
+        return np.where(self.skills > self._setting.jump, self.skills, 0.0)
+
+    def _chance(self, goals: np.ndarray) -> np.ndarray:
+        return np.array([0.0, *self.competence])[self._goals.categories_at(goals)]
+
+    def play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """What is told of one episode each, 0.0 or 1.0: (n,)."""
+        flipped = rng.random(len(goals)) < self._setting.noise
+        return ((rng.random(len(goals)) < self._chance(goals)) != flipped).astype(float)
+
+    def practise(self, goals: np.ndarray) -> Outcomes:
+        """Episodes between two updates, and what they teach."""
+        success = self.play(goals, self._rng)
+        error = self._rng.normal(scale=VALUE_ERROR, size=len(goals))
+        value = np.clip(self._chance(goals) + error, 0.0, 1.0)
+        episodes = np.bincount(self._goals.categories_at(goals), minlength=len(CATEGORIES))[1:]
+        after = practised(self.skills, episodes, self.competence)
+        self.skills = after * (1.0 - self._setting.forgetting)
+        return Outcomes(goals, success, advantage=np.abs(success - value))
+
+    def best(self, n: int) -> np.ndarray:
+        """`n` goals, each of the category whose skill one more episode raises most, (n,)."""
+        before, skills = np.array([1.0, *self.competence[:-1]]), self.skills.copy()
+        chosen = np.zeros(n, np.int64)
+        for place in range(n):
+            progress = RATE * before * (1.0 - skills)
+            category = int(np.argmax(progress))
+            skills[category] += progress[category]
+            chosen[place] = category + 1
+        return np.cumsum([0, *self._goals.sizes])[chosen]
+
+
+def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, int]:
+    """One run: success over training, at the end, seconds, episodes to estimate alone.
+
+    Success is the learner's true competence, mean of the four categories; over training it is the
+    mean over all updates; both are NaN where the run is given up. Seconds of one core are those of
+    choosing: the learner's own are left out.
+    """
+    goals, streams = goals_of(setting), Streams(seed)
+    learner, chooser = Learner(goals, setting, streams("world")), FLOOR if name == ORACLE else name
+    config = checked_run({"sampler": chooser, "seed": seed, **CONSTANTS})
+    for_model, _, for_head = initial_seeds(seed)
+    backend = backend_for(config, features(goals, seed), goals.world, for_model)
+    estimators = Estimators(config, EstimatorParts(goals, streams, for_head, backend))
+    sampler = estimators.drive(chooser, goals, streams("sampler"))
+    success, seconds = np.full(UPDATES, np.nan), 0.0
+    for update in range(UPDATES):
+        if update == UPDATES // 2:
+            learner.skills = learner.skills * (1.0 - setting.collapse)
+        started = time.process_time()
+        estimators.play_wanted(BATCH * update, learner.play)
+        drawn = learner.best(BATCH) if name == ORACLE else sampler.sample(BATCH)
+        chosen = time.process_time()
+        outcomes = learner.practise(drawn)
+        told = time.process_time()
+        sampler.update(outcomes)
+        seconds += chosen - started + time.process_time() - told
+        if seconds > LIMIT:
+            break
+        success[update] = learner.competence.mean()
+    return float(success.mean()), float(success[-1]), seconds, sum(estimators.cost().values())
+
+
+def table(
+    samplers: Sequence[str] | None, seeds: int, path: Path, say: Callable[[str], Any]
+) -> None:
+    """Run samplers, or all, in every place with seeds 1 to `seeds`, and write the rows to `path`.
+
+    Rows that the file has stay, and are not made again. A place in which a run was given up has
+    that row alone. Beside the file stands what it was made with.
+
+    Raises:
+        InputError: an unknown sampler, or the file is not such a table.
+    """
+    for name in {*(samplers or ())} - {ORACLE}:
+        SAMPLERS.find(name, "--samplers")
+    rows = _rows_of(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = {"code_version": code_version(), "cpu": cpu_model(), "updates": UPDATES, "batch": BATCH}
+    for name in samplers or [*SAMPLERS, ORACLE]:
+        track = ORACLE if name == ORACLE else track_of(name)
+        for axis, value, setting in places():
+            for seed in map(str, range(1, seeds + 1)):
+                key = name, axis, f"{value:g}", seed
+                if key not in rows:
+                    found = run(name, setting, int(seed))
+                    numbers = ("" if np.isnan(each) else f"{each:.6g}" for each in found)
+                    rows[key] = [name, track, *key[1:], *numbers]
+                if not rows[key][COLUMNS.index("success")]:
+                    break
+            write_table(path, COLUMNS, rows.values())
+            say(f"{name}: {axis} {value:g}")
+        about = {**made, "finished": utc_now(), "constants": CONSTANTS, "base": asdict(BASE)}
+        write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1).encode() + b"\n")
+
+
+def _rows_of(path: Path) -> dict[tuple[str, ...], list[str]]:
+    """Rows of a table by sampler, axis, value and seed; none where there is no file."""
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
+        raise InputError(f"--output: {path} holds something else; allowed: a new file, or a table")
+    return {(row[0], *row[2:5]): row for row in rows}

@@ -1,0 +1,107 @@
+"""The simulated learner along axes of difficulty, and the tables and the page made of it."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.report import leaderboard
+from analysis.statistics.standing import standings
+from analysis.studies import axes as study
+from analysis.tables.printing import printed
+from magellan.core.errors import InputError
+from magellan.tools import axes
+from tests.test_readme import REFERENCE, between_markers, page
+
+
+def test_the_learner_is_what_the_protocol_says():
+    setting = replace(axes.BASE, noise=0.2, jump=0.5)
+    goals = axes.goals_of(setting)
+    assert goals.sizes.tolist() == [8000, 1604, 320, 64, 12]
+    learner = axes.Learner(goals, setting, np.random.default_rng(0))
+    first = goals.nth(1, np.arange(69))
+    learner.practise(first[:68])
+    assert learner.competence[0] == 0.0  # .99 ** 68 is above .5
+    outcomes = learner.practise(first[68:])
+    assert learner.competence[0] == pytest.approx(1 - 0.99**69)
+    assert outcomes.advantage.shape == (1,)
+    learner.practise(goals.nth(2, np.arange(10)))
+    assert learner.skills[1] == pytest.approx(1 - (1 - 0.01 * (1 - 0.99**69)) ** 10)
+    told = learner.play(np.zeros(20_000, np.int64), np.random.default_rng(1))
+    assert told.mean() == pytest.approx(0.2, abs=0.01)  # false successes of impossible goals
+
+
+def test_features_tell_the_category_of_three_goals_in_four():
+    goals = axes.goals_of(replace(axes.BASE, impossible=0.2))
+    where = np.concatenate([goals.nth(each, np.arange(60)) for each in range(4)])
+    vectors = axes.features(goals, seed=3)([str(each) for each in where])
+    right = vectors[:, :5].argmax(axis=1) == goals.categories_at(where)
+    assert 0.65 < right.mean() < 0.85
+    assert len({vector.tobytes() for vector in vectors}) == len(where)
+
+
+def test_the_order_that_is_known():
+    areas = {name: axes.run(name, axes.BASE, 101)[0] for name in ("random", "ek_online", "oracle")}
+    assert areas["random"] < 0.3 < 0.6 < areas["ek_online"] < areas["oracle"]
+    harder = axes.run("random", replace(axes.BASE, impossible=0.95), 101)[0]
+    assert harder < areas["random"]
+    assert axes.run("random", axes.BASE, 101)[0] == areas["random"]
+
+
+def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(axes, "AXES", {"noise": (0.0, 0.2)})
+    monkeypatch.setattr(axes, "UPDATES", 6)
+    path = tmp_path / "axes.csv"
+    axes.table(["random"], 2, path, print)
+    before = path.read_text().splitlines()
+    assert [line.split(",")[:5] for line in before[1:]] == [
+        ["random", "same information", axis, value, seed]
+        for axis, value in (("base", "0"), ("noise", "0.2"))
+        for seed in ("1", "2")
+    ]
+    monkeypatch.setattr(axes, "LIMIT", 0.0)
+    axes.table(["random", "ek_eval", "oracle"], 2, path, print)
+    after = list(csv.reader(path.open()))
+    assert [",".join(row) for row in after[:5]] == before
+    given_up = [row for row in after if row[0] == "ek_eval"]
+    assert [row[4:7] for row in given_up] == [["1", "", ""]] * 2
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="allowed: a new file, or a table"):
+        axes.table(["random"], 1, path, print)
+    with pytest.raises(InputError, match="'rndom' is unknown"):
+        axes.table(["rndom"], 1, path, print)
+
+
+def test_standings_by_hand():
+    """Ten pairs that agree: p = 2 / 2**10, times two rules of the track."""
+    floor = np.linspace(0.1, 0.2, 10)
+    scores = {"floor": floor, "a": floor + 0.3, "b": floor + 0.3, "top": np.full(10, 0.9)}
+    tracks = {"floor": "same", "a": "same", "b": "same"}
+    found = {each.rule: each for each in standings(scores, tracks, "floor", "top")}
+    assert set(found) == {"floor", "a", "b"}
+    assert found["a"].p_floor == pytest.approx(2 * 2 / 2**10)
+    assert found["a"].gain.value == pytest.approx(0.3)
+    assert found["a"].regret.value == pytest.approx(0.45)
+    assert np.isnan(found["a"].p_best) != np.isnan(found["b"].p_best)
+    assert {found["a"].p_best, found["b"].p_best} - {1.0} != set()  # equal rules: p = 1
+    assert (found["a"].verdict, found["floor"].verdict) == ("ahead", "equal")
+    with pytest.raises(InputError, match="the same two or more of each"):
+        standings({"floor": floor[:1], "a": floor[:1]}, tracks, "floor")
+
+
+def test_the_pages_are_those_of_the_tables(tmp_path):
+    found = study.load(REFERENCE / "axes" / "axes.csv")
+    assert between_markers("axes", page("axes")) == printed(study.tables(found)).strip()
+    rows = leaderboard.rows(REFERENCE)
+    assert between_markers("leaderboard", page("leaderboard")) == leaderboard.page(rows).strip()
+    with (REFERENCE / "leaderboard.csv").open() as file:
+        header, *lines = csv.reader(file)
+    assert header == list(leaderboard.COLUMNS)
+    assert lines == [leaderboard.cells(each) for each in rows]
+    for line in lines:
+        row = dict(zip(header, line, strict=True))
+        assert int(row["n"]) > 1
+        assert float(row["success_low"]) <= float(row["success"]) <= float(row["success_high"])
+    assert json.loads((REFERENCE / "axes" / "axes.json").read_text())["batch"] == axes.BATCH

@@ -1,0 +1,160 @@
+"""`python -m magellan submit`: what keeps the contract gets a card, what breaks it is refused."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from analysis.tables import store
+from magellan.cli import main
+from magellan.samplers import SAMPLERS
+from magellan.tools import submit
+from tests.analysis.synthetic import combined, experiment
+
+GOOD = '''"""Goals in proportion to the square of their learning progress."""
+
+from magellan.samplers import GoalSampler, register_sampler
+
+
+{more}
+@register_sampler("{name}", estimator="per_goal")
+def build(parts, settings):
+    """One window per goal."""
+    return {kind}(parts.goals, parts.estimator, lambda a, b: (a - b) ** 2, parts.epsilon, parts.rng)
+'''
+TOO_MUCH = """
+class Mine(GoalSampler):
+    def probabilities(self):
+        return super().probabilities() * 1.001
+"""
+OTHER_DRAWS = """
+class Mine(GoalSampler):
+    def probabilities(self):
+        return super().probabilities()[::-1]
+"""
+FORGETFUL = """
+class Mine(GoalSampler):
+    turns = 0
+
+    def update(self, outcomes):
+        super().update(outcomes)
+        self.turns += 1
+
+    def sample(self, n):
+        return self.arms.draw_goals((super().sample(n) + self.turns) % len(self.arms), self._rng)
+
+    def probabilities(self):
+        import numpy as np
+        return np.roll(super().probabilities(), self.turns)
+"""
+OWN_RANDOMNESS = """
+class Mine(GoalSampler):
+    def sample(self, n):
+        import numpy as np
+        return np.random.default_rng().choice(len(self._goals), n, p=self.probabilities())
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A file with a sampler of this name; what it registers is forgotten afterwards."""
+    before = set(SAMPLERS)
+
+    def written(name, more="", kind="GoalSampler"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(GOOD.format(name=name, more=more, kind=kind))
+        return path
+
+    yield written
+    for name in set(SAMPLERS) - before:
+        SAMPLERS.remove(name)
+
+
+def submitted(file, folder, *more):
+    return main(["submit", str(file), "--output", str(folder), *map(str, more)])
+
+
+def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path, capsys):
+    file, folder = write("squared"), tmp_path / "out"
+    assert submitted(file, folder) == 0
+    card = folder / "squared.json"
+    found = json.loads(card.read_text())
+    assert (found["sampler"], found["track"], found["runs"]) == ("squared", "same information", [])
+    assert "square of their learning progress" in (folder / "squared.md").read_text()
+    assert submitted(file, folder, "--check", card) == 0
+    capsys.readouterr()
+    for change, word in (
+        ({"contract": []}, "contract"),
+        ({"track": "groups given"}, "track"),
+        ({"runs": [_run("0" * 16)]}, "runs"),
+        ({"runs": [{**_run("0" * 16), "success": 1.5}]}, "success"),
+        ({"best": True}, "best"),
+    ):
+        card.write_text(json.dumps(found | change))
+        assert submitted(file, folder, "--check", card) == 2
+        assert word in capsys.readouterr().err
+    card.write_text(json.dumps(found))
+    file.write_text(file.read_text().replace("** 2", "** 4"))
+    assert submitted(file, folder, "--check", card) == 2
+    assert "sha256" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch, capsys):
+    """The default experiment in small; committed are made-up runs of two seeds."""
+    declared = experiment(["random", "online"], goal_spaces=["40-20-12-8-8"])
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(declared))
+    store.write(combined(tmp_path / "made", ["random", "online"]), tmp_path / "reference")
+    monkeypatch.setattr(submit, "EXPERIMENT", tmp_path / "small.yaml")
+    monkeypatch.setattr(submit, "REFERENCE", tmp_path / "reference")
+    file, folder = write("squared"), tmp_path / "out"
+    assert submitted(file, folder, "--runs", 2) == 0
+    found = json.loads((folder / "squared.json").read_text())
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    assert {"`random`", "`online`", "`squared`"} <= set(found["compared"].split())
+    assert submitted(file, folder, "--check", folder / "squared.json") == 0
+    assert "2 runs, " in capsys.readouterr().out
+
+
+def _run(identity):
+    return {
+        "seed": 21,
+        "identity": identity,
+        "success": 0.5,
+        "seconds": 60.0,
+        "estimation_episodes": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (TOO_MUCH, "probabilities sum to 1.001"),
+        (OTHER_DRAWS, "has probability"),
+        (FORGETFUL, "its state is not all in state_dict"),
+        (OWN_RANDOMNESS, "randomness of its own"),
+    ],
+    ids=["sum", "draws", "state", "stream"],
+)
+def test_what_breaks_the_contract_is_refused(write, tmp_path, capsys, more, said):
+    file = write("broken", more, kind="Mine")
+    assert submitted(file, tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_registers_one_sampler(write, tmp_path, capsys):
+    file = write("first")
+    second = file.read_text().split("from magellan")[1].split("\n", 1)[1].replace("first", "second")
+    file.write_text(file.read_text() + second)
+    assert submitted(file, tmp_path) == 2
+    assert "registers first, second; allowed: exactly one sampler" in capsys.readouterr().err
+    file.write_text("pass\n")
+    shutil.move(file, tmp_path / "nothing.py")
+    assert submitted(tmp_path / "nothing.py", tmp_path) == 2
+    assert "registers no sampler" in capsys.readouterr().err
+    assert submitted(write("third"), tmp_path, "--runs", 6) == 2
+    assert "--runs: 6 is not allowed; allowed: 0 to 5" in capsys.readouterr().err

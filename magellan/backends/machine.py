@@ -7,8 +7,7 @@ import platform
 import sys
 import time
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from magellan.core.environment import prepare
 
@@ -28,6 +27,8 @@ def settle(threads: int, deterministic: bool = True) -> None:
     What libraries read once is set before they are loaded (`magellan/core/environment.py`), by
     whatever starts the process; here only for who imports this package from a program of his own.
     """
+    import torch
+
     torch.set_num_threads(threads)
     prepare()
     torch.use_deterministic_algorithms(deterministic)
@@ -53,6 +54,8 @@ def cpu_model() -> str:
 
 def core_speed() -> float:
     """GFLOP/s of one core in products of float32, the best in 0.05 s; waiting does not count."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -60,16 +63,16 @@ def core_speed() -> float:
         out = torch.empty_like(left)
         torch.mm(left, left, out=out)
         end = time.perf_counter() + _SECONDS
-        seconds = [_seconds(left, out)]
+        seconds = [_seconds(torch.mm, left, out)]
         while time.perf_counter() < end:
-            seconds.append(_seconds(left, out))
+            seconds.append(_seconds(torch.mm, left, out))
     finally:
         torch.set_num_threads(threads)
     return 2e-9 * _WIDTH**3 / min(seconds)
 
 
-def _seconds(left: torch.Tensor, out: torch.Tensor) -> float:
+def _seconds(product: Any, left: Any, out: Any) -> float:
     """Of this thread's own time, or of the clock's where the system counts that in coarse steps."""
     begun, own = time.perf_counter(), time.thread_time()
-    torch.mm(left, left, out=out)
+    product(left, left, out=out)
     return time.thread_time() - own or time.perf_counter() - begun

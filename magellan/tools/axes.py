@@ -1,10 +1,9 @@
 """Samplers along axes of difficulty: a simulated learner, whose competence is known, in seconds.
 
 Nothing is played and no policy is trained. Four categories of goals form a chain, as in Little-Zoo:
-each is learnt from its own episodes, as fast as the one before allows
-(`magellan.worlds.simulated.practised`); a fifth cannot be reached. A sampler is told the outcomes
-of what it draws. One axis at a time makes it harder; two references tell how far one could get:
-`random`, and `ORACLE`, which sees the learner. Protocol and answer: docs/studies/axes.md.
+each is learnt from its own episodes, as fast as the one before allows; a fifth cannot be reached. A
+sampler is told the outcomes of what it draws. `ORACLE` sees the learner instead. Protocol and
+answer: docs/studies/axes.md.
 """
 
 from __future__ import annotations
@@ -38,10 +37,8 @@ from magellan.worlds.texts import TextGoals, Texts
 CATEGORIES = Categories([Category("impossible", False), *map(Category, ("a", "b", "c", "d"))])
 MIX = np.array([125, 25, 5, 1])
 """Goals of the four categories that can be reached, in proportion: Little-Zoo's."""
-UPDATES, BATCH = 300, 8
-"""Policy updates of a run, and episodes between two of them."""
-VALUE_ERROR = 0.1
-"""Standard deviation of the simulated critic's value around the true competence."""
+UPDATES, BATCH = 300, 8  # policy updates of a run, and episodes between two of them
+VALUE_ERROR = 0.1  # standard deviation of the simulated critic's value around the true competence
 WIDTH, SIGNAL = 16, 2.0  # of what stands in for a language model
 CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}}
 CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
@@ -51,10 +48,8 @@ that read goals: step size by a tuning seed, and candidates drawn anew at every 
 LIMIT = 20.0
 """Seconds of choosing after which a run is given up."""
 ORACLE, FLOOR = "oracle", "random"
-COLUMNS = (
-    *("sampler", "track", "axis", "value", "seed", "success", "final"),
-    *("seconds", "estimation_episodes"),
-)
+COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")
+COLUMNS += ("success", "final", "seconds", "estimation_episodes")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from analysis.studies import axes as study
 from analysis.tables.printing import printed
 from magellan.core.errors import InputError
 from magellan.tools import axes
+from tests.test_curriculum import OF_MODELS, without
 from tests.test_readme import REFERENCE, between_markers, page
 
 
@@ -40,6 +41,19 @@ def test_features_tell_the_category_of_three_goals_in_four():
     right = vectors[:, :5].argmax(axis=1) == goals.categories_at(where)
     assert 0.65 < right.mean() < 0.85
     assert len({vector.tobytes() for vector in vectors}) == len(where)
+
+
+def test_samplers_that_read_no_goals_need_no_torch(tmp_path):
+    path = tmp_path / "axes.csv"
+    code = f"""
+from pathlib import Path
+from magellan.tools import axes
+axes.UPDATES, axes.AXES = 3, {{}}
+axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
+"""
+    said = without(("torch", *OF_MODELS), code)
+    assert said.splitlines() == ["online: base 0", "oracle: base 0"]
+    assert len(path.read_text().splitlines()) == 3
 
 
 def test_the_order_that_is_known():

@@ -69,6 +69,12 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "pools": Look("#DE77AE", (0, (5, 1, 1, 1, 1, 1)), "_"),
         "vds": Look("#8073AC", (0, (3, 1)), "."),
         "alp_gmm": Look("#01665E", (0, (12, 2)), "$a$"),
+        "tscl": Look("#B2182B", (0, (6, 2, 1, 2)), "$t$"),
+        "sec": Look("#2166AC", (0, (4, 1)), "$s$"),
+        "dump": Look("#762A83", (0, (2, 2)), "$d$"),
+        "e2h": Look("#1B7837", (0, (10, 3)), "$e$"),
+        "adarft": Look("#80CDC1", (0, (7, 2, 1, 2)), "$r$"),
+        "regions": Look("#FDAE61", (0, (14, 1)), "$g$"),
     },
     "estimator": {
         "per_goal": Look("#009E73", "-", "^"),

@@ -266,7 +266,7 @@ def test_no_two_looks_are_the_same():
         looks = list(style.algorithm_styles(algorithms).values())
         assert len({(look.color, look.marker) for look in looks}) == len(looks)
         assert len({(str(look.dash), look.marker) for look in looks}) == len(looks)  # in grey
-        first = looks[: len(style.LOOKS["sampler"]) + len(style.SPARE_LOOKS)]
+        first = looks[: len(SAMPLERS) + len(style.SPARE_LOOKS)]
         for key in ("color", "marker", "dash"):
             assert len({str(getattr(look, key)) for look in first}) == len(first)
         assert len({look.label for look in looks}) == len(looks)

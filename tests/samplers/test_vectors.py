@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.competence.arms import Regions
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
 from tests.samplers.few_goals import FewGoals, estimator_of, exploration
 from tests.samplers.test_vectors_groups import VECTORS as GROUP_VECTORS
@@ -160,6 +161,12 @@ VECTORS = [
     Vector("ek_eval", [3 / 8, 3 / 8, 1 / 8, 1 / 8, 0], told=EVALUATED),
     # |now - delayed|: 0, .3, .1, .005, .5; below .01 is 0.
     Vector("magellan", even([0, 0.3, 0.1, 0, 0.5]), told=TOLD),
+    # Two regions, goals 0, 1, 4 and 2, 3: |now - delayed| of their means .3 and .1, that is 3 : 1.
+    Vector(
+        "regions",
+        [1 / 4, 1 / 4, 1 / 8, 1 / 8, 1 / 4],
+        told={"now": [0.5, 0.2], "delayed": [0.2, 0.3]},
+    ),
     # p (1 - p): 1/4, 2/9, 0, 0, 0, that is 9 : 8.
     Vector("learnability", [9 / 17, 8 / 17, 0, 0, 0]),
     # machine-teaching-group/tmlr2023_proximal-curriculum-rl, abstract_classes/AbstractGymWrapper.py
@@ -202,9 +209,15 @@ VECTORS = [
 def made(vector: Vector) -> GoalSampler:
     """The sampler after the stream."""
     spec = SAMPLERS[vector.sampler]
-    arms = "categories" if vector.sampler.startswith("ek_") else "goals"
+    regions = Regions(len(GOALS), 2)
+    regions.assign(np.array([0, 0, 1, 1, 0]))
+    arms = {**dict.fromkeys(("ek_online", "ek_eval"), "categories"), "regions": regions}
     told = vector.told
-    estimator = estimator_of(spec.estimator, GOALS) if told is None else Told(told, arms)
+    estimator = (
+        estimator_of(spec.estimator, GOALS)
+        if told is None
+        else Told(told, arms.get(vector.sampler, "goals"))
+    )
     epsilon = exploration(epsilon_start=0.0, epsilon_end=0.0)
     places = np.array([[1.0], [1.0], [0.0], [0.0], [0.0]], np.float32)
     rng = np.random.default_rng(0)
@@ -226,4 +239,4 @@ def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
 def test_every_sampler_has_a_vector() -> None:
     """But `regions`, whose groups move: tests/training/test_learned_groups.py."""
     named = {vector.sampler for vector in VECTORS} | {name for name, *_ in GROUP_VECTORS}
-    assert named == set(SAMPLERS) - {"regions"}
+    assert named == set(SAMPLERS)

@@ -82,8 +82,8 @@ class LearnedGroups(LearnedCompetence):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        shape, n = self.arms.region.shape, len(self.arms)
-        found = checked_numbers(state["regions"], "regions", shape, 0, n - 1)
+        n = len(self.arms)
+        found = checked_numbers(state["regions"], "regions", self.arms.region.shape, 0, n - 1)
         if len(np.unique(found)) < n:
             raise InputError("regions: one without goals is not allowed; allowed: all with")
         self.arms.assign(found.astype(np.int64))

@@ -237,6 +237,5 @@ def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
 
 
 def test_every_sampler_has_a_vector() -> None:
-    """But `regions`, whose groups move: tests/training/test_learned_groups.py."""
     named = {vector.sampler for vector in VECTORS} | {name for name, *_ in GROUP_VECTORS}
     assert named == set(SAMPLERS)

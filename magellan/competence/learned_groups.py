@@ -35,8 +35,7 @@ class LearnedGroups(LearnedCompetence):
         if self._sampled and len(goals) > self.config.pool:
             raise InputError(
                 f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
-                f"the estimator learned_groups, which reads all of them; allowed: {len(goals)} or "
-                "more"
+                f"learned_groups, which reads all of them; allowed: {len(goals)} or more"
             )
         super()._look_at(goals)
         n = len(goals) if self._sampled else 1  # nobody chooses in a replay

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.report import claims
 from analysis.statistics import comparison, summaries
+from analysis.statistics.intervals import sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
@@ -266,6 +267,27 @@ def separated() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
+def interactions() -> str:
+    """Leads of MAGELLAN with either replay; p times the 12 tests of the protocol's family."""
+    others = ["random", "online", "ek_online"]
+    variants = ["base", "success_replay"]
+    pairs = comparison.pairs_of_interactions(of("samplers_replay"), ["magellan", *others], variants)
+    rows = []
+    for other, pair in zip(others, pairs, strict=True):
+        for split in comparison.SPLITS:
+            sides = (pair.first, pair.second)
+            leads = [comparison.success_of(each, "25k", split)[1].mean(axis=1) for each in sides]
+            difference, interval = comparison.mean_difference(leads[0] - leads[1])
+            assert interval is not None
+            chance = min(1.0, 12 * sign_flip_test(leads[0] - leads[1]).p)
+            ends = " to ".join(f"{end:+.3f}" for end in interval)
+            means = [f"{each.mean():+.3f}" for each in leads]
+            rows.append([f"`{other}`", split, *means, f"{difference:+.3f}", ends, f"{chance:.3f}"])
+    header = ["MAGELLAN minus", "goals", "uniform replay", "success replay", "difference"]
+    header += ["95% interval", "p times 12"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
@@ -306,6 +328,7 @@ BLOCKS = {
     ("samplers", "samplers success"): lambda: samplers(
         "samplers", "magellan", "random", "online", "ek_online"
     ),
+    ("samplers", "samplers replay"): interactions,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

@@ -45,8 +45,7 @@ CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
 CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
 """Exploration falls within the same share of a run as in the study of Little-Zoo. Of estimators
 that read goals: step size by a tuning seed, and candidates drawn anew at every refresh."""
-LIMIT = 20.0
-"""Seconds of choosing after which a run is given up."""
+LIMIT = 20.0  # seconds of choosing after which a run is given up
 ORACLE, FLOOR = "oracle", "random"
 COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")
 COLUMNS += ("success", "final", "seconds", "estimation_episodes")

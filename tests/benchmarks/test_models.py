@@ -45,6 +45,7 @@ class FakeRun:
         self.now = 0.0
         self.config = run_model()()
         self.learned = SimpleNamespace(updates=0, config=self.config.competence)
+        self.estimators = SimpleNamespace(by_name={"learned": self.learned})
 
     def advance(self) -> None:
         self.learned.updates += 1

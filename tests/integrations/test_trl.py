@@ -73,7 +73,8 @@ class StandIn:
         loader, drawn = self.get_train_dataloader(), []
         torch.manual_seed(0)
         if resume_from_checkpoint:
-            torch.set_rng_state(torch.load(Path(resume_from_checkpoint) / "rng_state.pth"))
+            saved = bytearray((Path(resume_from_checkpoint) / "rng_state").read_bytes())
+            torch.set_rng_state(torch.frombuffer(saved, dtype=torch.uint8))
         while len(drawn) < batches:
             for rows in islice(loader, batches - len(drawn)):  # an epoch
                 drawn.append(rows.tolist())
@@ -82,7 +83,7 @@ class StandIn:
                 self.told("on_step_end", len(drawn))  # the same answers, learnt from once more
         self.told("on_save", batches)
         folder = Path(self.args.output_dir) / f"checkpoint-{batches}"
-        torch.save(torch.get_rng_state(), folder / "rng_state.pth")
+        (folder / "rng_state").write_bytes(torch.get_rng_state().numpy().tobytes())
         return drawn
 
     def answer(self, rows: list[int]) -> None:

@@ -125,6 +125,7 @@ def test_cost_is_counted_and_only_where_there_is_one(trained):
         "learned": 0,
         "evaluated_goals": 80 * 3,
         "evaluated_buckets": 5 * 8 * 4,
+        "ensemble": 0,
     }
     assert manifest["driver"] is None
     assert manifest["episodes"] < 160

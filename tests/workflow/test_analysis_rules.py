@@ -74,7 +74,7 @@ EDITS = {
     "analysis/figures/style.py": {"summary": 1, **DRAWN},
     "analysis/statistics/matrices.py": {"statistics": 1, **AFTER_STATISTICS},
     "analysis/tables/store.py": {
-        **dict.fromkeys(("combine", "statistics", "coverage", "runs"), 1),
+        **dict.fromkeys(("combine", "statistics", "coverage"), 1),
         **AFTER_STATISTICS,
     },
     "magellan/training/loop.py": {},

@@ -79,7 +79,7 @@ def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
     assert main(["statistics", str(out), str(tmp_path / "statistics")]) == 0
     where = ["--tables", str(out), "--statistics", str(tmp_path / "statistics")]
     html = str(tmp_path / "numbers.html")
-    assert main(["numbers", *where, "--html", html]) == 0
+    assert main(["summary", str(tmp_path), "--html", html]) == 0
     assert "Locked doors" in (tmp_path / "numbers.html").read_text()
     for name in PLAIN_FIGURES:
         stem = str(tmp_path / name)

@@ -82,7 +82,10 @@ rule backbone_smollm2:
 
 rule backbone:
     input:
-        expand(f"{BACKBONE}/{{model}}/model.safetensors", model=("zoo-reader", "zoo-mini", "craft-reader")),
+        expand(
+            f"{BACKBONE}/{{model}}/model.safetensors",
+            model=("zoo-reader", "zoo-mini", "craft-reader"),
+        ),
     localrule: True
     message:
         f"the language models are in {BACKBONE}"

@@ -120,6 +120,15 @@ def test_the_driver_as_a_watcher_is_no_watcher_and_their_order_does_not_count():
     )
 
 
+@pytest.mark.parametrize("sampler", ["magellan", "pcl", "random"])
+def test_the_estimator_that_a_sampler_follows_anyway_does_not_count(sampler):
+    assert same(run(sampler), run(sampler, samplers={"estimator": "learned"}))
+
+
+def test_another_estimator_counts():
+    assert not same(run("learnability"), run("learnability", samplers={"estimator": "learned"}))
+
+
 def test_a_preset_counts_by_its_values_alone():
     laptop = run()
     values = flat_keys(laptop.model_dump(mode="json"))

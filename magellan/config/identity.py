@@ -66,8 +66,9 @@ def _explores(config: RunConfig) -> bool:
     return any(SAMPLERS[phase.sampler].epsilon for phase in phases_of(config))
 
 
-def _follows(config: RunConfig) -> bool:
-    return bool(drivers_of(config))
+def _follows_another(config: RunConfig) -> bool:
+    samplers = {phase.sampler for phase in phases_of(config)}
+    return any(driver_of(config, name) != SAMPLERS[name].estimator for name in samplers)
 
 
 def _samples_the_space(config: RunConfig) -> bool:
@@ -93,7 +94,7 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "samplers.epsilon_start": _explores,
     "samplers.epsilon_end": _explores,
     "samplers.epsilon_decay": _explores,
-    "samplers.estimator": _follows,
+    "samplers.estimator": _follows_another,
 }
 """Keys that count only under a condition."""
 

@@ -218,8 +218,8 @@ class Curriculum:
         if isinstance(self.sampler.arms, EachCategory) and not grouped:
             raise InputError(f"groups: none given; the sampler {name} chooses among groups")
         for each, estimator in self._estimators.by_name.items():
-            asks = type(estimator).wanted is not CompetenceEstimator.wanted
-            if asks and self._play is None:
+            base = CompetenceEstimator.goals_to_evaluate
+            if type(estimator).goals_to_evaluate is not base and self._play is None:
                 raise InputError(f"play: none given; the estimator {each} of {name} wants to play")
 
 

@@ -232,7 +232,7 @@ CASES = {
     "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),
     "embed: none given; the sampler alp_gmm reads": lambda: Curriculum(GOALS, "alp_gmm"),
     "embed: none given; the sampler vds reads": lambda: Curriculum(GOALS, "vds"),
-    "samplers.estimator: one that does not tell its uncertainty": lambda: make(
+    "samplers.estimator: one without uncertainty": lambda: make(
         "vds", settings={"samplers": {"estimator": "per_goal"}}
     ),
     "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(

@@ -1,6 +1,6 @@
-"""Competence estimators: who says how likely the agent is to succeed, goal by goal.
+"""Competence estimators: they predict the agent's probability of success on each goal.
 
-To add one, write a file with a registered builder and name it under `modules` of an experiment, or
+To add one, write a file with a registered builder and list it under `modules` of an experiment, or
 import it below.
 """
 
@@ -28,10 +28,10 @@ from magellan.competence import (  # isort: skip
 
 
 def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
-    """The estimator of this name, with these constants of its own or their defaults.
+    """Build the estimator `name`; `settings` None: its default constants.
 
     Raises:
-        InputError: there is no estimator of that name.
+        InputError: unknown estimator.
     """
     spec = ESTIMATORS.find(name)
     return spec.build(parts, spec.settings() if settings is None else settings)

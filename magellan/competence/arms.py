@@ -1,4 +1,4 @@
-"""Arms: the partition of a goal space that an estimator speaks of and a sampler chooses among."""
+"""Arms: a partition of the goal space, whose parts estimators predict and samplers choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magellan.core.errors import InputError
 
 
 class Goals(Protocol):
-    """What samplers need of a goal space; see `magellan.worlds.GoalSet`."""
+    """The part of a goal space that samplers use; see `magellan.worlds.GoalSet`."""
 
     @property
     def sizes(self) -> np.ndarray: ...
@@ -45,10 +45,10 @@ class Arms(ABC):
     def draw_goals(
         self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
     ) -> np.ndarray:
-        """One goal, uniform inside its arm, for each of `arms` (n,): positions (n,) int64.
+        """Draw a goal uniformly from each of `arms` (n,): positions int64 (n,).
 
-        exploring: which of them are drawn to explore, bool (n,); None: none. Only a partition that
-            prefers some goals of an arm when exploiting looks at it.
+        exploring: which of them are drawn to explore, bool (n,); None: none. Used only by a
+            partition that prefers some goals of an arm when exploiting.
         """
 
     @abstractmethod
@@ -57,11 +57,11 @@ class Arms(ABC):
 
     @abstractmethod
     def numbers_in(self, former: Any) -> np.ndarray:
-        """What each arm was in arms of the same kind over other goals, int64 (n_arms,); -1: new."""
+        """Number of each arm in `former`, arms of the same type, int64 (n_arms,); -1: new."""
 
     @abstractmethod
     def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
-        """Probability of each goal (n_goals,), from those to exploit and explore arms (n_arms,)."""
+        """Probability of each goal (n_goals,) from those of exploiting and exploring each arm."""
 
 
 class EachGoal(Arms):
@@ -89,15 +89,15 @@ class EachGoal(Arms):
 
 
 class EachCategory(Arms):
-    """One arm per category: all are explored, the feasible ones exploited.
+    """One arm per category that has goals: all are explored, the feasible ones exploited.
 
-    Categories without goals are left out of both. InputError if no goal is feasible.
+    InputError if no goal is feasible.
     """
 
     def __init__(self, goals: Goals) -> None:
         self._goals = goals
-        filled = np.flatnonzero(goals.sizes)
-        self.explored, self.exploited = filled, filled[goals.feasible[filled]]
+        self.explored = np.flatnonzero(goals.sizes)
+        self.exploited = self.explored[goals.feasible[self.explored]]
         if len(self.exploited) == 0:
             raise InputError(
                 "goal space: all goals are impossible; choosing categories needs a feasible one"
@@ -112,8 +112,8 @@ class EachCategory(Arms):
         ranks = rng.integers(self._goals.sizes[arms])
         drawn = np.empty(len(arms), dtype=np.int64)
         for category in np.unique(arms):
-            mine = arms == category
-            drawn[mine] = self._goals.nth(int(category), ranks[mine])
+            rows = arms == category
+            drawn[rows] = self._goals.nth(int(category), ranks[rows])
         return drawn
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
@@ -128,9 +128,9 @@ class EachCategory(Arms):
 
 
 class Regions(Arms):
-    """Groups of goals that may be drawn anew; every one has a goal.
+    """Groups of goals that may change; none is empty.
 
-    n_goals, n_arms: how many there are, n_arms at most n_goals.
+    n_goals, n_arms: their numbers, n_arms <= n_goals.
     """
 
     def __init__(self, n_goals: int, n_arms: int) -> None:
@@ -138,7 +138,7 @@ class Regions(Arms):
         self.assign(np.arange(n_goals) % n_arms)
 
     def assign(self, region: np.ndarray) -> None:
-        """Put every goal into a region 0..n_arms-1, int64 (n_goals,); none is preferred."""
+        """Assign each goal a region 0..n_arms-1, int64 (n_goals,); resets preferences."""
         self.region = region
         self.sizes = np.bincount(region, minlength=self._n_arms)
         self._order = np.argsort(region, kind="stable")
@@ -146,9 +146,9 @@ class Regions(Arms):
         self.prefer(np.ones(len(region)))
 
     def prefer(self, weights: np.ndarray) -> None:
-        """When exploiting, draw goals of a region in proportion to their weights (n_goals,).
+        """When exploiting, draw goals of a region in proportion to `weights` (n_goals,).
 
-        A region in which all weights are 0 is drawn from uniformly.
+        Uniformly where all weights of a region are 0.
         """
         sums = self.mean_of(weights)[self.region]
         self._share = np.where(sums > 0, weights, 1.0)
@@ -156,7 +156,7 @@ class Regions(Arms):
         self._cumulative = np.cumsum(self._share[self._order])
 
     def mean_of(self, values: np.ndarray) -> np.ndarray:
-        """Mean over the goals of each region, float64 (n_arms,), of values (n_goals,)."""
+        """Mean of values (n_goals,) over the goals of each region, float64 (n_arms,)."""
         return np.bincount(self.region, weights=values, minlength=self._n_arms) / self.sizes
 
     def __len__(self) -> int:
@@ -168,11 +168,12 @@ class Regions(Arms):
         ends = self._ends[arms]
         begins, chance = ends - self.sizes[arms], rng.random(len(arms))
         before = np.where(begins > 0, self._cumulative[begins - 1], 0.0)
-        sought = before + chance * (self._cumulative[ends - 1] - before)
-        places = np.searchsorted(self._cumulative, sought, side="right").clip(begins, ends - 1)
+        target = before + chance * (self._cumulative[ends - 1] - before)
+        weighted = np.searchsorted(self._cumulative, target, side="right").clip(begins, ends - 1)
         uniform = begins + (chance * self.sizes[arms]).astype(np.int64)
-        none = np.zeros(len(arms), bool)
-        return self._order[np.where(none if exploring is None else exploring, uniform, places)]
+        return self._order[
+            weighted if exploring is None else np.where(exploring, uniform, weighted)
+        ]
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self.region[goals]

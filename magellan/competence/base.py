@@ -1,6 +1,6 @@
-"""What every competence estimator takes, outcomes, and gives, competence now and delayed.
+"""The interface of competence estimators: outcomes in, competence now and delayed out.
 
-An estimator speaks of *arms*, a partition of the goal space: one arm per goal (`per_goal`,
+An estimator predicts for *arms*, a partition of the goal space: one arm per goal (`per_goal`,
 `learned`) or one per goal category (`expert_buckets`).
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from magellan.worlds import GoalSet
 
 NEITHER = -1
-"""`Outcomes.explored` where a sampler does not tell."""
+"""`Outcomes.explored` if unknown."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,11 @@ class Outcomes:
 
     goals: (m,) int64, positions in the goal space.
     success: (m,) float, return of the episode, 0 or 1.
-    standing_on: (m,) int8, scene index of the object the episode started on; -1, for
-        nothing, is the default.
-    explored: (m,) int8, 1 where the goal was drawn to explore, 0 where the sampler exploited; -1,
-        for neither, is the default.
-    advantage: (m,) float64, what the learner makes of the episode, such as |return - value|, for
-        estimators that want it; None, the default, where a training loop does not tell.
+    standing_on: (m,) int8, scene index of the object the episode started on; -1: none, the default.
+    explored: (m,) int8, 1: the goal was drawn to explore, 0: to exploit, -1: unknown, the default.
+    advantage: (m,) float64, such as |return - value|; None: not supplied by the training loop.
 
-    Raises InputError if the lengths differ, a success is neither 0 nor 1, or an advantage is not
-    finite.
+    Raises InputError if lengths differ, a success is neither 0 nor 1, or an advantage not finite.
     """
 
     goals: np.ndarray
@@ -50,8 +46,8 @@ class Outcomes:
     def __post_init__(self) -> None:
         goals = np.asarray(self.goals, dtype=np.int64)
         success = np.asarray(self.success, dtype=np.float64)
-        standing_on = _or(NOTHING, self.standing_on, goals)
-        explored = _or(NEITHER, self.explored, goals)
+        standing_on = _int8_or_default(self.standing_on, NOTHING, goals.shape)
+        explored = _int8_or_default(self.explored, NEITHER, goals.shape)
         shapes = goals.shape, success.shape, standing_on.shape, explored.shape
         if set(shapes) != {(goals.size,)}:
             raise InputError(
@@ -77,94 +73,91 @@ class Outcomes:
         return len(self.goals)
 
 
-def _or(default: int, given: np.ndarray | None, like: np.ndarray) -> np.ndarray:
-    """What is given, or the default for each of `like`, int8."""
-    return np.full(like.shape, default, np.int8) if given is None else np.asarray(given, np.int8)
+def _int8_or_default(values: np.ndarray | None, default: int, shape: tuple) -> np.ndarray:
+    return np.full(shape, default, np.int8) if values is None else np.asarray(values, np.int8)
 
 
 class CompetenceEstimator(ABC):
     """Estimates the probability of success of arms, now and some updates ago.
 
-    It speaks of *candidates*, the arms that exploitation chooses among: all arms, or fewer of its
-    own choice. A candidate is an arm's number, or its place in `candidates()` where there is one.
+    Its *candidates* are the arms that exploitation chooses among: all, or a subset of its choice. A
+    candidate is given by its index in `candidates()`, or by its arm number where that is None.
 
-    An estimator drives a sampler or only watches a run; it cannot tell which. It never changes
-    what it watches.
+    An estimator works the same whether it drives a sampler or only observes a run.
     """
 
     cost: int = 0
-    """Episodes played so far only to estimate competence; none where practice is enough."""
+    """Episodes played so far only to estimate competence; 0 if practice is enough."""
     arms: Literal["goals", "categories"] | Arms = "goals"
-    """What it speaks of: each goal, each category, or a partition of its own."""
+    """Its arms: each goal, each category, or another partition."""
 
     @abstractmethod
     def update(self, outcomes: Outcomes) -> None:
-        """Learn from the episodes, maybe none, finished since the last policy update."""
+        """Learn from the episodes, possibly none, finished since the last policy update."""
 
     def candidates(self) -> np.ndarray | None:
-        """Arms of the candidates, int64 (n,); None: all arms. Another array after each change."""
+        """Arms of the candidates, int64 (n,); None: all arms. A new array after each change."""
         return None
 
     @abstractmethod
     def known(self) -> np.ndarray:
-        """Candidates whose competence may differ from 0, int64 (k,); of all others it is 0."""
+        """Candidates whose competence may differ from 0, int64 (k,)."""
 
     @abstractmethod
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Now and delayed of the candidates `which` (m,): two float64 arrays (m,) in [0, 1]."""
+        """Now and delayed competence of candidates `which` (m,): float64 (m,) each, in [0, 1]."""
 
     def uncertainty(self, which: np.ndarray) -> np.ndarray | None:
-        """Standard deviation of what `competence` says of now, float64 (m,); None: untold."""
+        """Standard deviation of competence now, float64 (m,); None if there is none."""
         return None
 
     @abstractmethod
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Now and delayed of any goals, also unseen ones: two float64 arrays (m,) in [0, 1].
+        """Now and delayed competence of any goals, unseen ones included: float64 (m,) each.
 
-        goals: the training goal space itself, or other goals.
-        positions: int64 (m,), of goals in it.
+        goals: the training goal space itself, or another one.
+        positions: int64 (m,), positions in `goals`.
         """
 
-    def wanted(self, episodes: int) -> np.ndarray | None:
-        """Goals to be played now, after so many training episodes, only to estimate competence.
+    def goals_to_evaluate(self, episodes: int) -> np.ndarray | None:
+        """Goals to play only to estimate competence, after this many training episodes.
 
-        Positions in the training goal space, int64 (n,); None: nothing. The outcomes come back
-        through `evaluated` before the next `update`.
+        Positions in the training goal space, int64 (n,); None: none. `record_evaluation` gets the
+        outcomes before the next `update`.
         """
         return None
 
-    def evaluated(self, outcomes: Outcomes) -> None:  # noqa: B027  # most ask for nothing
-        """Take the outcomes of the episodes that `wanted` asked for, in the order asked for.
+    def record_evaluation(self, outcomes: Outcomes) -> None:  # noqa: B027  # most need none
+        """Take the outcomes of `goals_to_evaluate`, in the same order.
 
-        Competence may not change before the next `update`.
+        Competence must not change before the next `update`.
         """
 
     def losses(self) -> dict[str, float]:
-        """Losses of the last update by name; none where nothing is fitted, or nothing yet."""
+        """Losses of the last update by name; empty if nothing was fitted."""
         return {}
 
     def changed(self) -> np.ndarray:
         """Candidates whose competence the last `update` may have changed, int64 (k,).
 
-        All known ones unless an estimator can tell; a sampler weighs only these anew.
+        By default all known ones. The sampler recomputes only their weights.
         """
         return self.known()
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Go on with another goal space: what is known of goals that stay, and of new ones.
+        """Switch to another training goal space, keeping what is known of goals in both.
 
-        goals: the training goal space from here on. Outcomes, candidates and competence are of
-            its positions; running episodes with former goals are never told.
+        goals: the new space. Outcomes, candidates and competence now refer to its positions;
+            outcomes of running episodes with former goals never arrive.
 
-        An estimator without this method is refused before the first episode where the goals of a
-        run change.
+        A run whose goals change refuses an estimator without this method before the first episode.
         """
         raise NotImplementedError
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that changes during training, as numpy arrays and JSON-able values."""
+        """All mutable state, as numpy arrays and JSON-serialisable values."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; InputError if that was for another goal space."""
+        """Restore a `state_dict`; InputError if it belongs to another goal space."""

@@ -1,10 +1,10 @@
 """Competence measured by playing: the estimators of Eval-ALP and EK-Eval-ALP.
 
-Every so many training episodes each arm (a goal, or a category of goals) is played some thousand
-times with the policy as it is, only to count successes. Now is the success rate of the last
-evaluation, delayed that of the one before (Gaven et al. 2025, section 5.1: every 1,000 episodes,
-2,048 episodes per arm). Precise, and so dear that the paper computes the cost of the per-goal kind
-instead of running it; `cost` counts every such episode.
+Every N training episodes the current policy plays each arm (a goal, or a category of goals) a few
+thousand times, only to count successes. Now is the success rate of the last evaluation, delayed
+that of the one before (Gaven et al. 2025, section 5.1: every 1,000 episodes, 2,048 episodes per
+arm). Precise, but so expensive that the paper computes the cost of the per-goal version instead of
+running it; `cost` counts these episodes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from magellan.worlds import GoalSet
 
 
 class EvaluationSettings(Section):
-    """How often, and how often each."""
+    """Interval and size of evaluations."""
 
-    every: Count = Field(1_000, description="Training episodes between two evaluations.")
+    every: Count = Field(1_000, description="Training episodes between evaluations.")
     episodes: int = Field(
         2_048, ge=1, le=10**6, description="Episodes played per arm in an evaluation."
     )
@@ -35,10 +35,9 @@ class EvaluationSettings(Section):
 class Evaluated(CompetenceEstimator):
     """Success rates of arms in the last two evaluations; 0 before the first.
 
-    A subclass says which arms there are and which goals of an arm are played.
+    A subclass defines the arms and which goals of an arm are played.
 
-    settings: how often.
-    rng: stream that draws the goals to be played.
+    rng: stream that draws the goals to play.
     n_arms: number of arms.
     """
 
@@ -47,38 +46,38 @@ class Evaluated(CompetenceEstimator):
         self._settings, self._rng = settings, rng
         self._next = 0
         self._now, self._delayed = np.zeros(n_arms), np.zeros(n_arms)
-        self._waiting: list[np.ndarray] = []  # rates of evaluations since the last update
-        self._asked = np.zeros(0, np.int64)
-        self._fresh = False
+        self._pending: list[np.ndarray] = []  # rates of evaluations since the last update
+        self._played_arms = np.zeros(0, np.int64)
+        self._evaluated_anew = False
 
     def _arms(self) -> np.ndarray:
-        """Arms that are evaluated, int64 (k,)."""
+        """Arms to evaluate, int64 (k,)."""
         raise NotImplementedError
 
     def _draw(self, arm: int, n: int) -> np.ndarray:
         """Goals to play for an arm, positions int64 (n,)."""
         raise NotImplementedError
 
-    def wanted(self, episodes: int) -> np.ndarray | None:
+    def goals_to_evaluate(self, episodes: int) -> np.ndarray | None:
         if episodes < self._next:
             return None
         self._next = (episodes // self._settings.every + 1) * self._settings.every
         arms = self._arms()
-        self._asked = np.repeat(arms, self._settings.episodes)
+        self._played_arms = np.repeat(arms, self._settings.episodes)
         return np.concatenate([self._draw(int(arm), self._settings.episodes) for arm in arms])
 
-    def evaluated(self, outcomes: Outcomes) -> None:
+    def record_evaluation(self, outcomes: Outcomes) -> None:
         self.cost += len(outcomes)
-        played = np.bincount(self._asked, minlength=len(self._now))
-        won = np.bincount(self._asked, weights=outcomes.success, minlength=len(self._now))
-        self._waiting.append(won / np.maximum(played, 1))
+        played = np.bincount(self._played_arms, minlength=len(self._now))
+        won = np.bincount(self._played_arms, weights=outcomes.success, minlength=len(self._now))
+        self._pending.append(won / np.maximum(played, 1))
 
     def update(self, outcomes: Outcomes) -> None:
-        """Evaluations made since the last update count from here on; practice is not looked at."""
-        self._fresh = bool(self._waiting)
-        for rates in self._waiting:
+        """Adopt the evaluations since the last update; outcomes of practice are ignored."""
+        self._evaluated_anew = bool(self._pending)
+        for rates in self._pending:
             self._now, self._delayed = rates, self._now
-        self._waiting = []
+        self._pending = []
 
     def known(self) -> np.ndarray:
         """All arms that are evaluated."""
@@ -86,7 +85,7 @@ class Evaluated(CompetenceEstimator):
 
     def changed(self) -> np.ndarray:
         """All arms after an evaluation, none otherwise."""
-        return self.known() if self._fresh else np.zeros(0, np.int64)
+        return self.known() if self._evaluated_anew else np.zeros(0, np.int64)
 
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self._now[which], self._delayed[which]
@@ -98,7 +97,7 @@ class Evaluated(CompetenceEstimator):
             "rng": self._rng.bit_generator.state,
             "now": self._now,
             "delayed": self._delayed,
-            "waiting": np.array(self._waiting).reshape(-1, len(self._now)),
+            "waiting": np.array(self._pending).reshape(-1, len(self._now)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -107,17 +106,17 @@ class Evaluated(CompetenceEstimator):
             raise InputError(
                 f"evaluated competence: saved for {len(now)} arms; this run has {len(self._now)}"
             )
-        cost, following = (checked_numbers(state[key], key, ()) for key in ("cost", "next"))
-        self.cost, self._next = int(cost), int(following)
+        self.cost = int(checked_numbers(state["cost"], "cost", ()))
+        self._next = int(checked_numbers(state["next"], "next", ()))
         self._rng.bit_generator.state = state["rng"]
         self._now = checked_numbers(now, "now", now.shape, 0, 1)
         self._delayed = checked_numbers(state["delayed"], "delayed", now.shape, 0, 1)
-        self._waiting = list(checked_numbers(state["waiting"], "waiting", (None, len(now)), 0, 1))
-        self._fresh = False
+        self._pending = list(checked_numbers(state["waiting"], "waiting", (None, len(now)), 0, 1))
+        self._evaluated_anew = False
 
 
 class EvaluatedGoals(Evaluated):
-    """Every goal is an arm, and played `episodes` times: for goal spaces of a few goals."""
+    """Every goal is an arm, played `episodes` times: for small goal spaces."""
 
     def __init__(
         self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
@@ -132,23 +131,23 @@ class EvaluatedGoals(Evaluated):
         return np.full(n, arm)
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Goals that stay keep their rates; new ones have 0 until they are evaluated, at once."""
+        """Goals in both spaces keep their rates; new ones have 0. An evaluation is due at once."""
         former = self._goals.positions_in(goals, np.arange(len(goals)))
         self._now = np.where(former >= 0, self._now[former], 0.0)
         self._delayed = np.where(former >= 0, self._delayed[former], 0.0)
-        self._goals, self._waiting, self._next = goals, [], 0
+        self._goals, self._pending, self._next = goals, [], 0
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of goals outside the training space it knows nothing: 0."""
+        """0 for goals outside the training space."""
         if goals is not self._goals:
             return np.zeros(len(positions)), np.zeros(len(positions))
         return self.competence(np.asarray(positions))
 
 
 class EvaluatedBuckets(Evaluated):
-    """Every category that has goals is an arm; its goals are drawn anew with replacement.
+    """Every category that has goals is an arm; its goals are drawn with replacement.
 
-    The impossible ones are played too, as the paper's cost of five groups counts them.
+    Impossible ones are played too: the paper's cost counts five groups.
     """
 
     arms = "categories"
@@ -166,11 +165,11 @@ class EvaluatedBuckets(Evaluated):
         return self._goals.nth(arm, self._rng.integers(self._goals.sizes[arm], size=n))
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Categories keep their rates until they are evaluated with the new goals, at once."""
-        self._goals, self._waiting, self._next = goals, [], 0
+        """Categories keep their rates; an evaluation with the new goals is due at once."""
+        self._goals, self._pending, self._next = goals, [], 0
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of any goal, unseen ones included, what its category has."""
+        """The competence of a goal's category, for any goal."""
         return self.competence(goals.categories_at(np.asarray(positions)))
 
 

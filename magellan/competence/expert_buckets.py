@@ -1,4 +1,4 @@
-"""One window of outcomes per category of goals: the expert's estimator, of EK-Online-ALP."""
+"""One window of outcomes per goal category: the estimator of EK-Online-ALP."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from magellan.worlds import NOTHING, GoalSet
 class ExpertBuckets(OutcomeWindows):
     """Success rate of each category over its last outcomes (Gaven et al. 2025, EK-Online-ALP).
 
-    Arms are the categories of the world, in order. The expert knows which goals are
-    impossible: outcomes on them are not kept, so that category's competence stays 0. Of any goal,
-    unseen ones included, it predicts what its category has.
+    Arms are the categories of the world, in order. The expert knows which goals are impossible:
+    outcomes on them are dropped, so that category's competence stays 0. Any goal, unseen ones
+    included, has the competence of its category.
 
-    goals: the training goal space.
-    drop_standing_starts: forget episodes that started on an object, as the released code does:
-        its buckets list prompts that stand on nothing, so such an episode is found in none.
+    drop_standing_starts: drop episodes that started on an object, as the released code does: its
+        buckets list only prompts that stand on nothing.
     """
 
     arms = "categories"
@@ -33,15 +32,15 @@ class ExpertBuckets(OutcomeWindows):
         self._drop_standing_starts = drop_standing_starts
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Categories stay, and so does all that is known of them."""
+        """Categories keep their windows."""
         self._goals = goals
 
     def update(self, outcomes: Outcomes) -> None:
         categories = self._goals.categories_at(outcomes.goals)
-        kept = self._goals.feasible[categories]
+        rows = self._goals.feasible[categories]
         if self._drop_standing_starts:
-            kept &= outcomes.standing_on == NOTHING
-        self._append(categories[kept], outcomes.success[kept])
+            rows &= outcomes.standing_on == NOTHING
+        self._append(categories[rows], outcomes.success[rows])
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.competence(goals.categories_at(np.asarray(positions)))

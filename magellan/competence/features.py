@@ -1,4 +1,4 @@
-"""Features of goals: what the language model makes of their prompts, before it learns anything."""
+"""Features of goals: the untrained language model's representation of their prompts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ if TYPE_CHECKING:
     from magellan.backends import Backend
     from magellan.worlds import GoalSet
 
-AT_ONCE = 4_096
-"""Prompts that are packed together."""
+BATCH = 4_096
+"""Prompts per call of the backend."""
 
 
 class GoalFeatures:
-    """The same at every moment of a run, so no state.
-
-    backend: the language model.
-    """
+    """Constant during a run, hence without state."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend, self._prompts = backend, PromptTokens(backend.codec)
@@ -29,9 +26,9 @@ class GoalFeatures:
         """Features of the goals at `positions` (n,), or of all: float32 (n, width).
 
         Raises:
-            InputError: the backend does not tell how the model reads.
+            InputError: the backend has no representations.
         """
-        where = np.arange(len(goals)) if positions is None else np.asarray(positions)
-        parts = [where[begin : begin + AT_ONCE] for begin in range(0, len(where), AT_ONCE)]
-        read = [self._prompts.pack(goals, part) for part in parts]
-        return np.concatenate([self._backend.representation(each, space="frozen") for each in read])
+        positions = np.arange(len(goals)) if positions is None else np.asarray(positions)
+        starts = range(0, len(positions), BATCH)
+        batches = [self._prompts.pack(goals, positions[start : start + BATCH]) for start in starts]
+        return np.concatenate([self._backend.representation(b, space="frozen") for b in batches])

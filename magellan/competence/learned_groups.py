@@ -1,7 +1,7 @@
-"""Groups that nobody gave: regions of the model's own representation of the goals.
+"""Learned groups of goals: regions of the model's own representation of them.
 
-MAGELLAN's estimator underneath predicts each goal; a region's competence is the mean over its own,
-so that a kind of goals is chosen by how much is learned on it, not by how many goals it has.
+MAGELLAN's estimator predicts each goal; a region's competence is the mean over its goals, so that a
+kind of goals is chosen by its learning progress, not by its number of goals.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from magellan.core.errors import InputError
 from magellan.core.parsing import checked_numbers
 from magellan.worlds import GoalSet
 
-LEAST = 0.2
-"""Variance of a direction that counts, as a share of the largest; lesser ones are mostly noise."""
-ROUNDS = 10
+MIN_VARIANCE = 0.2
+"""Smallest variance of a direction used, relative to the largest; the rest is mostly noise."""
+ITERATIONS = 10
 """Of k-means."""
 
 
 class LearnedGroups(LearnedCompetence):
-    """Every region is an arm; `predict` speaks of goals.
+    """Every region is an arm; `predict` predicts single goals.
 
     Args: see `LearnedCompetence`. InputError if there are more goals than `competence.pool`, or the
-        backend does not tell how it reads.
+        backend has no representations.
     """
 
-    def _look_at(self, goals: GoalSet) -> None:
+    def _set_candidates(self, goals: GoalSet) -> None:
         if self._sampled and len(goals) > self.config.pool:
             raise InputError(
                 f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
                 f"learned_groups, which reads all of them; allowed: {len(goals)} or more"
             )
-        super()._look_at(goals)
-        n = len(goals) if self._sampled else 1  # nobody chooses in a replay
+        super()._set_candidates(goals)
+        n = len(goals) if self._sampled else 1  # in a replay regions are not used
         self.arms: Regions = Regions(n, min(self.config.regions, n))
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Regions are drawn anew among the new goals."""
+        """Also group the new goals."""
         super().set_goal_space(goals)
-        self._draw_regions()
-        self._tell()
+        self._regroup()
+        self._update_regions()
 
     def known(self) -> np.ndarray:
         """All regions."""
@@ -58,17 +58,17 @@ class LearnedGroups(LearnedCompetence):
     def _refresh(self) -> None:
         super()._refresh()
         if self.updates // self.config.refresh % self.config.regroup == 0:
-            self._draw_regions()
-        self._tell()
+            self._regroup()
+        self._update_regions()
 
-    def _draw_regions(self) -> None:
-        """New regions take the numbers of those that they share most goals with."""
+    def _regroup(self) -> None:
+        """Recompute the regions; each keeps the number of the former one it overlaps most."""
         if self._whole is not None:
-            seen = self.backend.representation(self._whole, self.config.space)
-            self.arms.assign(renamed(regions_of(whitened(seen), len(self.arms)), self.arms.region))
+            points = whitened(self.backend.representation(self._whole, self.config.space))
+            self.arms.assign(renumbered(kmeans(points, len(self.arms)), self.arms.region))
 
-    def _tell(self) -> None:
-        """Competence of regions, and which of their goals are preferred, from that of goals."""
+    def _update_regions(self) -> None:
+        """Set competence of regions and preferences within them from those of their goals."""
         if self._whole is None:
             return
         self._means = self.arms.mean_of(self._now), self.arms.mean_of(self._delayed)
@@ -76,32 +76,32 @@ class LearnedGroups(LearnedCompetence):
             self.arms.prefer(np.abs(self._now - self._delayed))
 
     def state_dict(self) -> dict[str, Any]:
-        """And the region of each goal."""
+        """That of the base class, and the region of each goal."""
         return {**super().state_dict(), "regions": self.arms.region.astype(np.int32)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         n = len(self.arms)
-        found = checked_numbers(state["regions"], "regions", self.arms.region.shape, 0, n - 1)
-        if len(np.unique(found)) < n:
-            raise InputError("regions: one without goals is not allowed; allowed: all with")
-        self.arms.assign(found.astype(np.int64))
-        self._tell()
+        regions = checked_numbers(state["regions"], "regions", self.arms.region.shape, 0, n - 1)
+        if len(np.unique(regions)) < n:
+            raise InputError("regions: one without goals is not allowed; allowed: none empty")
+        self.arms.assign(regions.astype(np.int64))
+        self._update_regions()
 
 
-def whitened(seen: np.ndarray) -> np.ndarray:
-    """Vectors (n, width) along the directions in which they differ most, scaled to variance 1."""
-    centred = seen.astype(np.float64) - seen.mean(axis=0, dtype=np.float64)
+def whitened(vectors: np.ndarray) -> np.ndarray:
+    """Principal components of vectors (n, width) with most variance, scaled to variance 1."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variance, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    kept = variance > LEAST * max(variance[-1], np.finfo(np.float64).tiny)
-    return centred @ (directions[:, kept] / np.sqrt(variance[kept]))
+    top = variance > MIN_VARIANCE * max(variance[-1], np.finfo(np.float64).tiny)
+    return centred @ (directions[:, top] / np.sqrt(variance[top]))
 
 
-def regions_of(points: np.ndarray, n: int) -> np.ndarray:
-    """Region 0..n-1 of each point, int64 (points,); each has a point.
+def kmeans(points: np.ndarray, n: int) -> np.ndarray:
+    """Cluster 0..n-1 of each point, int64 (points,); none is empty.
 
-    k-means from spread-out centres (k-center, Gonzalez 1985): the first is the point nearest to the
-    mean, each next one that farthest from all before.
+    Initial centres by k-center (Gonzalez 1985): first the point nearest to the mean, then always
+    the one farthest from all centres so far.
     """
     squares = (points**2).sum(axis=1)
     centres = [points[squares.argmin()]]
@@ -109,27 +109,27 @@ def regions_of(points: np.ndarray, n: int) -> np.ndarray:
     for _ in range(1, n):
         nearest = np.minimum(nearest, ((points - centres[-1]) ** 2).sum(axis=1))
         centres.append(points[nearest.argmax()])
-    middle = np.stack(centres)
-    for _ in range(ROUNDS):
-        distance = squares[:, None] - 2 * points @ middle.T + (middle**2).sum(axis=1)
-        region = distance.argmin(axis=1)
-        _fill(region, distance)
-        middle = np.stack([points[region == each].mean(axis=0) for each in range(n)])
-    return region
+    means = np.stack(centres)
+    for _ in range(ITERATIONS):
+        distance = squares[:, None] - 2 * points @ means.T + (means**2).sum(axis=1)
+        cluster = distance.argmin(axis=1)
+        _fill_empty(cluster, distance)
+        means = np.stack([points[cluster == i].mean(axis=0) for i in range(n)])
+    return cluster
 
 
-def _fill(region: np.ndarray, distance: np.ndarray) -> None:
-    """Give each region without points the one farthest from its centre, of those with several."""
-    sizes = np.bincount(region, minlength=distance.shape[1])
+def _fill_empty(cluster: np.ndarray, distance: np.ndarray) -> None:
+    """Move to each empty cluster the point farthest from its centre, from clusters of several."""
+    sizes = np.bincount(cluster, minlength=distance.shape[1])
     for empty in np.flatnonzero(sizes == 0):
-        own = np.take_along_axis(distance, region[:, None], axis=1)[:, 0]
-        point = np.where(sizes[region] > 1, own, -np.inf).argmax()
-        sizes[region[point]] -= 1
-        region[point], sizes[empty] = empty, 1
+        own = np.take_along_axis(distance, cluster[:, None], axis=1)[:, 0]
+        point = np.where(sizes[cluster] > 1, own, -np.inf).argmax()
+        sizes[cluster[point]] -= 1
+        cluster[point], sizes[empty] = empty, 1
 
 
-def renamed(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
-    """The same regions, int64 (goals,), numbered as those in `former` that share most with them."""
+def renumbered(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
+    """The same regions, int64 (goals,), each numbered as the one in `former` it overlaps most."""
     n = int(regions.max()) + 1
     shared = np.zeros((n, n), np.int64)
     np.add.at(shared, (regions, former), 1)
@@ -144,7 +144,7 @@ def renamed(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
     "learned_groups", "Learned groups", LearnedSettings, section="competence", reads=True
 )
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedGroups:
-    """MAGELLAN's estimator of the run's language model, and regions of what it reads."""
+    """Build on the run's language model: MAGELLAN's estimator, and regions of goals."""
     assert parts.backend is not None
     streams = parts.stream("competence"), parts.stream("pool")
     return LearnedGroups(parts.backend, parts.goals, settings, *streams, parts.seed, parts.sampled)

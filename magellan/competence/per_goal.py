@@ -13,7 +13,7 @@ from magellan.worlds import GoalSet
 class PerGoalWindows(OutcomeWindows):
     """Success rate of each goal over its own last outcomes (Gaven et al. 2025, Online-ALP).
 
-    Arms are the goals. Of goals outside the training space it knows nothing: 0, as in the paper.
+    Arms are the goals. Goals outside the training space have 0, as in the paper.
     """
 
     def __init__(self, goals: GoalSet, window: int = 100) -> None:
@@ -24,8 +24,8 @@ class PerGoalWindows(OutcomeWindows):
         self._append(outcomes.goals, outcomes.success)
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Goals that stay keep their outcomes; of new ones nothing is known, so 0."""
-        self._rename(len(goals), goals.positions_in(self._goals, self.known()))
+        """Goals in both spaces keep their outcomes; new ones have competence 0."""
+        self._renumber(len(goals), goals.positions_in(self._goals, self.known()))
         self._goals = goals
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Competence estimators by name, and what they are built from."""
+"""Registry of competence estimators, and the parts they are built from."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EstimatorParts:
-    """What a run gives to the builder of an estimator.
+    """Arguments of an estimator's builder, supplied by the run.
 
     Attributes:
         goals: the training goal space.
-        stream: name to a random generator of the run; two names never share one.
+        stream: returns the run's random generator of this name; names never share one.
         seed: for initial values.
-        backend: the language model, which also turns text into tokens.
-        sampled: whether a sampler chooses among `candidates`; in a replay none does, and an
-            estimator need not keep their competence.
+        backend: the language model and its tokenizer.
+        sampled: whether a sampler uses `candidates`; in a replay none does, and their competence
+            need not be kept.
     """
 
     goals: GoalSet
@@ -47,8 +47,8 @@ class EstimatorSpec(Spec):
 
     Attributes:
         label: its name in figures.
-        reads: whether it reads goals with a language model.
-        look: colour and line style in figures; None takes a spare one.
+        reads: whether it needs a language model.
+        look: colour and line style in figures; None: a spare one.
     """
 
     label: str
@@ -67,7 +67,7 @@ def register_estimator(
     look: Look | None = None,
     reads: bool = False,
 ) -> Callable[[Builder], Builder]:
-    """Decorator of a builder: the estimator can then be named in configurations.
+    """Register a builder (decorator), so that configurations can name the estimator.
 
     Args: see `EstimatorSpec` and `Spec`.
     """

@@ -1,4 +1,4 @@
-"""Sliding windows of outcomes, compared half against half: where both online baselines look."""
+"""Sliding windows of outcomes, newer half against older: used by both online baselines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magellan.core.settings import Section
 
 
 class WindowSettings(Section):
-    """How long a window is."""
+    """Length of a window."""
 
     window: int = Field(100, ge=2, le=10**6, description="Outcomes kept per goal, or per category.")
 
@@ -25,11 +25,10 @@ class OutcomeWindows(CompetenceEstimator):
 
     k outcomes are split at k // 2: delayed competence is the mean of the older half, current
     competence the mean of the newer half, which gets the odd one; both are 0 below two outcomes.
-    Arms get a row at their first outcome and only arms that received an outcome are recomputed:
-    time and memory (`window` + 24 bytes per practised arm) do not depend on how many arms there
-    are.
+    Arms get a row at their first outcome, and only arms with new outcomes are recomputed: time and
+    memory (`window` + 24 bytes per practised arm) do not depend on the number of arms.
 
-    A subclass says which arm an outcome belongs to: its `update` calls `_append`.
+    A subclass maps outcomes to arms: its `update` calls `_append`.
     """
 
     def __init__(self, n_arms: int, window: int) -> None:
@@ -39,25 +38,25 @@ class OutcomeWindows(CompetenceEstimator):
             )
         self._n_arms, self._window = n_arms, window
         self._changed = np.empty(0, dtype=np.int64)
-        self._forget()
+        self._clear()
 
-    def _rename(self, n_arms: int, numbers: np.ndarray) -> None:
-        """Other arms from here on; those that stay keep their outcomes.
+    def _renumber(self, n_arms: int, numbers: np.ndarray) -> None:
+        """Switch to other arms; those in both sets keep their outcomes.
 
-        n_arms: how many there are now.
-        numbers: int64 (k,), what each of the `known` arms is now, -1 for one that is gone.
+        n_arms: their new number.
+        numbers: int64 (k,), new number of each `known` arm, -1: removed.
         """
         stay = np.flatnonzero(numbers >= 0)
         ring, seen = self._ring[stay + 1], self._seen[stay + 1]
         self._n_arms = n_arms
-        self._forget()
+        self._clear()
         self._restore(numbers[stay].tolist(), ring, seen)
 
-    def _forget(self) -> None:
-        """No outcomes; row 0 is for all arms without any and stays at competence 0."""
+    def _clear(self) -> None:
+        """Drop all outcomes; row 0 stands for all arms without outcomes, with competence 0."""
         self._row_of: dict[int, int] = {}
         self._ring: np.ndarray = np.zeros((1, self._window), dtype=np.uint8)
-        # Outcomes ever received: the next goes to slot seen % window.
+        # Outcomes so far; the next goes to slot seen % window.
         self._seen: np.ndarray = np.zeros(1, dtype=np.int64)
         self._now: np.ndarray = np.zeros(1)
         self._delayed: np.ndarray = np.zeros(1)
@@ -77,7 +76,7 @@ class OutcomeWindows(CompetenceEstimator):
         return [self._row_of.get(arm, 0) for arm in arms]
 
     def _add_rows(self, arms: list[int]) -> None:
-        """Give arms without one a row; storage doubles when it is full."""
+        """Add a row for each arm without one; storage doubles when full."""
         for arm in arms:
             self._row_of.setdefault(arm, len(self._row_of) + 1)
         needed = len(self._row_of) + 1
@@ -99,17 +98,17 @@ class OutcomeWindows(CompetenceEstimator):
         self._recompute(np.array(self._rows(self._changed.tolist()), dtype=np.int64))
 
     def _recompute(self, rows: np.ndarray) -> None:
-        """Success rates of both halves for `rows` (k,)."""
-        held = np.minimum(self._seen[rows], self._window)
-        oldest = (self._seen[rows] - held) % self._window
-        half = held // 2
+        """Recompute the success rates of both halves for `rows` (k,)."""
+        count = np.minimum(self._seen[rows], self._window)
+        oldest = (self._seen[rows] - count) % self._window
+        half = count // 2
         sums = np.zeros((len(rows), self._window + 1), dtype=np.int64)
         np.cumsum(self._ring[rows], axis=1, out=sums[:, 1:])
         older = _ring_sum(sums, oldest, half)
-        newer = _ring_sum(sums, (oldest + half) % self._window, held - half)
+        newer = _ring_sum(sums, (oldest + half) % self._window, count - half)
         self._delayed[rows] = older / np.maximum(half, 1)
-        # A single outcome is all newer half: not yet a rate to compare with.
-        self._now[rows] = np.where(held >= 2, newer / np.maximum(held - half, 1), 0.0)
+        # A single outcome has no older half to compare with.
+        self._now[rows] = np.where(count >= 2, newer / np.maximum(count - half, 1), 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Arms with outcomes (k,) int64, their rings (k, window) uint8 and counts (k,) int64."""
@@ -123,18 +122,18 @@ class OutcomeWindows(CompetenceEstimator):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         ring = np.asarray(state["ring"], dtype=np.uint8)
-        saved, mine = (state["n_arms"], ring.shape[1]), (self._n_arms, self._window)
-        if saved != mine:
-            raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {mine}")
-        self._forget()
+        saved, own = (state["n_arms"], ring.shape[1]), (self._n_arms, self._window)
+        if saved != own:
+            raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {own}")
+        self._clear()
         arms = checked_numbers(state["arms"], "arms", (len(ring),), 0, self._n_arms - 1).tolist()
         seen = checked_numbers(state["seen"], "seen", (len(ring),), 1)
         if len({*arms}) < len(arms) or ring.max(initial=0) > 1:
-            raise InputError("outcome windows: arms twice, or outcomes that are not 0 or 1")
+            raise InputError("outcome windows: duplicate arms, or outcomes other than 0 or 1")
         self._restore(arms, ring, seen)
 
     def _restore(self, arms: list[int], ring: np.ndarray, seen: np.ndarray) -> None:
-        """Outcomes of arms (k,) where there are none: rings (k, window) and counts (k,)."""
+        """Fill empty windows with the outcomes of arms (k,): rings (k, window), counts (k,)."""
         self._add_rows(arms)
         rows = np.arange(1, len(ring) + 1)
         self._ring[rows], self._seen[rows] = ring, seen
@@ -143,9 +142,9 @@ class OutcomeWindows(CompetenceEstimator):
 
 
 def _ring_sum(sums: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Sum of `length` (k,) slots from slot `first` (k,) on, going round the ring: int64 (k,).
+    """Sum of `length` (k,) slots of a ring from slot `first` (k,) on, wrapping: int64 (k,).
 
-    sums: sums before each slot and of all slots, (k, slots + 1).
+    sums: cumulative sums of each ring, from 0: (k, slots + 1).
     """
     slots, row, end = sums.shape[1] - 1, np.arange(len(sums)), first + length
     straight = sums[row, np.minimum(end, slots)] - sums[row, first]

@@ -1,6 +1,6 @@
-"""Goal samplers: an estimator, a signal and an exploration schedule, composed in one file each.
+"""Goal samplers, one file each: an estimator, a selection rule and an exploration schedule.
 
-To add one, write such a file and name it under `modules` of an experiment, or import it below; the
+To add one, write such a file and list it under `modules` of an experiment, or import it below; the
 contract test then covers it.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers.base import ConstantEpsilon, ExponentialEpsilon, GoalSampler
 from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 
 # Importing a sampler registers it; names are listed in this order.
 from magellan.samplers import (  # isort: skip
@@ -41,10 +41,10 @@ from magellan.samplers import (  # isort: skip
 
 
 def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
-    """The sampler of this name, with these constants of its own or their defaults.
+    """Build the sampler `name`; `settings` None: its default constants.
 
     Raises:
-        InputError: there is no sampler of that name, or it needs an estimator and was given none.
+        InputError: unknown sampler, or its estimator is missing.
         NotFiniteError: a weight is negative or not finite.
     """
     spec = SAMPLERS.find(name)
@@ -61,13 +61,13 @@ def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSa
 
 __all__ = [
     "SAMPLERS",
+    "ArmStats",
     "ConstantEpsilon",
     "ExponentialEpsilon",
     "GoalSampler",
     "Rule",
     "SamplerParts",
     "SamplerSpec",
-    "Seen",
     "adarft",
     "alp_gmm",
     "dump",

@@ -1,4 +1,4 @@
-"""AdaRFT: the group nearest to a difficulty that rises with success and falls with failure."""
+"""AdaRFT: the group nearest to a target difficulty that rises with success, falls with failure."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from magellan.core.settings import Count, Fraction, Positive, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.batches import BatchRule
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Seen
+from magellan.samplers.rules import ArmStats
 from magellan.samplers.selection import greedy
 
 HARDEST = 100.0
-"""Difficulty of the last group; the first has 0, those between stand at equal distances."""
+"""Difficulty of the last group; the first has 0, the others are evenly spaced."""
 
 
 class AdarftSettings(Section):
     """The sampler `adarft`."""
 
-    success: Fraction = Field(0.5, description="beta: success that it aims at.")
+    success: Fraction = Field(0.5, description="beta: target success rate.")
     sensitivity: Positive = Field(2.0, description="alpha: of the target to success.")
-    step: Positive = Field(50.0, description="eta: largest change of the target for a batch.")
-    batch: Count = Field(1_024, description="Episodes of a batch.")
+    step: Positive = Field(50.0, description="eta: largest change of the target per batch.")
+    batch: Count = Field(1_024, description="Episodes per batch.")
 
 
 class Adarft(BatchRule):
-    """Groups count as difficult as the world's order says, easy ones first."""
+    """T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); groups come easy to hard."""
 
     def start(self, n_arms: int) -> None:
         super().start(n_arms)
         self.target = np.zeros(1)
 
     def learn(self, count: np.ndarray, total: np.ndarray) -> None:
-        above = total.sum() / count.sum() - self.settings.success
-        change = self.settings.step * np.tanh(self.settings.sensitivity * above)
+        success = total.sum() / count.sum()
+        excess = success - self.settings.success
+        change = self.settings.step * np.tanh(self.settings.sensitivity * excess)
         self.target[:] = (self.target + change).clip(0.0, HARDEST)
 
-    def weights(self, seen: Seen) -> np.ndarray:
-        difficulty = np.linspace(0.0, HARDEST, len(seen.tries))
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        difficulty = np.linspace(0.0, HARDEST, len(arms.tries))
         return greedy(-np.abs(difficulty - self.target))
 
 
@@ -46,6 +47,6 @@ class Adarft(BatchRule):
 def build(parts: SamplerParts, settings: AdarftSettings) -> GoalSampler:
     """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
 
-    Constants: flags in the README of github.com/limenlp/verl.
+    Constants: the flags in the README of github.com/limenlp/verl.
     """
     return GoalSampler(parts.goals, None, Adarft(settings), NEVER, parts.rng, arms="categories")

@@ -1,4 +1,4 @@
-"""The goal sampler: a rule, the competence estimator that tells it, and an exploration schedule."""
+"""The goal sampler: a selection rule, its competence estimator and an exploration schedule."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from magellan.samplers.rules import Rule, RuleChoice
 
 @dataclass(frozen=True)
 class ExponentialEpsilon:
-    """end + (start - end) exp(-step / decay), the step counting sampler updates.
-
-    The defaults are the released code's.
-    """
+    """end + (start - end) exp(-step / decay), step: sampler updates; defaults as released."""
 
     start: float = 1.0
     end: float = 0.2
@@ -35,7 +32,7 @@ class ExponentialEpsilon:
 
 @dataclass(frozen=True)
 class ConstantEpsilon:
-    """The same epsilon at every step; 1 is a sampler that only explores."""
+    """The same epsilon at every step; 1: only explore."""
 
     value: float
 
@@ -44,10 +41,10 @@ class ConstantEpsilon:
 
 
 NEVER = ConstantEpsilon(0.0)
-"""No exploration, for rules that see to it themselves."""
+"""No exploration, for rules that explore by themselves."""
 
 Schedule = Callable[[int], float]
-"""Number of sampler updates so far, to epsilon in [0, 1]."""
+"""Number of sampler updates -> epsilon in [0, 1]."""
 
 ARMS: Mapping[str, Callable[[Goals], Arms]] = {"goals": EachGoal, "categories": EachCategory}
 
@@ -55,28 +52,28 @@ ARMS: Mapping[str, Callable[[Goals], Arms]] = {"goals": EachGoal, "categories": 
 class GoalSampler:
     """Draws the goals of training episodes (Gaven et al. 2025).
 
-    With probability epsilon an arm is drawn uniformly among the explored ones; otherwise the rule
-    chooses among the exploited ones, uniformly while it has no preference. The goal is uniform
-    inside the arm, unless a partition prefers some when exploiting.
+    With probability epsilon an arm is drawn uniformly from the explored ones, otherwise from the
+    exploited ones in proportion to the rule's weights, uniformly if all are 0. The goal is uniform
+    within the arm, unless the partition prefers some when exploiting.
 
     goals: the goal space.
-    estimator: gives competence per arm; None if the sampler needs none. Its competence may change
-        in its own update only, which the sampler calls.
-    rule: a function of competence, (now, delayed) to weights; or a `Rule`; None: no preference.
+    estimator: predicts competence per arm; None if not needed. Its competence may change only in
+        its `update`, which the sampler calls.
+    rule: a signal, (now, delayed) -> weights; or a `Rule`; None: no preference.
     schedule: epsilon by number of updates.
-    rng: owned by the sampler from here on, and part of its state.
-    arms: "goals", each goal is an arm, "categories", each category is one, and the impossible one
-        is only explored, or another partition; None: what the estimator speaks of, or goals.
-    explore: "arms", exploration is uniform over them, or "goals", it is uniform over all goals.
+    rng: owned by the sampler, and part of its state.
+    arms: "goals", one arm per goal; "categories", one per category, of which the impossible one is
+        only explored; or another partition. None: the estimator's arms, or goals.
+    explore: exploration is uniform over "arms" or over "goals".
 
     Attributes:
-        origin: what errors begin with: its name and file, once `make_sampler` has made it.
-        explored: of the goals of the last `sample`, whether each was drawn to explore, bool (n,);
-            None where a sampler has a `sample` of its own and does not tell.
-        wants_advantage: whether outcomes should carry the advantage of their episode.
+        origin: prefix of error messages, sampler name and file; set by `make_sampler`.
+        explored: whether each goal of the last `sample` was drawn to explore, bool (n,); None where
+            a subclass overrides `sample` and does not set it.
+        wants_advantage: whether outcomes should include the advantage of their episode.
 
     Raises:
-        NotFiniteError: a weight is negative or not finite; from all that draw or hear, too.
+        NotFiniteError: a weight is negative or not finite; also from sampling and updating.
     """
 
     origin = ""
@@ -100,15 +97,14 @@ class GoalSampler:
         self._rng = rng
         self._step = 0
         self.wants_advantage = isinstance(rule, Rule) and rule.wants_advantage
-        self._choice = self._chooses_by(rule)
+        self._choice = self._make_choice(rule)
 
-    def _chooses_by(self, rule: Signal | Rule | None) -> Choice | None:
-        which = len(self.arms), self.arms.exploited
+    def _make_choice(self, rule: Signal | Rule | None) -> Choice | None:
         if isinstance(rule, Rule):
-            return RuleChoice(rule, self.estimator, *which)
+            return RuleChoice(rule, self.estimator, len(self.arms), self.arms.exploited)
         if rule is None or self.estimator is None:
             return None
-        return SignalChoice(self.estimator, rule, *which)
+        return SignalChoice(self.estimator, rule, len(self.arms), self.arms.exploited)
 
     @property
     def epsilon(self) -> float:
@@ -117,16 +113,17 @@ class GoalSampler:
 
     @property
     def step(self) -> int:
-        """Updates so far, those of samplers before it included."""
+        """Updates so far, including those of the samplers it replaced."""
         return self._step
 
     def set_step(self, step: int) -> None:
-        """Go on at another step: epsilon is what it is then."""
+        """Continue from another step of the epsilon schedule."""
         self._step = step
 
     def carry_on(self, former: GoalSampler) -> None:
-        """Take over from a sampler of other goals, or of another kind: its step, and what its rule
-        remembers of goals that stay, where the rule is of the same kind.
+        """Take over the step of another sampler, and its rule's memory of goals in both spaces.
+
+        The memory only if arms and rule are of the same type.
         """
         self._step = former.step
         if self._choice is None or former._choice is None:
@@ -135,67 +132,67 @@ class GoalSampler:
             self._choice.carry_on(former._choice, self.arms.numbers_in(former.arms))
 
     def sample(self, n: int) -> np.ndarray:
-        """`n` goals with replacement: positions in the goal space, (n,) int64."""
+        """Draw `n` goals with replacement: positions in the goal space, int64 (n,)."""
         exploring = self.explored = self._rng.random(n) < self.epsilon
         n_exploring = int(exploring.sum())
         arms = np.empty(n, dtype=np.int64)
-        arms[exploring] = self._explored(n_exploring)
-        arms[~exploring] = self._exploited(n - n_exploring)
+        arms[exploring] = self._draw_explored(n_exploring)
+        arms[~exploring] = self._draw_exploited(n - n_exploring)
         return self.arms.draw_goals(arms, self._rng, exploring)
 
-    def _exploited(self, n: int) -> np.ndarray:
-        with self._named():
+    def _draw_exploited(self, n: int) -> np.ndarray:
+        with self._errors_with_origin():
             drawn = None if self._choice is None else self._choice.draw(self._rng, n)
-        return self._uniform(self.arms.exploited, n) if drawn is None else drawn
+        return self._draw_uniform(self.arms.exploited, n) if drawn is None else drawn
 
-    def _explored(self, n: int) -> np.ndarray:
+    def _draw_explored(self, n: int) -> np.ndarray:
         if self._explore == "goals":
             return self.arms.arms_of(self._rng.integers(len(self._goals), size=n))
-        return self._uniform(self.arms.explored, n)
+        return self._draw_uniform(self.arms.explored, n)
 
-    def _uniform(self, arms: np.ndarray | None, n: int) -> np.ndarray:
+    def _draw_uniform(self, arms: np.ndarray | None, n: int) -> np.ndarray:
         size = len(self.arms) if arms is None else len(arms)
         drawn = self._rng.integers(size, size=n)
         return drawn if arms is None else arms[drawn]
 
     def probabilities(self) -> np.ndarray:
-        """Probability of each goal at the next draw, (n_goals,) float64, sums to one."""
-        with self._named():
-            chosen = None if self._choice is None else self._choice.probabilities()
-        if chosen is None:
-            chosen = self._evenly(self.arms.exploited)
+        """Probability of each goal at the next draw, float64 (n_goals,), sums to one."""
+        with self._errors_with_origin():
+            exploited = None if self._choice is None else self._choice.probabilities()
+        if exploited is None:
+            exploited = self._uniform_over(self.arms.exploited)
         if self._explore == "goals":
-            every = self.arms.arms_of(np.arange(len(self._goals)))
-            explored = np.bincount(every, minlength=len(self.arms)) / len(every)
+            arm_of_goal = self.arms.arms_of(np.arange(len(self._goals)))
+            explored = np.bincount(arm_of_goal, minlength=len(self.arms)) / len(arm_of_goal)
         else:
-            explored = self._evenly(self.arms.explored)
-        return self.arms.spread((1.0 - self.epsilon) * chosen, self.epsilon * explored)
+            explored = self._uniform_over(self.arms.explored)
+        return self.arms.spread((1.0 - self.epsilon) * exploited, self.epsilon * explored)
 
-    def _evenly(self, arms: np.ndarray | None) -> np.ndarray:
-        """The same probability for these arms and 0 for others, (n_arms,); None: for all."""
-        chances = np.zeros(len(self.arms))
-        chances[slice(None) if arms is None else arms] = 1.0
-        return chances / chances.sum()
+    def _uniform_over(self, arms: np.ndarray | None) -> np.ndarray:
+        """Equal probabilities for `arms` (None: all), 0 for the others, (n_arms,)."""
+        probabilities = np.zeros(len(self.arms))
+        probabilities[slice(None) if arms is None else arms] = 1.0
+        return probabilities / probabilities.sum()
 
     def update(self, outcomes: Outcomes) -> None:
-        """Once per policy update, with the episodes finished since: epsilon moves a step on."""
+        """Learn from the episodes finished since the last policy update; call once per update."""
         self._step += 1
         if self.estimator is not None:
             self.estimator.update(outcomes)
         if self._choice is not None:
-            with self._named():
+            with self._errors_with_origin():
                 self._choice.update(self.arms.arms_of(outcomes.goals), outcomes)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Errors of the rule begin with the sampler's name and file."""
+    def _errors_with_origin(self) -> Iterator[None]:
+        """Prefix errors of the rule with `origin`."""
         try:
             yield
         except (InputError, NotFiniteError) as error:
             raise type(error)(f"{self.origin}{error}") from None
 
     def state_dict(self) -> dict[str, Any]:
-        """Step, generator, estimator and rule, as numpy arrays and JSON-able values."""
+        """Step, random state, estimator and rule, as numpy arrays and JSON-serialisable values."""
         estimator = {} if self.estimator is None else self.estimator.state_dict()
         choice = {} if self._choice is None else self._choice.state_dict()
         return {
@@ -206,7 +203,7 @@ class GoalSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; the draws go on as if never interrupted."""
+        """Restore a `state_dict`; later draws are as if never interrupted."""
         self._step = int(checked_numbers(state["step"], "step", ()))
         self._rng.bit_generator.state = state["rng"]
         if self.estimator is not None:

@@ -1,4 +1,4 @@
-"""The contract that every sampler keeps, as checks of one by its name, over ten goals, in a second.
+"""The contract of every sampler, as checks by name over ten goals; they take a second.
 
 The tests run them over the registry, `python -m magellan submit` over a file of yours.
 """
@@ -27,11 +27,11 @@ from magellan.samplers.base import ExponentialEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts
 
 SAME, GROUPS = "same information", "groups given"
-"""Tracks: whether a sampler is told which goals belong together, and which are impossible."""
+"""Tracks: whether a sampler gets the categories of goals, and which are impossible."""
 
 
 class FewGoals:
-    """Goals known by their categories alone, in no particular order."""
+    """A goal space given by the category of each goal, in any order."""
 
     def __init__(self, categories: list[int]) -> None:
         self.categories = np.array(categories, dtype=np.int8)
@@ -54,7 +54,7 @@ class FewGoals:
         return np.flatnonzero(self.categories == category)[ranks]
 
     def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray:
-        """Goals are what they are by their place: -1 where there are not so many here."""
+        """The same positions, -1 beyond the end: a goal is its position."""
         return np.where(positions < len(self), positions, -1)
 
 
@@ -68,15 +68,14 @@ SETTINGS: Mapping[str, Any] = {
     "batch": 50,
     "updates": 50,
 }
-"""Exploration that falls in time; evaluations, fits and batches of a few updates, where there are
-some."""
+"""Fast decay of epsilon; evaluations, fits and batches every few updates."""
 DRAWS = 200_000
 ERRORS = 5.0
-"""Standard errors that a frequency may be away from its probability."""
+"""Largest deviation of a frequency from its probability, in standard errors."""
 
 
 class CompetenceOfGoalNumber(CompetenceEstimator):
-    """Stands in for the learned estimator: competence drifts, goal by goal, with each success."""
+    """Stand-in for the learned estimator: each goal's competence drifts with every success."""
 
     def __init__(self, n_goals: int) -> None:
         self._n_goals = n_goals
@@ -102,7 +101,7 @@ class CompetenceOfGoalNumber(CompetenceEstimator):
 
 
 class CompetenceOfRegions(CompetenceOfGoalNumber):
-    """Stands in for learned groups: four regions, others after some successes."""
+    """Stand-in for learned groups: four regions, which change after some successes."""
 
     def __init__(self, n_goals: int) -> None:
         super().__init__(n_goals)
@@ -123,7 +122,7 @@ class CompetenceOfRegions(CompetenceOfGoalNumber):
         return np.arange(4)
 
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        now, delayed = (self.arms.mean_of(each)[which] for each in self.goals)
+        now, delayed = (self.arms.mean_of(values)[which] for values in self.goals)
         return now, delayed
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -132,114 +131,117 @@ class CompetenceOfRegions(CompetenceOfGoalNumber):
 
 
 def exploration(**settings: float) -> ExponentialEpsilon:
-    """Epsilon from the keys of the section `samplers`, and what is left of the settings."""
+    """Epsilon schedule from the keys `epsilon_*` of the section `samplers`."""
     names = {"epsilon_start": "start", "epsilon_end": "end", "epsilon_decay": "decay"}
     return ExponentialEpsilon(**{names[key]: value for key, value in settings.items()})
 
 
 def features(goals: FewGoals, positions: np.ndarray | None = None) -> np.ndarray:
-    """Stands in for a language model: three numbers that follow from a goal's place."""
-    where = np.arange(len(goals)) if positions is None else positions
-    return np.sin(np.outer(where + 1, [1.0, 2.0, 3.0])).astype(np.float32)
+    """Stand-in for a language model: three features computed from a goal's position."""
+    positions = np.arange(len(goals)) if positions is None else positions
+    return np.sin(np.outer(positions + 1, [1.0, 2.0, 3.0])).astype(np.float32)
 
 
 def estimator_of(
     name: str | None, goals: FewGoals, seed: int = 0, **settings: Any
 ) -> CompetenceEstimator | None:
-    """The estimator that a sampler follows; a stand-in for one that needs a model."""
+    """The estimator `name`, or a stand-in if it needs a language model."""
     if name is None:
         return None
     if name == "learned":
         return CompetenceOfGoalNumber(len(goals))
     if name == "learned_groups":
         return CompetenceOfRegions(len(goals))
-    few: Any = goals
+    few_goals: Any = goals
     if name == "ensemble":
-        return Ensemble(few, features, EnsembleSettings(), np.random.default_rng(seed))
-    parts = EstimatorParts(few, lambda stream: np.random.default_rng([seed, *stream.encode()]))
-    known = ESTIMATORS[name].settings
-    chosen = {key: value for key, value in settings.items() if key in known.model_fields}
-    return make_estimator(name, parts, known(**chosen))
+        return Ensemble(few_goals, features, EnsembleSettings(), np.random.default_rng(seed))
+    parts = EstimatorParts(
+        few_goals, lambda stream: np.random.default_rng([seed, *stream.encode()])
+    )
+    section = ESTIMATORS[name].settings
+    own = {key: value for key, value in settings.items() if key in section.model_fields}
+    return make_estimator(name, parts, section(**own))
 
 
 def make(name: str, goals: FewGoals = TEN_GOALS, seed: int = 0, **settings: Any) -> GoalSampler:
-    """Any sampler of the registry; each part takes those settings that are its own."""
+    """Build a registered sampler; each part takes the settings that belong to it."""
     spec = SAMPLERS[name]
     epsilon = {key: value for key, value in settings.items() if key.startswith("epsilon")}
     own = {key: value for key, value in settings.items() if key in spec.settings.model_fields}
     rng = np.random.default_rng(seed)
     estimator = estimator_of(spec.estimator, goals, seed, **settings)
-    read = partial(features, goals)
-    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator, read)
+    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator, partial(features, goals))
     return make_sampler(name, parts, spec.settings(**own))
 
 
 def track_of(name: str) -> str:
-    """Track of a sampler: `SAME`, or `GROUPS` where it chooses among the categories."""
+    """Track of a sampler: `GROUPS` if its arms are the categories, otherwise `SAME`."""
     return GROUPS if isinstance(make(name).arms, EachCategory) else SAME
 
 
 def practise(sampler: GoalSampler, episodes: np.random.Generator, updates: int) -> None:
-    """Play as a training loop would, on made-up outcomes that lean to success on later goals."""
+    """Run a mock training loop, in which later goals succeed more often."""
     for update in range(updates):
         goals = sampler.sample(8)
         success = episodes.random(8) < goals / 10
         if sampler.estimator is not None:
-            wanted = sampler.estimator.wanted(8 * update)
-            if wanted is not None:
-                played = episodes.random(len(wanted)) < wanted / 10
-                sampler.estimator.evaluated(Outcomes(wanted, played))
+            evaluated = sampler.estimator.goals_to_evaluate(8 * update)
+            if evaluated is not None:
+                outcome = episodes.random(len(evaluated)) < evaluated / 10
+                sampler.estimator.record_evaluation(Outcomes(evaluated, outcome))
         standing_on, advantage = episodes.integers(-1, 4, 8), episodes.random(8)
         sampler.update(Outcomes(goals, success, standing_on, advantage=advantage))
 
 
 def practised(name: str, seed: int = 0) -> GoalSampler:
-    """A sampler after 43 updates, a prime, so that no period hides; epsilon is well below one."""
+    """A sampler after 43 updates: a prime, so that no period hides; epsilon is well below 1."""
     sampler = make(name, seed=seed, **SETTINGS)
     practise(sampler, np.random.default_rng(1), updates=43)
     return sampler
 
 
 def through_json(state: Any) -> Any:
-    """What a checkpoint does to a state: arrays stay, the rest goes through JSON and back."""
+    """Round-trip a state as a checkpoint does: arrays are copied, the rest goes through JSON."""
     if isinstance(state, dict):
         return {key: through_json(value) for key, value in state.items()}
     return state.copy() if isinstance(state, np.ndarray) else json.loads(json.dumps(state))
 
 
 def check_probabilities(name: str) -> None:
-    """At the start and after practice they are finite, not negative, and sum to one."""
+    """Initially and after practice they are finite, not negative and sum to one."""
     for sampler in (make(name), practised(name)):
-        found = np.asarray(sampler.probabilities())
-        if found.shape != (len(TEN_GOALS),) or not np.isfinite(found).all() or found.min() < 0:
-            raise InputError(f"probabilities of {len(TEN_GOALS)} goals are {found.tolist()}")
-        if abs(found.sum() - 1.0) > 1e-12:
-            raise InputError(f"probabilities sum to {found.sum():.12g}, not to 1")
+        p = np.asarray(sampler.probabilities())
+        if p.shape != (len(TEN_GOALS),) or not np.isfinite(p).all() or p.min() < 0:
+            raise InputError(f"probabilities of {len(TEN_GOALS)} goals are {p.tolist()}")
+        if abs(p.sum() - 1.0) > 1e-12:
+            raise InputError(f"probabilities sum to {p.sum():.12g}, not to 1")
 
 
 def check_draws(name: str) -> None:
-    """Many draws: each frequency within a few standard errors of its probability."""
+    """Each frequency of many draws is within a few standard errors of its probability."""
     sampler = practised(name)
-    probabilities = sampler.probabilities()
+    p = sampler.probabilities()
     drawn = np.asarray(sampler.sample(DRAWS))
     if drawn.shape != (DRAWS,) or drawn.min() < 0 or drawn.max() >= len(TEN_GOALS):
-        raise InputError(f"draws of {DRAWS} goals have the shape {drawn.shape}, or are no goals")
+        raise InputError(f"draws of {DRAWS} goals have the shape {drawn.shape}, or are not goals")
     frequencies = np.bincount(drawn, minlength=len(TEN_GOALS)) / DRAWS
-    error = np.sqrt(probabilities * (1 - probabilities).clip(0.0) / DRAWS)
-    wrong = np.flatnonzero(np.abs(frequencies - probabilities) > ERRORS * error + 1e-12)
+    error = np.sqrt(p * (1 - p).clip(0.0) / DRAWS)
+    wrong = np.flatnonzero(np.abs(frequencies - p) > ERRORS * error + 1e-12)
     if len(wrong):
-        told, seen = probabilities[wrong[0]], frequencies[wrong[0]]
-        raise InputError(f"goal {wrong[0]} has probability {told:.4f} and is drawn {seen:.4f}")
+        goal = wrong[0]
+        raise InputError(
+            f"goal {goal} has probability {p[goal]:.4f} but frequency {frequencies[goal]:.4f}"
+        )
 
 
 def check_seed(name: str) -> None:
-    """Its own stream is its only randomness: the same seed gives the same draws."""
+    """The same seed gives the same draws: its own stream is its only randomness."""
     if not np.array_equal(practised(name).sample(50), practised(name).sample(50)):
-        raise InputError("the same seed gives other draws: it has randomness of its own")
+        raise InputError("the same seed gives different draws: not all randomness is its stream's")
 
 
 def check_resuming(name: str) -> None:
-    """One that takes over a saved state goes on exactly as the one that was saved."""
+    """A sampler restored from a saved state continues exactly like the original."""
     first, restored = practised(name), make(name, seed=99, **SETTINGS)
     try:
         restored.load_state_dict(through_json(first.state_dict()))
@@ -249,13 +251,13 @@ def check_resuming(name: str) -> None:
         practise(sampler, np.random.default_rng(2), updates=20)
     same = np.array_equal(first.probabilities(), restored.probabilities())
     if not same or not np.array_equal(first.sample(50), restored.sample(50)):
-        raise InputError("a restored sampler goes on otherwise: its state is not all in state_dict")
+        raise InputError("a restored sampler continues differently: state_dict is incomplete")
 
 
 CHECKS: Mapping[str, Callable[[str], None]] = {
     "probabilities are finite, not negative and sum to one": check_probabilities,
     "draws follow the probabilities": check_draws,
     "the same seed gives the same draws": check_seed,
-    "saved and restored it goes on as if never stopped": check_resuming,
+    "saved and restored, it continues as if never stopped": check_resuming,
 }
-"""Each raises InputError where the sampler of this name fails it."""
+"""Each raises InputError if the sampler of this name fails it."""

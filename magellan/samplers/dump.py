@@ -1,4 +1,4 @@
-"""DUMP: the group with the largest advantages or the fewest episodes, by an upper bound."""
+"""DUMP: softmax over groups of an upper confidence bound on the mean |advantage|."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pydantic import Field
 from magellan.core.settings import Count, Positive, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import softmax
 
 
 class DumpSettings(Section):
     """The sampler `dump`."""
 
-    temperature: Positive = Field(0.1, description="Of the softmax; towards 0 the best alone.")
+    temperature: Positive = Field(0.1, description="Of the softmax; towards 0: the best only.")
     window: Count = Field(300, description="Advantages kept per group.")
 
 
 class Dump(Rule):
-    """Mean |advantage| of a group's last episodes + sqrt(2 ln(N + 1) / (n + 1)), n of N its own."""
+    """Mean |advantage| of the window + sqrt(2 ln(N + 1) / (n + 1)), n of N episodes its own."""
 
     wants_advantage = True
 
     def start(self, n_arms: int) -> None:
         self.heard, self.ring = np.zeros(n_arms), np.zeros((n_arms, self.settings.window))
 
-    def hear(self, arm: int, success: float, advantage: float) -> None:
+    def observe(self, arm: int, success: float, advantage: float) -> None:
         self.ring[arm, int(self.heard[arm]) % self.settings.window] = advantage
         self.heard[arm] += 1
 
-    def weights(self, seen: Seen) -> np.ndarray:
+    def weights(self, arms: ArmStats) -> np.ndarray:
         mean = self.ring.sum(axis=1) / self.heard.clip(1, self.settings.window)
         bonus = np.sqrt(2 * np.log(self.heard.sum() + 1) / (self.heard + 1))
         return softmax(mean + bonus, self.settings.temperature)
@@ -39,7 +39,7 @@ class Dump(Rule):
 
 @register_sampler("dump", "DUMP", settings=DumpSettings, epsilon=False)
 def build(parts: SamplerParts, settings: DumpSettings) -> GoalSampler:
-    """DUMP (Wang et al. 2025, arXiv 2504.09710), without other exploration.
+    """DUMP (Wang et al. 2025, arXiv 2504.09710), with no other exploration.
 
     Bound and constants: github.com/ZhentingWang/DUMP, verl/utils/curriculum_learning.py.
     """

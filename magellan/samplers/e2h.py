@@ -1,4 +1,4 @@
-"""E2H: a schedule from easy groups to hard ones, whatever was learned."""
+"""E2H: a fixed schedule from easy groups to hard ones; outcomes are ignored."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from pydantic import Field
 from magellan.core.settings import Count, Positive, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 
 
 class E2hSettings(Section):
     """The sampler `e2h`."""
 
     schedule: Literal["cosine", "gaussian"] = Field("cosine", description="E2H-C or E2H-G.")
-    updates: Count = Field(1_600, description="Policy updates until the schedule stands still.")
-    exponent: Positive = Field(
-        0.5, description="Of time, for the mean of `gaussian`: below 1, fast first."
-    )
+    updates: Count = Field(1_600, description="Policy updates until the schedule ends.")
+    exponent: Positive = Field(0.5, description="Of time in the mean of `gaussian`.")
     sigma: Positive = Field(0.5, description="Standard deviation of `gaussian`, in groups.")
 
 
 class E2h(Rule):
-    """Groups count as difficult as the world's order says, easy ones first."""
+    """Shares of groups by time; the world orders groups from easy to hard."""
 
-    def weights(self, seen: Seen) -> np.ndarray:
-        settings, groups = self.settings, np.arange(len(seen.tries))
-        past = min(seen.step / settings.updates, 1.0)
-        least = 2 / (len(groups) * (len(groups) + 1))
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        settings, groups = self.settings, np.arange(len(arms.tries))
+        time = min(arms.step / settings.updates, 1.0)
+        floor = 2 / (len(groups) * (len(groups) + 1))
         if settings.schedule == "cosine":
-            easy = (1 + np.cos(np.pi * past)) / 2
-            return least * (easy * (groups[::-1] + 1) + (1 - easy) * (groups + 1))
-        mean = past**settings.exponent * (len(groups) - 1)
-        near = np.exp(-((groups - mean) ** 2) / (2 * settings.sigma**2))
-        return least + (1 - len(groups) * least) * near / near.sum()
+            easy = (1 + np.cos(np.pi * time)) / 2
+            return floor * (easy * (groups[::-1] + 1) + (1 - easy) * (groups + 1))
+        mean = time**settings.exponent * (len(groups) - 1)
+        density = np.exp(-((groups - mean) ** 2) / (2 * settings.sigma**2))
+        return floor + (1 - len(groups) * floor) * density / density.sum()
 
 
 @register_sampler("e2h", "E2H", settings=E2hSettings, epsilon=False)

@@ -1,4 +1,4 @@
-"""EK-Eval-ALP: learning progress of an expert's categories between two evaluations of them."""
+"""EK-Eval-ALP: learning progress of expert-given categories between two evaluations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from magellan.samplers.signals import absolute_learning_progress
 
 @register_sampler("ek_eval", "EK-Eval-ALP", estimator="evaluated_buckets")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
-    """As EK-Online-ALP, but competence is evaluated (Gaven et al. 2025, the reference of Q1).
+    """EK-Online-ALP with evaluated competence (Gaven et al. 2025, the reference of Q1).
 
-    The oracle of learning progress, so the ceiling of rules that choose by it; the run's cost tells
-    the episodes that this takes (config/studies/ceiling.yaml).
+    An oracle of learning progress, hence the ceiling of rules that follow it; the evaluation
+    episodes appear in the run's cost (config/studies/ceiling.yaml).
     """
     return GoalSampler(
         parts.goals, parts.estimator, absolute_learning_progress, parts.epsilon, parts.rng

@@ -1,4 +1,4 @@
-"""EK-Online-ALP: absolute learning progress of an expert's categories, then any goal in one."""
+"""EK-Online-ALP: a category by its absolute learning progress, then any goal in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EkOnlineSettings(Section):
     explore: Literal["categories", "goals"] = Field(
         "categories",
         description="Exploration is uniform over the categories that have goals, as in the paper, "
-        "which drops most impossible goals; or uniform over all goals, as the other samplers' is.",
+        "which drops most impossible goals; or over all goals, as in the other samplers.",
     )
 
 
@@ -26,10 +26,10 @@ class EkOnlineSettings(Section):
     "ek_online", "EK-Online-ALP", estimator="expert_buckets", settings=EkOnlineSettings
 )
 def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
-    """One window per feasible category, no threshold on learning progress.
+    """One window of outcomes per feasible category; no threshold on learning progress.
 
-    Exploration is uniform over the categories, impossible included, that have goals; exploitation
-    chooses among the feasible ones of them, uniformly while all learning progress is 0.
+    Exploration is uniform over the categories that have goals, impossible included; exploitation
+    chooses among the feasible ones, uniformly while all learning progress is 0.
     """
     return GoalSampler(
         parts.goals,

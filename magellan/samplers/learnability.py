@@ -1,4 +1,4 @@
-"""Learnability: goals whose outcome is least certain, p (1 - p) of each goal's last outcomes."""
+"""Learnability: p (1 - p), p the success rate of each goal's last outcomes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from magellan.samplers.signals import learnability
 
 @register_sampler("learnability", "Learnability", estimator="per_goal")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
-    """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), from practice.
+    """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), p from practice.
 
-    SFL plays a batch of random goals anew to measure p, trains on the most learnable and mixes in
-    random ones. Here p is what practice says, the newer half of a goal's window, draws are in
-    proportion to p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0,
-    and is drawn with probability epsilon / goals, which never falls to 0.
+    SFL plays extra episodes of random goals to measure p, trains on the most learnable and mixes in
+    random ones. Here p is the mean of the newer half of a goal's window, draws are in proportion to
+    p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0, and is drawn
+    with probability epsilon / goals, which never falls to 0.
     """
     return GoalSampler(parts.goals, parts.estimator, learnability, parts.epsilon, parts.rng)

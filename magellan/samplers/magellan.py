@@ -1,4 +1,4 @@
-"""MAGELLAN: absolute learning progress predicted for each goal, also for goals never practised."""
+"""MAGELLAN: predicted absolute learning progress of every goal, practised or not."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class MagellanSettings(Section):
 
 @register_sampler("magellan", "MAGELLAN", estimator="learned", settings=MagellanSettings)
 def build(parts: SamplerParts, settings: MagellanSettings) -> GoalSampler:
-    """The learned estimator of every goal, and a threshold against its noise."""
+    """ALP of the learned estimator; values below `lp_threshold` are noise and count as 0."""
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)
     return GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)

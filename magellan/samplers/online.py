@@ -1,4 +1,4 @@
-"""Online-ALP: absolute learning progress of each goal, from that goal's own last outcomes."""
+"""Online-ALP: absolute learning progress of each goal, from its own last outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magellan.samplers.signals import absolute_learning_progress
 
 @register_sampler("online", "Online-ALP", estimator="per_goal")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
-    """One window per goal, no threshold on learning progress."""
+    """One window of outcomes per goal; no threshold on learning progress."""
     return GoalSampler(
         parts.goals, parts.estimator, absolute_learning_progress, parts.epsilon, parts.rng
     )

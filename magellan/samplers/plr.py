@@ -1,4 +1,4 @@
-"""Prioritized level replay: goals whose last episode surprised the critic, and stale ones."""
+"""Prioritized level replay: goals by rank of their last |return - value|, mixed with staleness."""
 
 from __future__ import annotations
 
@@ -8,40 +8,35 @@ from pydantic import Field
 from magellan.core.settings import Fraction, Positive, Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import by_rank
 
 
 class PlrSettings(Section):
     """The sampler `plr`."""
 
-    temperature: Positive = Field(0.1, description="Of ranks; towards 0 the highest score alone.")
-    staleness: Fraction = Field(0.1, description="Share of draws in proportion to an arm's age.")
+    temperature: Positive = Field(0.1, description="Of ranks; towards 0: the highest score only.")
+    staleness: Fraction = Field(0.1, description="rho: share of draws in proportion to age.")
 
 
 class Plr(Rule):
-    """Scores are |return - value| of an arm's last episode; arms never tried are left out."""
+    """P = (1 - rho) P_score + rho P_stale over tried arms; score: last |return - value|."""
 
     wants_advantage = True
-
-    def __init__(self, settings: PlrSettings) -> None:
-        self._settings = settings
 
     def start(self, n_arms: int) -> None:
         self.score = np.zeros(n_arms)
 
-    def hear(self, arm: int, success: float, advantage: float) -> None:
+    def observe(self, arm: int, success: float, advantage: float) -> None:
         self.score[arm] = advantage
 
-    def weights(self, seen: Seen) -> np.ndarray:
-        tried = seen.tries > 0
-        if not tried.any():
-            return np.zeros(len(tried))
-        weights = np.zeros(len(tried))
-        ranked = by_rank(self.score[tried], self._settings.temperature)
-        age = seen.age[tried] / max(seen.age[tried].sum(), 1)
-        share = self._settings.staleness
-        weights[tried] = (1 - share) * ranked / ranked.sum() + share * age
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        tried, weights = arms.tries > 0, np.zeros(len(arms.tries))
+        if tried.any():
+            score = by_rank(self.score[tried], self.settings.temperature)
+            stale = arms.age[tried] / max(arms.age[tried].sum(), 1)
+            rho = self.settings.staleness
+            weights[tried] = (1 - rho) * score / score.sum() + rho * stale
         return weights
 
 
@@ -49,7 +44,7 @@ class Plr(Rule):
 def build(parts: SamplerParts, settings: PlrSettings) -> GoalSampler:
     """Prioritized level replay (Jiang et al. 2021, arXiv 2010.03934), with L1 value loss and ranks.
 
-    There new levels come first and replay waits for all of them, which in a space with more goals
-    than episodes is `random`. Here a new goal comes by exploration, as with the other samplers.
+    There replay starts once every level was played, so in a space with more goals than episodes it
+    is `random`. Here new goals come from exploration, as in the other samplers.
     """
     return GoalSampler(parts.goals, None, Plr(settings), parts.epsilon, parts.rng)

@@ -1,4 +1,4 @@
-"""Difficulty pools: easy and hard goals are drawn less often than normal ones, and come back."""
+"""Difficulty pools: easy and hard goals get a smaller weight than normal ones, but never 0."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Fraction, Section
-from magellan.samplers.base import ConstantEpsilon, GoalSampler
+from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 
 RATED = 2
-"""Episodes from which on a goal has a success rate."""
+"""Episodes before a goal has a success rate."""
 
 
 class PoolsSettings(Section):
     """The sampler `pools`."""
 
-    hard: Fraction = Field(0.25, description="Goals of at most this success rate are hard.")
-    normal: Fraction = Field(0.75, description="Others of at most this one are normal.")
+    hard: Fraction = Field(0.25, description="Goals up to this success rate are hard.")
+    normal: Fraction = Field(0.75, description="Others up to this success rate are normal.")
     extreme: float = Field(0.2, gt=0, le=1e3, description="Weight of an easy or hard goal.")
 
 
 class Pools(Rule):
-    """Goals without a success rate weigh as much as normal ones."""
+    """Weight 1 for normal and unrated goals, `extreme` for easy and hard ones."""
 
-    def __init__(self, settings: PoolsSettings) -> None:
-        self._settings = settings
-
-    def weights(self, seen: Seen) -> np.ndarray:
-        assert seen.now is not None
-        hard, normal = self._settings.hard, self._settings.normal
-        extreme = (seen.tries >= RATED) & ((seen.now <= hard) | (seen.now > normal))
-        return np.where(extreme, self._settings.extreme, 1.0)
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        assert arms.now is not None
+        hard, normal = self.settings.hard, self.settings.normal
+        extreme = (arms.tries >= RATED) & ((arms.now <= hard) | (arms.now > normal))
+        return np.where(extreme, self.settings.extreme, 1.0)
 
 
 @register_sampler(
     "pools", "Difficulty pools", estimator="per_goal", settings=PoolsSettings, epsilon=False
 )
 def build(parts: SamplerParts, settings: PoolsSettings) -> GoalSampler:
-    """As `DifficultyPoolSampler` of prime-rl, which has no paper.
+    """`DifficultyPoolSampler` of prime-rl, which has no paper.
 
-    Its code: src/prime_rl/orchestrator/curriculum/samplers/pool.py. There the rate is the
-    mean of a task's last group of rollouts; here that of the newer half of its window, from two
-    episodes on. Thresholds and weights are its defaults.
+    Code: src/prime_rl/orchestrator/curriculum/samplers/pool.py, with its default thresholds and
+    weights. There the rate is the mean of a task's last group of rollouts; here of the newer half
+    of its window, from two episodes on.
     """
     rule = Pools(settings)
-    return GoalSampler(parts.goals, parts.estimator, rule, ConstantEpsilon(0.0), parts.rng)
+    return GoalSampler(parts.goals, parts.estimator, rule, NEVER, parts.rng)

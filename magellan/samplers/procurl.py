@@ -1,4 +1,4 @@
-"""ProCuRL: goals that are neither too hard nor too easy, by a softmax of p (1 - p)."""
+"""ProCuRL: softmax of p (1 - p), which favours goals neither too hard nor too easy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Section
-from magellan.samplers.base import ConstantEpsilon, GoalSampler
+from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import learnability
 
@@ -21,14 +21,14 @@ class ProcurlSettings(Section):
     "procurl", "ProCuRL", estimator="per_goal", settings=ProcurlSettings, epsilon=False
 )
 def build(parts: SamplerParts, settings: ProcurlSettings) -> GoalSampler:
-    """Proximal curriculum (Tzannetos et al. 2023, arXiv 2304.12877), for success as the value.
+    """Proximal curriculum (Tzannetos et al. 2023, arXiv 2304.12877), with success as the value.
 
     Authors' code: abstract_classes/AbstractGymWrapper.py, `pick_curr_id`; beta is main.py's. There
-    p is evaluated, or the critic's value; here it is what practice says. A goal never tried has p =
-    0 and weight 1, the best one exp(beta / 4), 148: it explores by itself.
+    p is evaluated, or the critic's value; here it comes from practice. A goal never tried has p = 0
+    and weight 1, the best one exp(beta / 4) = 148: the rule explores by itself.
     """
 
     def signal(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:
         return np.exp(settings.beta * learnability(now, delayed))
 
-    return GoalSampler(parts.goals, parts.estimator, signal, ConstantEpsilon(0.0), parts.rng)
+    return GoalSampler(parts.goals, parts.estimator, signal, NEVER, parts.rng)

@@ -1,4 +1,4 @@
-"""Random: every goal with the same probability, whatever was learned."""
+"""Random: all goals with equal probability."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 
 @register_sampler("random", "Random", epsilon=False)
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
-    """No estimator, and exploration only."""
+    """No estimator; exploration only (epsilon 1)."""
     return GoalSampler(parts.goals, None, None, ConstantEpsilon(1.0), parts.rng)

@@ -1,4 +1,4 @@
-"""Regions: MAGELLAN over groups of its own: a region first, then a goal in it."""
+"""Regions: MAGELLAN over learned groups of goals: first a region, then a goal in it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from magellan.samplers.signals import absolute_learning_progress
 
 
 class RegionsSettings(MagellanSettings):
-    """How the sampler `regions` weighs the mean learning progress of a region."""
+    """How the sampler `regions` weighs a region's mean learning progress."""
 
 
 @register_sampler("regions", "Regions", estimator="learned_groups", settings=RegionsSettings)
 def build(parts: SamplerParts, settings: RegionsSettings) -> GoalSampler:
-    """Absolute learning progress of regions, and exploration uniform over them.
+    """Absolute learning progress of regions; exploration is uniform over them.
 
-    Nobody has published it: each goal of a large kind has as much progress as one of a small kind,
-    so that MAGELLAN gives a kind practice in proportion to its number of goals, too.
+    Unpublished. MAGELLAN's weights are per goal, so at equal progress a kind of goals gets practice
+    in proportion to its size; regions remove this factor.
     """
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)
     return GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)

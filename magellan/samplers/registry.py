@@ -1,4 +1,4 @@
-"""Goal samplers by name, and what they are built from."""
+"""Registry of goal samplers, and the parts they are built from."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from magellan.core.settings import NoSettings, Section
 from magellan.samplers.base import GoalSampler, Schedule
 
 
-def nothing_reads() -> np.ndarray:
-    """Where no language model reads goals."""
-    raise InputError("features: no language model reads the goals; allowed: a run that has one")
+def no_features() -> np.ndarray:
+    """Raise InputError: the run has no language model."""
+    raise InputError("features: this run has no language model; allowed: a run with one")
 
 
 @dataclass(frozen=True)
 class SamplerParts:
-    """What a run gives to the builder of a sampler.
+    """Arguments of a sampler's builder, supplied by the run.
 
     Attributes:
         goals: the training goal space.
         rng: the sampler's own stream.
-        epsilon: exploration by number of updates, from the keys that all samplers share.
-        estimator: the estimator that the sampler is registered with; None if with none.
-        features: gives what the language model, before it learns, makes of each goal, float32
-            (n_goals, width), the same at every moment; computed when it is called.
+        epsilon: exploration by number of updates, from the shared section `samplers`.
+        estimator: the estimator that the sampler is registered with, if any.
+        features: returns the untrained language model's representation of each goal, float32
+            (n_goals, width), the same at every call; computed on demand.
     """
 
     goals: Goals
     rng: np.random.Generator
     epsilon: Schedule
     estimator: CompetenceEstimator | None = None
-    features: Callable[[], np.ndarray] = nothing_reads
+    features: Callable[[], np.ndarray] = no_features
 
 
 Builder = Callable[[SamplerParts, Any], GoalSampler]
@@ -51,10 +51,10 @@ class SamplerSpec(Spec):
 
     Attributes:
         label: its name in figures.
-        estimator: name of the competence estimator that drives it; None: it follows none.
-        epsilon: whether it explores by the epsilon that samplers share.
-        reads: whether it asks for features of goals.
-        look: colour and line style in figures; None takes a spare one.
+        estimator: name of the competence estimator that drives it, if any.
+        epsilon: whether it explores by the shared epsilon schedule.
+        reads: whether it needs features of goals.
+        look: colour and line style in figures; None: a spare one.
     """
 
     label: str
@@ -76,7 +76,7 @@ def register_sampler(
     look: Look | None = None,
     reads: bool = False,
 ) -> Callable[[Builder], Builder]:
-    """Decorator of a builder: the sampler can then be named in configurations.
+    """Register a builder (decorator), so that configurations can name the sampler.
 
     Args: see `SamplerSpec` and `Spec`.
     """

@@ -1,7 +1,7 @@
-"""Rules that see more than competence: how often an arm was tried, how lately, what came of it.
+"""Selection rules with a memory: they see tries, recency and outcomes besides competence.
 
-A rule gives every arm a weight. What turns scores into weights (softmax, ranks, nearest to a
-target) is in `magellan.samplers.selection`.
+A rule assigns a weight to every arm. Functions from scores to weights (softmax, ranks, nearest to
+a target) are in `magellan.samplers.selection`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from magellan.core.parsing import checked_numbers
 from magellan.samplers.choice import Choice
 
 LOWEST = -1e300
-"""Of what a rule remembers."""
+"""Smallest value allowed in the saved memory of a rule; the largest is its negative."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a rule is told of its arms; arrays are (n_arms,).
+class ArmStats:
+    """Statistics of a rule's arms; arrays are (n_arms,).
 
     step: policy updates so far.
     tries: episodes so far, int64.
-    age: policy updates since the last of them, `step` where there was none, int64.
+    age: policy updates since the last episode, `step` if there was none, int64.
     now, delayed: competence by the sampler's estimator, float64; None without one.
-    uncertainty: standard deviation of `now`, float64; None where the estimator does not tell.
+    uncertainty: standard deviation of `now`, float64; None if the estimator has none.
     """
 
     step: int
@@ -41,12 +41,12 @@ class Seen:
 
 
 class Rule:
-    """Weighs arms. A subclass has `weights`; `start` and `hear`, if it remembers outcomes itself.
+    """Weighs arms. A subclass defines `weights`; `start` and `observe` if it has a memory.
 
     settings: its constants, as `self.settings`.
 
     Attributes:
-        wants_advantage: whether `hear` needs the advantage of an episode.
+        wants_advantage: whether `observe` needs the advantage of an episode.
     """
 
     wants_advantage: ClassVar[bool] = False
@@ -55,38 +55,36 @@ class Rule:
         self.settings = settings
 
     def start(self, n_arms: int) -> None:
-        """Begin with arms that nothing is known of.
+        """Create the rule's memory: arrays, as attributes.
 
-        What the rule remembers are arrays that are made here, as attributes: they are part of every
-        checkpoint, and those of length n_arms follow goals that stay where other goals come.
+        They are saved in every checkpoint. When the goal space changes, arrays of length n_arms
+        keep their values for goals in both spaces.
         """
 
-    def hear(self, arm: int, success: float, advantage: float) -> None:
-        """Learn from one episode; a policy update tells of all of its episodes, oldest first.
+    def observe(self, arm: int, success: float, advantage: float) -> None:
+        """Learn from one episode; called for all episodes of a policy update, oldest first.
 
-        advantage: |return - value| at its start; NaN where no rule of the run wants it.
+        advantage: |return - value| at its start; NaN unless a rule of the run wants it.
         """
 
-    def weights(self, seen: Seen) -> np.ndarray:
-        """Not negative, finite, (n_arms,); draws are in proportion. All 0: draws are uniform."""
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        """Return finite weights >= 0, (n_arms,), to draw in proportion to; all 0: uniformly."""
         raise NotImplementedError
 
     def memory(self) -> dict[str, np.ndarray]:
-        """The arrays that `start` made, by name."""
+        """The arrays created by `start`, by name."""
         return {name: array for name, array in vars(self).items() if isinstance(array, np.ndarray)}
 
 
 class RuleChoice(Choice):
     """Draws arms by the weights of a rule.
 
-    rule: started here.
-    estimator: that the rule is told of; None: of none.
-    n_arms: how many there are.
-    exploited: arms that the rule knows, int64, as 0, 1, ...; None: all.
+    estimator: source of competence for the rule, if any.
+    exploited: arms that the rule weighs, int64; it numbers them 0, 1, ...; None: all.
 
     Raises:
-        InputError: the estimator knows samples of the goals only, or the rule wants the advantage
-            of an episode and is not told.
+        InputError: the estimator predicts only a sample of the goals, or the rule wants the
+            advantage of an episode and outcomes lack it.
         NotFiniteError: a weight is negative or not finite.
     """
 
@@ -109,7 +107,7 @@ class RuleChoice(Choice):
         self._step = 0
         self._tries, self._last = np.zeros((2, len(self._arms)), np.int64)
         rule.start(len(self._arms))
-        self._cumulative: np.ndarray | None = None  # of the weights, once they are asked for
+        self._cumulative: np.ndarray | None = None  # sum of the weights; None: outdated
 
     def update(self, arms: np.ndarray, outcomes: Outcomes) -> None:
         self._step += 1
@@ -117,72 +115,71 @@ class RuleChoice(Choice):
         if advantage is None:
             if self._rule.wants_advantage and len(outcomes):
                 raise InputError(
-                    "advantage: none told, this rule wants |return - value| of each episode"
+                    "advantage: missing; this rule needs |return - value| of each episode"
                 )
             advantage = np.full(len(outcomes), np.nan)
         numbers = self._number[arms]
-        for number, success, each in zip(
-            numbers.tolist(), outcomes.success.tolist(), advantage.tolist(), strict=True
-        ):
+        episodes = zip(numbers.tolist(), outcomes.success.tolist(), advantage.tolist(), strict=True)
+        for number, *outcome in episodes:
             if number >= 0:
-                self._rule.hear(number, success, each)
-        heard = numbers[numbers >= 0]
-        np.add.at(self._tries, heard, 1)
-        self._last[heard] = self._step
+                self._rule.observe(number, *outcome)
+        observed = numbers[numbers >= 0]
+        np.add.at(self._tries, observed, 1)
+        self._last[observed] = self._step
         self._cumulative = None
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray | None:
-        cumulative = self._weighed()
+        cumulative = self._cumulative_weights()
         total = cumulative[-1]
         if total == 0.0:
             return None
-        # "right" steps past equal sums, so that a weight of 0 is never drawn.
+        # Side "right" skips equal sums, so that a weight of 0 is never drawn.
         return self._arms[np.searchsorted(cumulative, rng.random(n) * total, side="right")]
 
     def probabilities(self) -> np.ndarray | None:
-        cumulative = self._weighed()
+        cumulative = self._cumulative_weights()
         if cumulative[-1] == 0.0:
             return None
-        chosen = np.zeros(self._n_arms)
-        chosen[self._arms] = np.diff(cumulative, prepend=0.0) / cumulative[-1]
-        return chosen
+        probabilities = np.zeros(self._n_arms)
+        probabilities[self._arms] = np.diff(cumulative, prepend=0.0) / cumulative[-1]
+        return probabilities
 
-    def _weighed(self) -> np.ndarray:
-        """Cumulative sum of the rule's weights, made once for each policy update."""
+    def _cumulative_weights(self) -> np.ndarray:
+        """Cumulative sum of the rule's weights, computed once per policy update."""
         if self._cumulative is None:
-            weights = np.asarray(self._rule.weights(self._seen()), np.float64)
+            weights = np.asarray(self._rule.weights(self._arm_stats()), np.float64)
             if weights.shape != self._tries.shape:
                 raise InputError(
                     f"weights of shape {weights.shape} are not allowed; allowed: one for each of "
                     f"{len(self._tries)} arms"
                 )
-            wrong = ~(np.isfinite(weights) & (weights >= 0))
-            if wrong.any():
+            invalid = weights[~(np.isfinite(weights) & (weights >= 0))]
+            if len(invalid):
                 raise NotFiniteError(
-                    "goal weights must be finite and not negative: the rule gives "
-                    f"{weights[wrong][0]:g}"
+                    f"goal weights must be finite and not negative: the rule gives {invalid[0]:g}"
                 )
             self._cumulative = np.cumsum(weights)
         return self._cumulative
 
-    def _seen(self) -> Seen:
+    def _arm_stats(self) -> ArmStats:
         age = self._step - self._last
         if self._estimator is None:
-            return Seen(self._step, self._tries, age)
-        told = self._estimator.competence(self._arms)
-        return Seen(self._step, self._tries, age, *told, self._estimator.uncertainty(self._arms))
+            return ArmStats(self._step, self._tries, age)
+        now, delayed = self._estimator.competence(self._arms)
+        uncertainty = self._estimator.uncertainty(self._arms)
+        return ArmStats(self._step, self._tries, age, now, delayed, uncertainty)
 
     def carry_on(self, former: Choice, numbers: np.ndarray) -> None:
         if not isinstance(former, RuleChoice) or type(former._rule) is not type(self._rule):
             return
         self._step, self._cumulative = former._step, None
-        before = np.where(numbers >= 0, former._number[numbers], -1)[self._arms]
-        stay = before >= 0
+        source = np.where(numbers >= 0, former._number[numbers], -1)[self._arms]
+        stay = source >= 0
         pairs = [(self._tries, former._tries), (self._last, former._last)]
-        mine, theirs = self._rule.memory(), former._rule.memory()
-        pairs += [(mine[name], theirs[name]) for name in mine if len(mine[name]) == len(stay)]
-        for new, old in pairs:
-            new[stay] = old[before[stay]]
+        new, old = self._rule.memory(), former._rule.memory()
+        pairs += [(new[name], old[name]) for name in new if len(new[name]) == len(stay)]
+        for new_array, old_array in pairs:
+            new_array[stay] = old_array[source[stay]]
 
     def state_dict(self) -> dict[str, Any]:
         return {

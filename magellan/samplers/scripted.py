@@ -1,7 +1,7 @@
-"""Scripted: fixed shares of practice for each category, in stages; it looks at no outcome.
+"""Scripted: fixed shares of practice per category, in stages; outcomes are ignored.
 
-What an agent learns from a given practice, so the way to tune a learner without a sampler, and to
-give it the practice that a sampler chose in another run.
+Shows what an agent learns from a given practice: to tune a learner without a sampler, or to replay
+the practice that a sampler chose in another run.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from pydantic import Field, field_validator
 
 from magellan.core.errors import InputError
 from magellan.core.settings import Count, Section
-from magellan.samplers.base import ConstantEpsilon, GoalSampler
+from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 
 
 class Stage(Section):
-    """Some policy updates with the same shares."""
+    """A number of policy updates with the same shares."""
 
-    updates: Count = Field(10**9, description="Policy updates until the next stage begins.")
+    updates: Count = Field(10**9, description="Policy updates in this stage.")
     shares: tuple[float, ...] = Field(
         min_length=1,
-        description="Share of episodes of each category, in the world's order; they need not sum "
-        "to one.",
+        description="Share of episodes per category, in the world's order; need not sum to one.",
     )
 
     @field_validator("shares")
     @classmethod
-    def _some_practice(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_shares(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
         if min(shares) < 0 or sum(shares) <= 0:
             raise ValueError("Input should be numbers >= 0, not all 0")
         return shares
@@ -40,21 +39,20 @@ class ScriptedSettings(Section):
         (),
         max_length=1000,
         description="Stages of practice, `{updates, shares}` each, in order; the last one lasts to "
-        "the end. Empty: equal shares of the categories that can be reached.",
+        "the end. Empty: equal shares of the feasible categories.",
     )
 
 
 class Scripted(GoalSampler):
-    """Draws a category by the shares of the stage, then any goal in it.
+    """Draws a category by the shares of the current stage, then any goal in it.
 
-    shares: of each stage, float64 (stages, categories), rows sum to one.
-    ends: number of updates at which each stage but the last ends, int64 (stages - 1,).
+    shares: per stage, float64 (stages, categories), rows sum to one.
+    ends: updates at which each stage but the last ends, int64 (stages - 1,).
     """
 
     def __init__(self, parts: SamplerParts, shares: np.ndarray, ends: np.ndarray) -> None:
         self._shares, self._ends = shares, ends
-        schedule = ConstantEpsilon(0.0)
-        super().__init__(parts.goals, None, None, schedule, parts.rng, arms="categories")
+        super().__init__(parts.goals, None, None, NEVER, parts.rng, arms="categories")
 
     @property
     def shares(self) -> np.ndarray:
@@ -73,13 +71,13 @@ class Scripted(GoalSampler):
 
 @register_sampler("scripted", "Scripted", settings=ScriptedSettings, epsilon=False)
 def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
-    """InputError: a stage has shares for more or fewer categories, or for one without goals."""
-    possible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)
-    rows = [stage.shares for stage in settings.stages] or [tuple(possible)]
+    """Raise InputError if shares do not match the categories, or name one without goals."""
+    feasible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)
+    rows = [stage.shares for stage in settings.stages] or [tuple(feasible)]
     for row in rows:
-        if len(row) != len(possible) or any(np.array(row)[parts.goals.sizes == 0]):
+        if len(row) != len(feasible) or any(np.array(row)[parts.goals.sizes == 0]):
             raise InputError(
-                f"scripted.stages: shares {list(row)} do not fit; allowed: {len(possible)} numbers,"
+                f"scripted.stages: shares {list(row)} do not fit; allowed: {len(feasible)} numbers,"
                 f" 0 for categories without goals (goals of each: {parts.goals.sizes.tolist()})"
             )
     shares = np.array(rows, dtype=np.float64)

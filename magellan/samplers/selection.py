@@ -1,7 +1,7 @@
-"""From scores to weights: how sharply a rule prefers what it finds better.
+"""From scores to weights: softmax, ranks, nearest to a target, greedy, Thompson.
 
-All take scores, float64 (n,), and give weights (n,), not negative, to draw in proportion to. Taking
-them as they are, if none is negative, is selection by proportion.
+All take scores, float64 (n,), and return non-negative weights (n,) to draw in proportion to.
+Non-negative scores may also serve as weights directly.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 
 
 def softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
-    """exp(score / temperature), the largest one scaled to 1."""
+    """exp(score / temperature), scaled so that the largest is 1."""
     return np.exp((scores - scores.max()) / temperature)
 
 
 def by_rank(scores: np.ndarray, temperature: float) -> np.ndarray:
     """(1 / rank) ** (1 / temperature), rank 1 for the highest score (Jiang et al. 2021, PLR).
 
-    Equal scores share the mean of their ranks.
+    Equal scores get the mean of their ranks.
     """
     _, group, counts = np.unique(-scores, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
@@ -25,10 +25,9 @@ def by_rank(scores: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def nearest(scores: np.ndarray, target: float, among: int) -> np.ndarray:
-    """Probability to be the nearest to `target` of `among` arms drawn uniformly, with replacement.
+    """Probability of being the nearest to `target` of `among` uniform draws with replacement.
 
-    Equally near arms share their probability. With few more arms than `among`, nearly a greedy
-    choice; with `among` = 1 the uniform one.
+    Equally near arms share their probability. `among` = 1 is uniform; the larger, the greedier.
     """
     _, group, counts = np.unique(np.abs(scores - target), return_inverse=True, return_counts=True)
     farther = 1.0 - np.concatenate([[0.0], np.cumsum(counts)]) / len(scores)
@@ -37,18 +36,18 @@ def nearest(scores: np.ndarray, target: float, among: int) -> np.ndarray:
 
 
 BINS, BLOCK = 64, 128
-"""Bins of the distance from the target, finer near 0, where the nearest of many draws is; groups of
-arms that are worked on at a time."""
+"""Bins of the distance to the target, finer near 0, where the nearest of many draws lies; groups of
+arms per block of work."""
 
 
 def nearest_draw(
     successes: np.ndarray, failures: np.ndarray, target: float, among: int
 ) -> np.ndarray:
-    """Probability to win where the draw from Beta(successes, failures) nearest to `target` wins.
+    """Probability that an arm's draw from Beta(successes, failures) is the nearest to `target`.
 
-    `among` arms are drawn uniformly, with replacement, and one number from the Beta of each. It is
-    `nearest` for distances that are not known: the chance that the smallest one falls into a bin is
-    shared by what each arm has there. Counts (n,), at least 1; arms of equal counts are one group.
+    `among` arms are drawn uniformly, with replacement, and one number from the Beta of each. Like
+    `nearest` with random distances: the probability that the smallest falls into a bin is shared in
+    proportion to each arm's mass there. Counts (n,), at least 1; equal counts are grouped.
     """
     pairs, group, counts = np.unique(
         successes + 1j * failures, return_inverse=True, return_counts=True
@@ -65,10 +64,10 @@ def nearest_draw(
 def _distance_mass(
     successes: np.ndarray, failures: np.ndarray, target: float, edges: np.ndarray
 ) -> np.ndarray:
-    """Probability of each distance from `target` of a draw from each Beta, by the midpoint rule.
+    """Probability of each bin of |draw - `target`| for each Beta, by the midpoint rule.
 
-    Counts (groups,), edges of the bins (bins + 1,): float32 (groups, bins), rows sum to one. Blocks
-    of rows stay in the processor's cache; numbers below exp(-60) would be slow, and are 0 here.
+    Counts (groups,), bin edges (bins + 1,); returns float32 (groups, bins), rows sum to one. Blocks
+    of rows fit the CPU cache; logs are clipped at -60, since denormal numbers are slow.
     """
     distances, widths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     values = np.concatenate([target - distances, target + distances])
@@ -79,38 +78,39 @@ def _distance_mass(
     powers = np.stack([successes - 1.0, failures - 1.0, np.ones(len(successes))], axis=1)
     mass = np.empty((len(powers), len(distances)), np.float32)
     for begin in range(0, len(powers), BLOCK):
-        part = powers[begin : begin + BLOCK] @ logs
-        part -= part.max(axis=1, keepdims=True)
-        both = np.exp(np.maximum(part, -60.0).astype(np.float32))
-        mass[begin : begin + BLOCK] = both[:, : len(distances)] + both[:, len(distances) :]
+        block = powers[begin : begin + BLOCK] @ logs
+        block -= block.max(axis=1, keepdims=True)
+        density = np.exp(np.maximum(block, -60.0).astype(np.float32))
+        below, above = density[:, : len(distances)], density[:, len(distances) :]
+        mass[begin : begin + BLOCK] = below + above
     return mass / mass.sum(axis=1, keepdims=True)
 
 
 def greedy(scores: np.ndarray) -> np.ndarray:
-    """1 for the highest score, and for all that equal it; 0 for others."""
+    """1 for the highest score, ties included; 0 for all others."""
     return (scores == scores.max()).astype(np.float64)
 
 
-def thompson(scores: np.ndarray, held: np.ndarray, untried: float) -> np.ndarray:
-    """Probability that an arm is highest where each takes one of its scores at random.
+def thompson(scores: np.ndarray, valid: np.ndarray, untried: float) -> np.ndarray:
+    """Probability that an arm is highest when each arm draws one of its scores uniformly.
 
-    Exact, so that a rule needs no random numbers; equally high arms share it.
+    Exact, so that a rule needs no random numbers; ties are shared.
 
     scores: float64 (n, window).
-    held: which of them there are, bool (n, window).
-    untried: the score of an arm without any.
+    valid: which scores exist, bool (n, window).
+    untried: score of an arm without any.
     """
-    scores = np.where(held.any(axis=1, keepdims=True), scores, untried)
-    held = np.where(held.any(axis=1, keepdims=True), held, np.arange(held.shape[1]) == 0)
-    nodes, shares = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
+    scores = np.where(valid.any(axis=1, keepdims=True), scores, untried)
+    valid = np.where(valid.any(axis=1, keepdims=True), valid, np.arange(valid.shape[1]) == 0)
+    nodes, weights = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
     ties = (nodes + 1) / 2
     chance = np.zeros(len(scores))
-    for level in np.unique(scores[held]):
-        equal = ((scores == level) & held).sum(axis=1) / held.sum(axis=1)
-        lower = ((scores < level) & held).sum(axis=1) / held.sum(axis=1)
-        # With k others as high, an arm is drawn with 1 / (k + 1), the integral of t^k over [0, 1].
+    for level in np.unique(scores[valid]):
+        equal = ((scores == level) & valid).sum(axis=1) / valid.sum(axis=1)
+        lower = ((scores < level) & valid).sum(axis=1) / valid.sum(axis=1)
+        # An arm tied with k others wins with 1 / (k + 1), the integral of t^k over [0, 1].
         beaten = lower + ties[:, None] * equal  # (nodes, n)
         for arm in np.flatnonzero(equal):
-            others = np.delete(beaten, arm, axis=1).prod(axis=1)
-            chance[arm] += equal[arm] * (shares / 2) @ others
+            all_beaten = np.delete(beaten, arm, axis=1).prod(axis=1)
+            chance[arm] += equal[arm] * (weights / 2) @ all_beaten
     return chance

@@ -1,4 +1,4 @@
-"""Teacher-student curriculum learning: the group whose learning curve is steepest."""
+"""Teacher-student curriculum learning: the group with the steepest learning curve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import Rule, Seen
+from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import greedy, thompson
 
 
@@ -18,43 +18,43 @@ class TsclSettings(Section):
     """The sampler `tscl`."""
 
     variant: Literal["online", "window", "sampling"] = Field(
-        "sampling", description="Which algorithm of the paper."
+        "sampling", description="Algorithm of the paper."
     )
     step: Fraction = Field(0.1, description="Step size of `online`.")
     window: Count = Field(10, description="Scores kept per group by `window` and `sampling`.")
 
 
 class Tscl(Rule):
-    """Score of an episode is its success. Largest |progress| first, ties shared."""
+    """The group with the largest |progress|, ties shared; an episode's score is its success."""
 
     def start(self, n_arms: int) -> None:
         self.progress, self.last, self.heard = np.zeros((3, n_arms))
         self.scores, self.changes, self.times = np.zeros((3, n_arms, self.settings.window))
 
-    def hear(self, arm: int, success: float, advantage: float) -> None:
+    def observe(self, arm: int, success: float, advantage: float) -> None:
         change, slot = success - self.last[arm], int(self.heard[arm]) % self.settings.window
         self.progress[arm] += self.settings.step * (change - self.progress[arm])
         self.scores[arm, slot], self.changes[arm, slot] = success, change
         self.times[arm, slot], self.last[arm] = self.heard.sum(), success
         self.heard[arm] += 1
 
-    def weights(self, seen: Seen) -> np.ndarray:
+    def weights(self, arms: ArmStats) -> np.ndarray:
         if self.settings.variant == "online":
             return greedy(np.abs(self.progress))
-        held = np.arange(self.settings.window) < self.heard[:, None]
+        valid = np.arange(self.settings.window) < self.heard[:, None]
         if self.settings.variant == "window":
-            return greedy(np.abs(slopes(self.times, self.scores, held)))
-        return thompson(np.abs(self.changes), held, untried=1.0)
+            return greedy(np.abs(slopes(self.times, self.scores, valid)))
+        return thompson(np.abs(self.changes), valid, untried=1.0)
 
 
-def slopes(times: np.ndarray, scores: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Least-squares slope of each row's `held` scores over times; 1 with fewer than two.
+def slopes(times: np.ndarray, scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Least-squares slope of each row's `valid` scores over times; 1 with fewer than two.
 
-    All (n, window); gives float64 (n,).
+    All (n, window); returns float64 (n,).
     """
-    n = held.sum(axis=1)
-    mean = np.stack([(each * held).sum(axis=1) for each in (times, scores)]) / np.maximum(n, 1)
-    time, score = (times - mean[0][:, None]) * held, (scores - mean[1][:, None]) * held
+    n = valid.sum(axis=1)
+    mean = np.stack([(x * valid).sum(axis=1) for x in (times, scores)]) / np.maximum(n, 1)
+    time, score = (times - mean[0][:, None]) * valid, (scores - mean[1][:, None]) * valid
     return np.where(n < 2, 1.0, (time * score).sum(axis=1) / np.maximum((time**2).sum(axis=1), 0.5))
 
 

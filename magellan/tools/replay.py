@@ -187,7 +187,7 @@ def _predicted(
 
 
 def _refuse_if_it_plays(estimator: CompetenceEstimator, episodes: int) -> None:
-    if estimator.wanted(episodes) is not None:
+    if estimator.goals_to_evaluate(episodes) is not None:
         raise InputError(
             "--estimator: this one has episodes played by the agent to learn from, and in a replay "
             "there is no agent; allowed: estimators that learn from practice"

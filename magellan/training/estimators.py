@@ -15,7 +15,7 @@ from magellan.config import Phase, RunConfig, driver_of, estimators_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
-from magellan.samplers.registry import nothing_reads
+from magellan.samplers.registry import no_features
 
 if TYPE_CHECKING:
     from magellan.worlds import GoalSet
@@ -63,7 +63,7 @@ class Estimators:
         shared = config.samplers
         epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
-        read = nothing_reads if self._features is None else partial(self._features, goals)
+        read = no_features if self._features is None else partial(self._features, goals)
         parts = SamplerParts(goals, rng, epsilon, estimator, read)
         sampler = make_sampler(name, parts, config.constants(spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
@@ -96,9 +96,9 @@ class Estimators:
     def play_wanted(self, episodes: int, play: Play) -> None:
         """Play what estimators want to see played after so many training episodes."""
         for name, estimator in self.by_name.items():
-            goals = estimator.wanted(episodes)
+            goals = estimator.goals_to_evaluate(episodes)
             if goals is not None:
-                estimator.evaluated(Outcomes(goals, play(goals, self._streams[name])))
+                estimator.record_evaluation(Outcomes(goals, play(goals, self._streams[name])))
 
     def update(self, outcomes: Outcomes) -> None:
         """Once per policy update, with the episodes finished since; after the sampler's update."""

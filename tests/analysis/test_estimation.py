@@ -138,15 +138,15 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     }
     trainer, measured = Trainer(resolve_run("smoke", [layer])), []
     asked = trainer.estimators.by_name["evaluated_buckets"]
-    before = asked.evaluated
+    before = asked.record_evaluation
 
     def evaluated(outcomes):
         """Whatever was won: an eighth at the first measurement, two at the second, and so on."""
         before(outcomes)
         measured.append(trainer.episodes)
-        asked._waiting[-1][:] = len(measured) / 8
+        asked._pending[-1][:] = len(measured) / 8
 
-    asked.evaluated = evaluated
+    asked.record_evaluation = evaluated
     while not trainer.done:
         trainer.advance()
     assert [at // 20 for at in measured] == [0, 1, 2]  # what is due at the end is not measured

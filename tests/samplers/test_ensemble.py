@@ -79,6 +79,6 @@ def test_it_goes_on_with_other_goals_and_speaks_of_any() -> None:
         np.testing.assert_allclose(said, wanted)
     estimator.set_goal_space(others)
     np.testing.assert_allclose(estimator.competence(np.arange(4)), expected)
-    assert sorted(set(estimator._buffer[: estimator._heard, 0])) == [-1, 0, 1]
+    assert sorted(set(estimator._buffer[: estimator._episodes, 0])) == [-1, 0, 1]
     estimator.update(Outcomes(np.array([2]), np.array([0])))
     assert estimator.competence(np.array([2]))[0] < 0.05

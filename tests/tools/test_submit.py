@@ -132,8 +132,8 @@ def _run(identity):
     [
         (TOO_MUCH, "probabilities sum to 1.001"),
         (OTHER_DRAWS, "has probability"),
-        (FORGETFUL, "its state is not all in state_dict"),
-        (OWN_RANDOMNESS, "randomness of its own"),
+        (FORGETFUL, "state_dict is incomplete"),
+        (OWN_RANDOMNESS, "not all randomness is its stream's"),
     ],
     ids=["sum", "draws", "state", "stream"],
 )

@@ -206,7 +206,7 @@ def test_a_gradient_step_every_few_updates():
 def test_recent_episodes_are_drawn_by_rank():
     learned = make(buffer=4)
     learned._buffer.extend([(i, -1, 0.0) for i in range(6)])  # two fall out
-    draws = np.bincount(learned._recent(20_000), minlength=4) / 20_000
+    draws = np.bincount(learned._draw_by_recency(20_000), minlength=4) / 20_000
     np.testing.assert_allclose(draws, np.array([1, 2, 3, 4]) / 10, atol=0.015)
 
 

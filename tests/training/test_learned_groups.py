@@ -6,7 +6,7 @@ import torch
 
 from magellan.backends import DELAYED
 from magellan.competence.arms import Regions
-from magellan.competence.learned_groups import LearnedGroups, regions_of, renamed, whitened
+from magellan.competence.learned_groups import LearnedGroups, kmeans, renumbered, whitened
 from magellan.core.errors import InputError
 from tests import runs
 from tests.training import test_learned
@@ -100,13 +100,13 @@ def test_kinds_that_lie_apart_get_regions_of_their_own():
     kind = np.repeat([0, 1, 2], [200, 100, 3])
     seen = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
     seen[:, 1] = 20 * kind + 0.1 * seen[:, 1]
-    region = regions_of(whitened(seen), 6)
+    region = kmeans(whitened(seen), 6)
     for each in range(6):
         assert len(set(kind[region == each])) == 1  # and there is one
 
 
 def test_goals_that_look_alike_fill_all_regions():
-    region = regions_of(whitened(np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)), 5)
+    region = kmeans(whitened(np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)), 5)
     assert set(region) == set(range(5))
     assert set(region[:4]).isdisjoint(region[4:])
 
@@ -114,7 +114,7 @@ def test_goals_that_look_alike_fill_all_regions():
 def test_regions_keep_the_numbers_of_those_that_they_come_from():
     former = np.array([0, 0, 0, 1, 1, 2, 2, 2])
     new = np.array([2, 2, 2, 0, 0, 1, 1, 0])
-    assert renamed(new, former).tolist() == [0, 0, 0, 1, 1, 2, 2, 1]
+    assert renumbered(new, former).tolist() == [0, 0, 0, 1, 1, 2, 2, 1]
 
 
 def test_a_region_first_then_a_goal_in_it():

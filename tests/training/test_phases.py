@@ -280,11 +280,11 @@ def test_categories_keep_what_is_known_of_them():
 
 def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
     each = estimator("evaluated_buckets")
-    assert each.wanted(0) is not None
-    assert each.wanted(1) is None
+    assert each.goals_to_evaluate(0) is not None
+    assert each.goals_to_evaluate(1) is None
     new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
     each.set_goal_space(new)
-    wanted = each.wanted(1)
+    wanted = each.goals_to_evaluate(1)
     assert wanted.max() < len(new)
 
 
@@ -316,7 +316,7 @@ def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
     told(each, successes=2)
 
     def prompts() -> set[bytes]:
-        return {each._prompt(*episode[:3]).tokens.tobytes() for episode in each._buffer}
+        return {each._packed_prompt(*episode[:3]).tokens.tobytes() for episode in each._buffer}
 
     before = prompts()
     each.set_goal_space(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))

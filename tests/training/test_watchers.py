@@ -168,12 +168,12 @@ def test_an_evaluation_by_hand():
     goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
     settings = EvaluatedBucketsSettings(every=10, episodes=50)
     estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))
-    wanted = estimator.wanted(0)
+    wanted = estimator.goals_to_evaluate(0)
     assert goals.categories_at(wanted).tolist() == [c for c in range(4) for _ in range(50)]
     assert len(set(wanted.tolist())) == 8
-    assert estimator.wanted(9) is None
+    assert estimator.goals_to_evaluate(9) is None
     success = (wanted % 2 == 1).astype(float)
-    estimator.evaluated(Outcomes(wanted, success))
+    estimator.record_evaluation(Outcomes(wanted, success))
     everything = np.arange(5)
     assert estimator.competence(everything)[0].tolist() == [0] * 5  # not before an update
     estimator.update(Outcomes(np.array([0, 1]), np.array([1, 1])))  # practice is not looked at
@@ -184,11 +184,11 @@ def test_an_evaluation_by_hand():
     assert estimator.changed().tolist() == [0, 1, 2, 3]
     estimator.update(Outcomes(np.zeros(0, int), np.zeros(0)))
     assert estimator.changed().tolist() == []
-    again = estimator.wanted(25)
-    estimator.evaluated(Outcomes(again, np.ones(len(again))))
-    assert estimator.wanted(29) is None
+    again = estimator.goals_to_evaluate(25)
+    estimator.record_evaluation(Outcomes(again, np.ones(len(again))))
+    assert estimator.goals_to_evaluate(29) is None
     estimator.update(Outcomes(np.zeros(0, int), np.zeros(0)))
     now, delayed = estimator.competence(everything)
     assert (now.tolist(), delayed.tolist()) == ([1, 1, 1, 1, 0], [*rates, 0])
     assert estimator.cost == 400
-    assert estimator.wanted(30) is not None
+    assert estimator.goals_to_evaluate(30) is not None

@@ -1,6 +1,6 @@
 """Text worlds that an agent practises in: categories, goal spaces, environments. No torch.
 
-To add one, write a file with a registered class and name it under `modules` of an experiment, or
+To add one, write a file with a registered class and list it under `modules` of an experiment, or
 import it below.
 """
 

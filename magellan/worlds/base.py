@@ -1,6 +1,6 @@
-"""What a world must give: categories, goal spaces, environments; and what it may give beside that.
+"""The interface of worlds: categories, goal spaces, environments, and optional parts.
 
-A goal is known by its position in a `GoalSet`, and by its code, a whole number that means the same
+A goal is identified by its position in a `GoalSet`, and by its code, an integer that means the same
 goal in every set of its split.
 """
 
@@ -20,10 +20,10 @@ from magellan.core.errors import InputError, shown
 from magellan.core.registry import NAME, Registry
 
 SPLITS = ("train", "unseen")
-"""Goals of training, and goals that no run trains on. Every world has both."""
+"""Training goals, and goals that no run trains on. Every world has both."""
 
 NOTHING = -1
-"""`standing_on` of an episode that starts as all do, and in worlds that know no other start."""
+"""`standing_on` of an episode with the default start, the only one in most worlds."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Category:
 
     Attributes:
         name: in tables.
-        feasible: whether its goals can be reached; the others are never played to evaluate.
-        label: in figures; made from the name where it is empty.
-        color: in figures, `#RRGGBB`; empty takes a spare one.
+        feasible: whether its goals can be reached; others are not evaluated.
+        label: in figures; empty: derived from the name.
+        color: in figures, `#RRGGBB`; empty: a spare one.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Category:
 
     @property
     def words(self) -> str:
-        """What it is called in figures and tables to read."""
+        """Its label in figures and printed tables."""
         return self.label or self.name.replace("_", " ").capitalize()
 
 
@@ -58,12 +58,12 @@ class Categories(tuple[Category, ...]):
 
     @property
     def feasible(self) -> tuple[str, ...]:
-        """Names of those whose goals can be reached."""
+        """Names of the feasible categories."""
         return tuple(category.name for category in self if category.feasible)
 
     @property
     def can_succeed(self) -> np.ndarray:
-        """Which of them are feasible: bool (categories,)."""
+        """Whether each category is feasible: bool (categories,)."""
         return np.array([category.feasible for category in self], dtype=bool)
 
     def named(self, name: str) -> Category:
@@ -75,9 +75,8 @@ class Categories(tuple[Category, ...]):
 
 
 class GoalSet(ABC):
-    """A set of goals of one split, known by position 0..n-1; what a goal is follows from its code.
+    """A set of goals of one split, by position 0..n-1; a goal's code determines it.
 
-    world: that the goals are of.
     split: "train" or "unseen".
     """
 
@@ -89,11 +88,11 @@ class GoalSet(ABC):
 
     @abstractmethod
     def codes_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the codes of the goals there: int64 (n,)."""
+        """Return the codes of the goals at `positions`: int64 (n,)."""
 
     @abstractmethod
     def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the categories, positions in `Categories`, of the goals there: int8 (n,)."""
+        """Return the categories (positions in `Categories`) of goals at `positions`: int8 (n,)."""
 
     @property
     @abstractmethod
@@ -106,27 +105,27 @@ class GoalSet(ABC):
 
     @abstractmethod
     def goal(self, position: int) -> Any:
-        """Return the goal at this position, as the world's environment takes it."""
+        """Return the goal at this position, in the form that the environment takes."""
 
     @abstractmethod
     def prompt(self, position: int, standing_on: int = NOTHING) -> str:
         """Return the prompt at the start of an episode.
 
-        standing_on: which start it is, where the world knows several.
+        standing_on: the kind of start, in worlds with several.
         """
 
     def positions_of(self, codes: np.ndarray) -> np.ndarray:
-        """Return the positions of goals by code, -1 where there is none: int64 (n,)."""
-        known = self.codes_at(np.arange(len(self)))
-        order = np.argsort(known)
-        where = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
-        return np.where(known[where] == codes, where, -1)
+        """Return the positions of goals by code, -1 where absent: int64 (n,)."""
+        own = self.codes_at(np.arange(len(self)))
+        order = np.argsort(own)
+        positions = order[np.minimum(np.searchsorted(own[order], codes), len(own) - 1)]
+        return np.where(own[positions] == codes, positions, -1)
 
     def positions_in(self, other: GoalSet, positions: np.ndarray) -> np.ndarray:
-        """Return where goals of another set stand in this one, -1 where they do not: int64 (n,).
+        """Return the positions here of goals of another set, -1 where absent: int64 (n,).
 
-        other: of the same world; goals of two splits are never the same.
-        positions: int64 (n,), of goals in it.
+        other: of the same world; splits share no goals.
+        positions: int64 (n,), in `other`.
         """
         if other.split != self.split:
             return np.full(len(positions), -1)
@@ -134,7 +133,7 @@ class GoalSet(ABC):
 
     @property
     def feasible(self) -> np.ndarray:
-        """Which categories can be reached: bool (categories,)."""
+        """Whether each category is feasible: bool (categories,)."""
         return self.world.categories.can_succeed
 
     def members(self, category: str) -> np.ndarray:
@@ -148,9 +147,9 @@ class GoalSet(ABC):
 
 
 class ListedGoals(GoalSet):
-    """Goals written down one by one.
+    """Goals stored one by one.
 
-    indices: int64 (n,), their codes, each one once.
+    indices: int64 (n,), their codes, without duplicates.
     categories: int8 (n,), positions in `Categories`.
     """
 
@@ -183,28 +182,28 @@ class ListedGoals(GoalSet):
 
 
 class Environment(Protocol):
-    """Many episodes in step, without automatic reset.
+    """A vector of episodes, without automatic reset.
 
     All randomness comes from the environment's own generator, which `reset` seeds.
     """
 
     @property
     def possible_actions(self) -> Sequence[Sequence[str]]:
-        """What each environment can do now, at least one action: (num_envs,)."""
+        """Possible actions of each environment, at least one: (num_envs,)."""
 
     def prompts(self) -> list[str]:
-        """What the language model reads before the action: (num_envs,)."""
+        """Prompts for the language model: (num_envs,)."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes.
 
-        options: `reset_mask`, bool (num_envs,), says which start anew (default all); `goals`, from
-            `GoalSet.goal`, has one for each of these.
+        options: `reset_mask`, bool (num_envs,), selects the environments to reset (default all);
+            `goals`, from `GoalSet.goal`, has one for each of these.
 
-        Returns observations and infos; `standing_on` in infos, int8 (num_envs,), is left out by a
-        world whose episodes all start alike.
+        Returns observations and infos; worlds with several kinds of start have `standing_on`, int8
+        (num_envs,), in infos.
         """
 
     def step(
@@ -212,26 +211,25 @@ class Environment(Protocol):
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Do one action in each environment: observations, rewards, terminated, truncated, infos.
 
-        actions: int (num_envs,), positions in the possible actions; -1 leaves an environment as it
-            is, with reward 0. A reward is 1 where the goal is reached, which ends the episode, and
-            0 elsewhere.
+        actions: int (num_envs,), positions in the possible actions; -1 skips an environment, with
+            reward 0. A reward is 1 where the goal is reached, which ends the episode, otherwise 0.
         """
 
     def evaluation_env(self, num_envs: int) -> Environment:
-        """Another environment of the world as it is now, for episodes that are no practice."""
+        """Another environment of the world in its current state, for evaluation episodes."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to go on later, as numpy arrays and JSON-able values."""
+        """All mutable state, as numpy arrays and JSON-serialisable values."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
 
 
 class PromptParts(ABC):
-    """Prompts at the start of episodes as rows of parts, of which there are few.
+    """First prompts of episodes as sequences of parts from a small set.
 
-    Where a tokenizer reads each part alone as it reads it in the prompt, it need not read the
-    prompts; `trial` has the prompts on which that is tried out.
+    If a tokenizer splits each part alone as it does within a prompt, it need not read the prompts;
+    `trial` has the goals whose prompts test this.
     """
 
     @abstractmethod
@@ -244,16 +242,16 @@ class PromptParts(ABC):
 
     @abstractmethod
     def trial(self, split: str) -> GoalSet:
-        """Goals in whose prompts every part stands beside every part that can follow it."""
+        """Goals whose prompts cover every pair of adjacent parts."""
 
 
 class World(ABC):
-    """A text world. There is one object of each; it holds no state of a run.
+    """A text world, a singleton without state of a run.
 
     name: in configurations.
     label: in messages and pages.
     categories: of its goals.
-    parts: how prompts are put together; None: they are read one by one.
+    parts: the parts of its prompts; None: the tokenizer reads each prompt.
     """
 
     name: str
@@ -263,66 +261,66 @@ class World(ABC):
 
     @property
     def source(self) -> str:
-        """File that it comes from."""
+        """File that defines it."""
         return inspect.getfile(type(self))
 
     @abstractmethod
     def parse(self, name: str) -> tuple[int, ...]:
-        """Return how many goals of each category the training goal space of this name has.
+        """Return the number of goals per category in the training goal space of this name.
 
-        InputError, naming `goal_space`, if there is none such.
+        InputError, naming `goal_space`, if the name is invalid.
         """
 
     def canonical(self, name: str) -> str:
-        """Return the one name of a goal space that has several; letters, digits, dots, dashes."""
+        """Return the canonical name of a goal space: letters, digits, dots, dashes."""
         self.parse(name)
         return name
 
     @abstractmethod
     def goals(self, name: str, seed: int, split: str = "train") -> GoalSet:
-        """Draw the goal space of this name; the same for the same seed."""
+        """Draw the goal space of this name, determined by the seed."""
 
     @abstractmethod
     def unseen(self, per_category: int, seed: int) -> GoalSet:
-        """Draw up to so many unseen goals of each category, grouped by category."""
+        """Draw up to `per_category` unseen goals of each category, grouped by category."""
 
     @abstractmethod
     def environment(self, num_envs: int) -> Environment:
-        """Return an environment of so many episodes."""
+        """Return an environment of `num_envs` parallel episodes."""
 
     def totals(self, split: str) -> tuple[int, ...] | None:
-        """Return how many goals of each category there are in all; None where nobody counts."""
+        """Return the total number of goals per category; None if unknown."""
         return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return name and categories, for an analysis that lacks the file which adds the world."""
-        return {"name": self.name, "categories": [asdict(each) for each in self.categories]}
+        """Return name and categories, for an analysis without the file that defines the world."""
+        return {"name": self.name, "categories": [asdict(c) for c in self.categories]}
 
     def kinds(self, goals: GoalSet, positions: np.ndarray) -> list[str]:
-        """Return what the goals at `positions` (n,) are, in words for figures: (n,).
+        """Return the kinds of the goals at `positions` (n,), as labels for figures: (n,).
 
-        Categories, unless a world tells finer kinds apart, such as why a goal is impossible.
+        By default categories; a world may have finer kinds, such as why a goal is impossible.
         """
-        return [self.categories[each].words for each in goals.categories_at(positions)]
+        return [self.categories[category].words for category in goals.categories_at(positions)]
 
     def texts(self) -> Iterator[Mapping[str, str]]:
-        """Go through groups of texts that a tokenizer must tell apart, by what they tell.
+        """Yield groups of texts that a tokenizer must distinguish, by their meaning.
 
-        Without any, whatever a tokenizer makes of the world is accepted, and run.log says so.
+        Without any, every tokenizer is accepted, and run.log notes it.
         """
         return iter(())
 
     def longest(self) -> Sequence[tuple[str, str]]:
-        """Prompts with an action behind each, among them the longest for any tokenizer."""
+        """(prompt, action) pairs, among them the longest for any tokenizer."""
         return ()
 
     def named_goal(self, words: str, objects: Sequence[str]) -> GoalSet:
-        """Return the one goal that a person names, as a set that holds nothing else.
+        """Return the goal that a user names, as a set of one.
 
         words: the goal.
-        objects: what there is in the scene.
+        objects: the objects of the scene.
 
-        InputError where there is no such goal, or the world reads none.
+        InputError if there is no such goal, or the world does not support this.
         """
         raise InputError(
             f"--goal: {words!r} is not allowed: world {self.name!r} reads no goals in words; "
@@ -344,7 +342,7 @@ class World(ABC):
 WORLDS: Registry[World] = Registry("world")
 
 DEFAULT_WORLD = "little_zoo"
-"""World of a configuration that names none."""
+"""World of a configuration without the key."""
 
 LABEL = re.compile(r"[A-Za-z0-9 .,()/_-]{0,34}")
 COLOR = re.compile(r"(#[0-9A-Fa-f]{6})?")
@@ -353,7 +351,7 @@ WorldT = TypeVar("WorldT", bound=World)
 
 
 def register_world(kind: type[WorldT]) -> type[WorldT]:
-    """Decorator of a subclass of `World`: its name can then stand in configurations."""
+    """Register a subclass of `World` (decorator), so that configurations can name it."""
     world = kind()
     _check_categories(world)
     WORLDS.add(world)
@@ -361,23 +359,24 @@ def register_world(kind: type[WorldT]) -> type[WorldT]:
 
 
 def _check_categories(world: World) -> None:
-    """Names, labels and colours go into tables, pages and figures."""
+    """Check names, labels and colours, which go into tables, pages and figures."""
     names = world.categories.names
-    for each in world.categories:
-        for key, rule, words in (
+    for category in world.categories:
+        for key, pattern, allowed in (
             ("name", NAME, "lower-case letters, digits and underscores, a letter first"),
             ("label", LABEL, "up to 34 letters, digits, spaces and .,()/_-"),
             ("color", COLOR, "#RRGGBB"),
         ):
-            if not rule.fullmatch(getattr(each, key)):
+            value = getattr(category, key)
+            if not pattern.fullmatch(value):
                 raise InputError(
-                    f"world {world.name}: {key} {shown(getattr(each, key))} of a category is not "
-                    f"allowed; allowed: {words}"
+                    f"world {world.name}: {key} {shown(value)} of a category is not allowed; "
+                    f"allowed: {allowed}"
                 )
     if len(set(names)) < len(names) or not world.categories.feasible:
         raise InputError(
-            f"world {world.name}: categories are {', '.join(names)}; allowed: each name once, and "
-            "one that is feasible"
+            f"world {world.name}: categories are {', '.join(names)}; allowed: unique names, and "
+            "at least one feasible"
         )
 
 
@@ -387,8 +386,8 @@ def describe(world: World, name: str, seed: int, split: str = "train") -> str:
     lines = [f"Goal space {name}, {split} split, seed {seed}: {len(goals):,} goals", ""]
     lines.append(f"{'category':16}{'goals':>10}" + (f"{'of':>14}" if totals else ""))
     counts = [*goals.counts().items(), ("total", len(goals))]
-    for place, (category, count) in enumerate(counts):
-        of = f"{(*totals, sum(totals))[place]:>14,}" if totals else ""
+    for row, (category, count) in enumerate(counts):
+        of = f"{(*totals, sum(totals))[row]:>14,}" if totals else ""
         lines.append(f"{category:16}{count:>10,}{of}")
     for number in np.flatnonzero(goals.sizes).tolist():
         first = goals.nth(number, np.array([0]))[0]

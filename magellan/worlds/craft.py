@@ -1,19 +1,18 @@
 """Craft: make an item by its recipe, whose ingredients have recipes of their own.
 
-The world writes its recipes itself, from a fixed seed. An item of depth d is made of one item of
-depth d - 1 and one raw item, in either order; raw items, of depth 0, lie around. Names are
-invented, so nobody knows a recipe from elsewhere. The idea is TextCraft's (Prasad et al. 2024,
-arXiv 2311.05772); items, recipes and rules are other ones, without numbers of items.
+Recipes are generated from a fixed seed. An item of depth d is made of one item of depth d - 1 and
+one raw item, in either order; raw items, of depth 0, lie around. Names are invented, so no recipe
+is known from pretraining. The idea is TextCraft's (Prasad et al. 2024, arXiv 2311.05772), with
+different items, recipes and rules, and without quantities.
 
-- "Get x" puts a raw item that lies around into the inventory, unless it is there; there is always
-  another one around.
-- "Craft x" takes the ingredients of x from the inventory and puts x there. It is possible where all
-  of them are there and x is not. So an ingredient that two recipes need is got twice.
+- "Get x" puts a raw item that lies around into the inventory, unless it is there; the supply is
+  unlimited.
+- "Craft x" replaces the ingredients of x in the inventory by x. It is possible if all of them are
+  in the inventory and x is not. So an ingredient that two recipes need is got twice.
 - The goal is reached when its item is in the inventory, within `horizon(depth)` steps.
 
-A goal is an item and what is shown of the world: the recipes that it needs and some that it does
-not, and the raw items of all of them. In an impossible goal one needed raw item or recipe is
-missing.
+A goal is an item and a context: the recipes that it needs, some that it does not, and the raw items
+of all of them. In an impossible goal one needed raw item or recipe is missing.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from magellan.worlds.episodes import Episode
 from magellan.worlds.listed import ListedWorld
 
 SEED = 0
-"""Of recipes and contexts: what the world is; the seeds of a run draw goals from it."""
+"""Of recipes and contexts, which define the world; a run's seed draws goals from it."""
 RAW = 40
 """Number of raw items."""
 MADE = {"train": 30, "unseen": 10}
-"""Number of items of each depth from 1 on. Unseen ones are in no goal of training."""
+"""Number of items of each depth from 1 on; no training goal has unseen ones."""
 CONTEXTS = 10_000
-"""Number of goals about one item, possible and impossible ones each."""
+"""Number of possible goals per item, and of impossible ones."""
 DISTRACTORS = (1, 2)
-"""Least and largest number of recipes shown that a goal does not need."""
+"""Smallest and largest number of unneeded recipes in a context."""
 IMPOSSIBLE = 0
 _CONSONANTS, _VOWELS = "bdlmnrstv", "aeiou"
 
@@ -53,9 +52,9 @@ class Crafting(Episode):
     """One episode.
 
     goal: the item to make.
-    around: raw items that can be got.
-    recipes: those shown, each what is made and, behind it, its ingredients.
-    inventory: items held, each one once, in the order in which they came.
+    around: available raw items.
+    recipes: (product, ingredients...) each.
+    inventory: items held, without duplicates, in order of arrival.
     """
 
     def __init__(
@@ -66,32 +65,32 @@ class Crafting(Episode):
         self.inventory: list[str] = []
 
     def prompt(self) -> str:
-        recipes = ", ".join(f"{made} = {' '.join(parts)}" for made, *parts in self.recipes)
+        recipes = ", ".join(f"{item} = {' '.join(parts)}" for item, *parts in self.recipes)
         return (
             f"Goal: Make {self.goal}\nRecipes: {recipes}\nAround: {' '.join(self.around)}\n"
             f"{self.holdings()}\nAction: "
         )
 
     def holdings(self) -> str:
-        """Return the one line of the prompt that actions change."""
+        """Return the inventory line of the prompt, the only one that actions change."""
         return f"Inventory: {' '.join(self.inventory) or 'empty'}"
 
     def commands(self) -> list[str]:
-        """Return all actions of this goal, also those that would do nothing now."""
-        crafted = (f"Craft {recipe[0]}" for recipe in self.recipes)
-        return [*(f"Get {item}" for item in self.around), *crafted]
+        """Return all actions of this goal, possible now or not."""
+        craft = (f"Craft {item}" for item, *_ in self.recipes)
+        return [*(f"Get {item}" for item in self.around), *craft]
 
     def possible_actions(self) -> list[str]:
-        return [each for each in self.commands() if each[0] == "G" or self.changed(each)]
+        return [action for action in self.commands() if action[0] == "G" or self.changed(action)]
 
     def changed(self, action: str) -> list[str]:
-        """Return the inventory after a command; empty if it would do nothing."""
+        """Return the inventory after an action; empty if the action has no effect."""
         verb, item = action.split()
-        made_of = {made: parts for made, *parts in self.recipes}
-        needed = made_of[item] if verb == "Craft" else []
+        ingredients = {product: parts for product, *parts in self.recipes}
+        needed = ingredients[item] if verb == "Craft" else []
         if item in self.inventory or not set(needed) <= set(self.inventory):
             return []
-        return [*(held for held in self.inventory if held not in needed), item]
+        return [*(part for part in self.inventory if part not in needed), item]
 
     def act(self, action: str, rng: np.random.Generator) -> bool:
         self.inventory = self.changed(action) or self.inventory
@@ -100,12 +99,12 @@ class Crafting(Episode):
 
 @dataclass(frozen=True)
 class Book:
-    """Items by number, raw ones first, then those of training by depth, then the unseen ones.
+    """Items by number: raw ones, then training items by depth, then unseen ones by depth.
 
-    depths: of the deepest items.
+    depths: largest depth.
     names: (items,).
-    recipes: ingredients of each item, numbers; none for raw ones, (items,).
-    needs: what is used up on the way to each item, each once, and the item itself, (items,).
+    recipes: ingredients of each item, as numbers; none for raw ones, (items,).
+    needs: each item and all items that it is made from, without duplicates, (items,).
     """
 
     depths: int
@@ -114,8 +113,8 @@ class Book:
     needs: tuple[tuple[int, ...], ...]
 
     @staticmethod
-    def written(depths: int) -> Book:
-        """Return the book with items up to this depth. A deeper book has other recipes."""
+    def generate(depths: int) -> Book:
+        """Generate items up to this depth; recipes differ between depths."""
         rng = np.random.default_rng([SEED, depths])
         recipes: list[tuple[int, ...]] = [()] * RAW
         needs: list[tuple[int, ...]] = [(item,) for item in range(RAW)]
@@ -123,30 +122,29 @@ class Book:
             below = _numbers(depths, SPLITS[0], depth - 1)
             for item in _numbers(depths, split, depth):
                 recipes.append(_recipe(below, rng))
-                parts = (each for part in recipes[item] for each in needs[part])
+                parts = (need for part in recipes[item] for need in needs[part])
                 needs.append(tuple(dict.fromkeys((item, *parts))))
         names = rng.choice(_all_names(), size=len(recipes), replace=False)
         return Book(depths, tuple(names.tolist()), tuple(recipes), tuple(needs))
 
     @property
     def trained(self) -> int:
-        """Number of items that are in goals of training; they come first."""
+        """Number of items, raw included, in training goals; they come first."""
         return self.made(SPLITS[0]).stop
 
     def made(self, split: str, depth: int | None = None) -> range:
-        """Return the items that goals of a split are about, of one depth or of all."""
+        """Return the items to make in a split's goals, of one depth or of all."""
         if depth is not None:
             return _numbers(self.depths, split, depth)
         first, last = (_numbers(self.depths, split, level) for level in (1, self.depths))
         return range(first.start, last.stop)
 
     def depth(self, item: int) -> int:
-        """Return the number of recipes, one below the other, on the way to an item."""
-        return sum(each >= RAW for each in self.needs[item])
+        """Return the depth of an item: the number of recipes that it needs."""
+        return sum(need >= RAW for need in self.needs[item])
 
 
 def _numbers(depths: int, split: str, depth: int) -> range:
-    """Items of one depth."""
     if depth == 0:
         return range(RAW)
     first = RAW + (depth - 1) * MADE[split] + (split != SPLITS[0]) * depths * MADE[SPLITS[0]]
@@ -154,7 +152,7 @@ def _numbers(depths: int, split: str, depth: int) -> range:
 
 
 def _recipe(below: range, rng: np.random.Generator) -> tuple[int, ...]:
-    """One item of those below, and another raw one."""
+    """Draw an item of those below, and a different raw one."""
     first, raw = int(rng.choice(below)), int(rng.integers(RAW - 1))
     raw += below.start == 0 and raw >= first
     return (first, raw) if rng.integers(2) else (raw, first)
@@ -167,11 +165,11 @@ def _all_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Context:
-    """What is shown of the world for a goal, in numbers of items.
+    """The part of the world shown for a goal, as item numbers.
 
     around: raw items.
     recipes: items whose recipes are shown.
-    missing: the needed raw item or recipe that is not; -1 where the goal can be reached.
+    missing: the needed raw item or recipe left out; -1 if the goal is possible.
     """
 
     around: list[int]
@@ -180,27 +178,25 @@ class Context:
 
 
 def context(book: Book, item: int, number: int, possible: bool) -> Context:
-    """Return the context of this number of an item's goals."""
+    """Return the context of an item's goal number `number`."""
     rng = np.random.default_rng([SEED, item, number, possible])
     needed = book.needs[item]
     missing = -1 if possible else needed[rng.integers(len(needed))]
-    recipes = [each for each in needed if each >= RAW]
-    wanted = len(recipes) + rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)
-    while len(recipes) < wanted:
-        other = int(rng.integers(RAW, book.trained))
-        recipes += [other] if other not in needed and other not in recipes else []
-    around = list({part: 0 for each in recipes for part in book.recipes[each] if part < RAW})
+    recipes = [need for need in needed if need >= RAW]
+    size = len(recipes) + rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)
+    while len(recipes) < size:
+        distractor = int(rng.integers(RAW, book.trained))
+        if distractor not in needed and distractor not in recipes:
+            recipes.append(distractor)
+    around = list({part: 0 for recipe in recipes for part in book.recipes[recipe] if part < RAW})
     for group in (around, recipes):
         rng.shuffle(group)
-        group[:] = [each for each in group if each != missing]
+        group[:] = [member for member in group if member != missing]
     return Context(around, recipes, missing)
 
 
 class CraftWorld(ListedWorld):
-    """A subclass with other `depths` and another name is another world.
-
-    depths: of the deepest goals.
-    """
+    """Base of Craft worlds; each subclass has its own name and `depths`, the largest depth."""
 
     label = "Craft"
     episode = Crafting
@@ -218,48 +214,48 @@ class CraftWorld(ListedWorld):
 
     @cached_property
     def book(self) -> Book:
-        """Return its items and recipes."""
-        return Book.written(self.depths)
+        """Return the items and recipes."""
+        return Book.generate(self.depths)
 
     def totals(self, split: str) -> tuple[int, ...]:
         counts = [CONTEXTS * len(self.book.made(split, depth)) for depth in self._levels]
         return sum(counts), *counts
 
     def arguments(self, category: int, rank: int, split: str) -> dict[str, Any]:
-        item, number = self._chosen(category, rank, split)
+        item, number = self._item_and_number(category, rank, split)
         return self.scene(item, context(self.book, item, number, category != IMPOSSIBLE))
 
-    def _chosen(self, category: int, rank: int, split: str) -> tuple[int, int]:
-        """Return item and number of the context of a goal."""
-        place, number = divmod(rank, CONTEXTS)
-        return self.book.made(split, category or None)[place], number
+    def _item_and_number(self, category: int, rank: int, split: str) -> tuple[int, int]:
+        """Return the item of a goal and the number of its context."""
+        index, number = divmod(rank, CONTEXTS)
+        return self.book.made(split, category or None)[index], number
 
-    def scene(self, item: int, shown: Context) -> dict[str, Any]:
+    def scene(self, item: int, visible: Context) -> dict[str, Any]:
         """Return the arguments of an episode."""
         names, recipes = self.book.names, self.book.recipes
         return {
             "goal": names[item],
-            "around": [names[each] for each in shown.around],
-            "recipes": [[names[part] for part in (i, *recipes[i])] for i in shown.recipes],
+            "around": [names[i] for i in visible.around],
+            "recipes": [[names[part] for part in (i, *recipes[i])] for i in visible.recipes],
             "horizon": horizon(self.book.depth(item)),
         }
 
     def texts(self) -> Iterator[Mapping[str, str]]:
-        """Every item at every place of a prompt, and every action."""
+        """Every item at every position of a prompt, and every action."""
         names = self.book.names
-        for at in range(4):
-            scenes = ([name if place == at else names[0] for place in range(4)] for name in names)
+        for position in range(4):
+            scenes = ([name if i == position else names[0] for i in range(4)] for name in names)
             yield {
-                name: Crafting(goal, [around], [[made, part]], 1).prompt()
-                for name, (goal, around, part, made) in zip(names, scenes, strict=True)
+                name: Crafting(goal, [around], [[product, part]], 1).prompt()
+                for name, (goal, around, part, product) in zip(names, scenes, strict=True)
             }
         yield {name: self._holding([name]).prompt() for name in names}
         yield {f"{verb} {name}": f"{verb} {name}" for verb in ("Get", "Craft") for name in names}
 
     def longest(self) -> list[tuple[str, str]]:
-        """A deepest goal with all that can be shown and held."""
-        held = list(self.book.names[: 2 * (self.depths + DISTRACTORS[1]) + 1])
-        return [(self._holding(held).prompt(), f"Craft {held[0]}")]
+        """A deepest goal with the largest context and inventory."""
+        items = list(self.book.names[: 2 * (self.depths + DISTRACTORS[1]) + 1])
+        return [(self._holding(items).prompt(), f"Craft {items[0]}")]
 
     def _holding(self, items: list[str]) -> Crafting:
         recipes = [[items[0], items[-1], items[0]]] * (self.depths + DISTRACTORS[1])
@@ -268,13 +264,13 @@ class CraftWorld(ListedWorld):
         return episode
 
     def kinds(self, goals: GoalSet, positions: np.ndarray) -> list[str]:
-        """Categories, and of impossible goals which need of the item is missing."""
+        """Categories; for impossible goals, whether a raw item or a recipe is missing."""
         codes, categories = goals.codes_at(positions), goals.categories_at(positions)
         words = super().kinds(goals, positions)
-        for place in np.flatnonzero(categories == IMPOSSIBLE).tolist():
-            item, number = self._chosen(IMPOSSIBLE, int(codes[place]), goals.split)
+        for row in np.flatnonzero(categories == IMPOSSIBLE).tolist():
+            item, number = self._item_and_number(IMPOSSIBLE, int(codes[row]), goals.split)
             missing = context(self.book, item, number, False).missing
-            words[place] = "no raw item" if missing < RAW else "no recipe"
+            words[row] = "no raw item" if missing < RAW else "no recipe"
         return words
 
 

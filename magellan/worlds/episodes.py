@@ -1,4 +1,4 @@
-"""Many episodes in step, for a world that says what one episode is."""
+"""A vector environment for worlds that define a single episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ACTION = -1
 
 
 class Episode(ABC):
-    """One episode. Its attributes are plain values: they are what a checkpoint keeps.
+    """One episode. Its attributes, plain values, are saved in checkpoints.
 
     horizon: steps after which it ends.
     """
@@ -25,24 +25,24 @@ class Episode(ABC):
 
     @abstractmethod
     def prompt(self) -> str:
-        """Return what the language model reads before its action."""
+        """Return the prompt for the language model."""
 
     @abstractmethod
     def possible_actions(self) -> Sequence[str]:
-        """Return what can be done now, at least one action."""
+        """Return the possible actions, at least one."""
 
     @abstractmethod
     def act(self, action: str, rng: np.random.Generator) -> bool:
-        """Do one of the possible actions; return whether the goal is reached by it."""
+        """Do one of the possible actions; return whether it reaches the goal."""
 
 
 EpisodeT = TypeVar("EpisodeT", bound=Episode)
 
 
 class Episodes(Environment, Generic[EpisodeT]):
-    """A vector of episodes of one kind; a goal is the arguments of an episode, by name.
+    """A vector of episodes of one class; a goal is the keyword arguments of an episode.
 
-    episodes: as they are, (num_envs,).
+    episodes: the current ones, (num_envs,).
     """
 
     def __init__(self, num_envs: int, kind: type[EpisodeT]) -> None:
@@ -66,11 +66,11 @@ class Episodes(Environment, Generic[EpisodeT]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Start episodes; `goals` must be among the options."""
-        given = options or {}
+        options = options or {}
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        which = np.flatnonzero(given.get("reset_mask", np.ones(self.num_envs, bool))).tolist()
-        goals = given.get("goals", ())
+        which = np.flatnonzero(options.get("reset_mask", np.ones(self.num_envs, bool))).tolist()
+        goals = options.get("goals", ())
         if len(goals) != len(which):
             raise InputError(
                 f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
@@ -111,20 +111,20 @@ class Episodes(Environment, Generic[EpisodeT]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; `InputError` if it is of other environments."""
+        """Restore a `state_dict`; InputError if the number of environments differs."""
         for key in ("episodes", "elapsed", "terminated", "truncated"):
             if len(state[key]) != len(self._elapsed):
                 raise InputError(
                     f"state_dict: {key} of {len(state[key])} environments, allowed are "
                     f"{len(self._elapsed)}"
                 )
-        self.episodes = [self._restored(values) for values in state["episodes"]]
+        self.episodes = [self._restore(values) for values in state["episodes"]]
         self._elapsed = np.array(state["elapsed"])
         self._terminated = np.array(state["terminated"])
         self._truncated = np.array(state["truncated"])
         self._rng.bit_generator.state = state["rng"]
 
-    def _restored(self, values: Mapping[str, Any]) -> EpisodeT:
+    def _restore(self, values: Mapping[str, Any]) -> EpisodeT:
         episode = self._kind.__new__(self._kind)
         vars(episode).update(values)
         return episode

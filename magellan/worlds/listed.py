@@ -1,6 +1,6 @@
-"""A world that counts its goals: goal spaces are mixes, such as 8-4, of so many per category.
+"""Worlds with a known number of goals: goal spaces are mixes, such as 8-4, of counts per category.
 
-Where it has proportions, sizes such as 25k name mixes too.
+With proportions, sizes such as 25k name mixes too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from magellan.worlds.episodes import Episode, Episodes
 from magellan.worlds.sizes import in_proportion, shortest_name, size_named
 
 Arguments = Mapping[str, Any]
-"""Arguments of an episode, by name: what a goal is."""
+"""Keyword arguments of an episode: the form of a goal."""
 
 
 class ListedWorld(World):
-    """A subclass says how many goals there are, what each of them is, and what an episode is.
+    """A subclass defines the number of goals, each goal, and the episode.
 
-    episode: kind of its episodes.
-    proportions: share of each category in goal spaces named by their size, the first the largest;
-        empty: there are none such.
+    episode: class of its episodes.
+    proportions: share of each category in goal spaces named by size, the first the largest; empty:
+        no names by size.
     """
 
     episode: type[Episode]
@@ -34,7 +34,7 @@ class ListedWorld(World):
 
     @abstractmethod
     def totals(self, split: str) -> tuple[int, ...]:
-        """Return how many goals of each category there are."""
+        """Return the total number of goals per category."""
 
     @abstractmethod
     def arguments(self, category: int, rank: int, split: str) -> Arguments:
@@ -63,17 +63,17 @@ class ListedWorld(World):
         return shortest_name(mix, self.proportions) if self.proportions else "-".join(map(str, mix))
 
     def goals(self, name: str, seed: int, split: str = SPLITS[0]) -> GoalSet:
-        return self._drawn(self.parse(name), seed, split)
+        return self._draw(self.parse(name), seed, split)
 
     def unseen(self, per_category: int, seed: int) -> GoalSet:
         totals = self.totals(SPLITS[1])
-        return self._drawn([min(per_category, total) for total in totals], seed, SPLITS[1])
+        return self._draw([min(per_category, total) for total in totals], seed, SPLITS[1])
 
     def openings(self) -> Iterator[Mapping[str, str]]:
-        """Go through all prompts that episodes begin with, and what can be done there.
+        """Yield all first prompts of episodes, then their possible actions.
 
-        For `texts`, where a goal can be read in its first prompt, and later prompts have no words
-        that no first prompt has. Goals with one and the same first prompt are one text here.
+        Sufficient as `texts` if the first prompt states the goal, and later prompts add no words.
+        Goals with the same first prompt count as one text.
         """
         prompts: dict[str, str] = {}
         actions: dict[str, str] = {}
@@ -87,8 +87,8 @@ class ListedWorld(World):
         yield prompts
         yield actions
 
-    def _drawn(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
-        """Without replacement; each category has its own stream, as in `little_zoo`."""
+    def _draw(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
+        """Draw without replacement, with a random stream per category, as in `little_zoo`."""
         totals = self.totals(split)
         streams = np.random.SeedSequence([seed, SPLITS.index(split)]).spawn(len(totals))
         firsts = np.cumsum([0, *totals])
@@ -96,7 +96,7 @@ class ListedWorld(World):
             first + np.random.default_rng(stream).choice(total, size=min(n, total), replace=False)
             for first, stream, total, n in zip(firsts, streams, totals, mix, strict=False)
         ]
-        categories = np.repeat(np.arange(len(totals)), [len(part) for part in codes])
+        categories = np.repeat(np.arange(len(totals)), [len(group) for group in codes])
         return _Goals(self, np.concatenate(codes), categories, split)
 
     def environment(self, num_envs: int) -> Environment:
@@ -104,7 +104,7 @@ class ListedWorld(World):
 
 
 class _Goals(ListedGoals):
-    """Goals of such a world: a code is a rank among the goals of all categories."""
+    """Goals of a `ListedWorld`: a code is the rank among the goals of all categories."""
 
     world: ListedWorld
 

@@ -1,9 +1,9 @@
-"""Simulated learners: goals of BabyAI-Text's five kinds, outcomes from a known competence.
+"""A simulated learner: goals of BabyAI-Text's five kinds, outcomes from a known competence.
 
-Nothing is played. An episode is one step with one action, and succeeds with the competence that the
-learner has for its goal. Competence grows with practice, and in each kind of goals only as fast as
-that in the kind before allows: so it rises kind by kind. For tests of estimators and samplers that
-need the truth.
+An episode is one step with one action, and succeeds with a probability equal to the learner's
+competence for its goal. Competence in a kind of goals grows with practice, at a rate proportional
+to the skill in the kind before, so kinds are learned one after the other. For tests of estimators
+and samplers against the truth.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PLACES = ("", " on your left", " on your right", " in front of you", " behind yo
 def texts(split: str) -> tuple[tuple[str, ...], ...]:
     """Return all goals of a split by kind.
 
-    An unseen goal is about objects with held-out colours only.
+    Unseen goals mention only objects with held-out colours.
     """
     colors = COLORS[split]
     objects = [f"the {color} {kind}" for color in colors for kind in TYPES]
     doors = [f"the {color} door" for color in colors]
-    placed = [f"{thing}{place}" for thing in objects for place in PLACES]
+    placed = [f"{name}{place}" for name in objects for place in PLACES]
     pairs = [(a, b) for a in objects for b in objects if a != b]
     return (
-        tuple(f"go to {each}" for each in placed),
-        tuple(f"pick up {each}" for each in placed),
+        tuple(f"go to {name}" for name in placed),
+        tuple(f"pick up {name}" for name in placed),
         tuple(f"open {door}{place}" for door in doors for place in PLACES),
         tuple(f"put {a} next to {b}" for a, b in pairs),
         tuple(f"pick up {a} then go to {b}" for a, b in pairs),
@@ -45,20 +45,18 @@ def texts(split: str) -> tuple[tuple[str, ...], ...]:
 
 
 RATE = 0.01
-"""Share of what is left to learn that one episode teaches, where the kind before is mastered."""
+"""Fraction of the gap to full skill closed per episode, once the kind before is mastered."""
 TRANSFER = 0.8
-"""Competence on an unseen goal, as a share of that on goals of training."""
+"""Competence on unseen goals relative to training goals."""
 
 
 def practised(
     skills: np.ndarray, episodes: np.ndarray, able: np.ndarray | None = None
 ) -> np.ndarray:
-    """Skills after more training: float64 (kinds,).
-
-    A kind is learned from its own episodes, in proportion to the skill in the kind before.
+    """Skills after more training, float64 (kinds,): 1 - (1 - skill) (1 - RATE before) ** episodes.
 
     skills: float64 (kinds,).
-    episodes: int64 (kinds,), how many of each kind.
+    episodes: int64 (kinds,), number per kind.
     able: how much each kind helps the next one, float64 (kinds,); None: its skill.
     """
     before = np.concatenate([[1.0], (skills if able is None else able)[:-1]])
@@ -66,7 +64,7 @@ def practised(
 
 
 def chance(skills: np.ndarray, kinds: np.ndarray, split: str) -> np.ndarray:
-    """Competence: probability of success on goals of these kinds (n,), float64 (n,)."""
+    """Competence, the probability of success, on goals of these kinds (n,): float64 (n,)."""
     return skills[kinds] * (1.0 if split == "train" else TRANSFER)
 
 
@@ -74,7 +72,7 @@ ACTION = "Try"
 
 
 class Trial(Episode):
-    """One try; the environment says with which chance it succeeds."""
+    """One attempt; the environment sets its probability of success, `chance`."""
 
     horizon = 1
 
@@ -92,9 +90,9 @@ class Trial(Episode):
 
 
 class Trials(Episodes[Trial]):
-    """Tries of a learner; those of training teach it, in the order of steps.
+    """Attempts of a learner, which improves after every training step.
 
-    skills: of the learner, float64 (kinds,).
+    skills: float64 (kinds,); given: fixed, for evaluation.
     """
 
     def __init__(self, num_envs: int, skills: np.ndarray | None = None) -> None:
@@ -107,7 +105,7 @@ class Trials(Episodes[Trial]):
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         for trial in self.episodes:
             trial.chance = float(chance(self.skills, np.array([trial.kind]), trial.split)[0])
-        after = super().step(actions)
+        result = super().step(actions)
         if self._learns:
             tried = [
                 trial.kind
@@ -116,10 +114,10 @@ class Trials(Episodes[Trial]):
             ]
             episodes = np.bincount(np.array(tried, dtype=np.int64), minlength=len(KINDS))
             self.skills = practised(self.skills, episodes)
-        return after
+        return result
 
     def evaluation_env(self, num_envs: int) -> Environment:
-        """Tries of the learner as it is now, which teach it nothing."""
+        """Attempts of the learner with its current skills, from which it does not learn."""
         return Trials(num_envs, self.skills)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Goal spaces named by their size, such as 25k: so many goals in fixed proportions."""
+"""Goal spaces named by their size, such as 25k, with fixed proportions of categories."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ _NAME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)")
 
 
 def size_named(name: str) -> float | None:
-    """The size that "25k", "1M", "2.5k" or "2500" means; None for names of another form."""
-    found = _NAME.fullmatch(name) if isinstance(name, str) else None
-    return float(found[1]) * _THOUSANDS[found[2]] if found else None
+    """Parse a size such as "25k", "1M", "2.5k" or "2500"; None for other names."""
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    return float(match[1]) * _THOUSANDS[match[2]] if match else None
 
 
 def in_proportion(size: float, proportions: Sequence[float]) -> tuple[int, ...]:
-    """Counts of a goal space of this size, each rounded: (categories,)."""
+    """Rounded counts of a goal space of this size: (categories,)."""
     return tuple(int(size * share + 0.5) for share in proportions)
 
 
 def shortest_name(mix: Sequence[int], proportions: Sequence[float]) -> str:
-    """The one name of a mix: 25k for 20000-4000-800-160-32; with dashes where no size means it.
+    """Canonical name of a mix: 25k for 20000-4000-800-160-32; counts with dashes if no size fits.
 
-    Two neighbouring sizes may be the same mix, once counts are rounded; the smaller one names it.
+    Neighbouring sizes may round to the same mix; the smallest names it.
 
     mix: counts, (categories,).
     proportions: the first is the largest, (categories,).
     """
-    about = int(mix[0] / proportions[0])
-    sizes = (n for n in range(about - 2, about + 3) if in_proportion(n, proportions) == tuple(mix))
+    guess = int(mix[0] / proportions[0])
+    sizes = (n for n in range(guess - 2, guess + 3) if in_proportion(n, proportions) == tuple(mix))
     size = next(sizes, None)
     if size is None or min(mix) == 0:
         return "-".join(map(str, mix))

@@ -1,4 +1,4 @@
-"""Goals in words that somebody else plays: what a curriculum makes of a list of prompts."""
+"""A list of prompts as a world without environment, for training loops outside this package."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from magellan.worlds.base import (
 
 
 class Texts(World):
-    """Prompts with their groups, which stand for the categories.
+    """Prompts in groups, which are the categories.
 
-    listed: the prompts; one may stand there twice.
-    numbers: int64 (n,), the group of each.
+    listed: the prompts; duplicates are allowed.
+    numbers: int64 (n,), group of each.
     categories: the groups.
     """
 
@@ -35,27 +35,29 @@ class Texts(World):
         return tuple(np.bincount(self.numbers, minlength=len(self.categories)).tolist())
 
     def goals(self, name: str = "all", seed: int = 0, split: str = SPLITS[0]) -> GoalSet:
-        """All of them, in the order of the list."""
+        """All prompts, in the order of the list."""
         return TextGoals(self, np.arange(len(self.listed)))
 
     def unseen(self, per_category: int, seed: int) -> GoalSet:
         return TextGoals(self, np.arange(0), SPLITS[1])
 
     def environment(self, num_envs: int) -> Environment:
-        raise InputError("texts: they have no environment; a training loop of your own plays them")
+        raise InputError(
+            "texts: this world has no environment; play its goals in your own training loop"
+        )
 
     def texts(self) -> Iterator[Mapping[str, str]]:
         yield {text: text for text in self.listed}
 
 
 class TextGoals(ListedGoals):
-    """Some of them; a goal's code is its place in the list."""
+    """A subset of the prompts; a goal's code is its index in the list."""
 
     world: Texts
 
-    def __init__(self, world: Texts, places: np.ndarray, split: str = SPLITS[0]) -> None:
-        super().__init__(world, places, np.zeros(0), split)
-        self.categories = world.numbers[places]  # int64: groups may be many
+    def __init__(self, world: Texts, indices: np.ndarray, split: str = SPLITS[0]) -> None:
+        super().__init__(world, indices, np.zeros(0), split)
+        self.categories = world.numbers[indices]  # int64: there may be many groups
 
     def goal(self, position: int) -> str:
         return self.world.listed[self.indices[position]]

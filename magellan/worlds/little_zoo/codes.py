@@ -1,4 +1,4 @@
-"""The raw spaces of Little-Zoo: every goal is a whole number, and its category follows from that.
+"""The raw goal spaces of Little-Zoo: every goal is an integer code, which determines its category.
 
 A training goal has the code ((target * 2 + verb) * 25^4) + scene, with the scene read as four
 digits in base 25: 25 targets, 2 verbs, 390,625 scenes, 19,531,250 goals. A goal with a held-out
@@ -43,15 +43,15 @@ FEASIBLE = KINDS_OF_GOALS.feasible
 IMPOSSIBLE = 0
 
 NEVER_GROWS, NOT_THERE, SEVERAL = "target never grows", "target not there", "several missing"
-"""Why goals are impossible; the others lack one element, as in "no water"."""
+"""Why goals are impossible; others lack one element, as in "no water"."""
 
 Mix = tuple[int, ...]
 """Number of goals of each of the five categories, in the order of `CATEGORIES`."""
 
 _CATEGORY_OF_KIND = {PLANT: 2, HERBIVORE: 3, CARNIVORE: 4}
 _ANYTHING = (1 << NUM_TRAIN) - 1
-_WANTS = 4
-"""What a goal can ask of its scene at most: the target and three kinds of food below it."""
+_REQUIREMENTS = 4
+"""Most requirements of a goal on its scene: the target and three kinds of food below it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Split:
     """The raw space of one split.
 
     targets: ids of the target objects, the first digit of a code.
-    free: number of scene positions that are free; the target takes o1 where this is 3.
+    free: number of free scene positions; 3: the target takes o1.
     """
 
     name: str
@@ -133,7 +133,7 @@ def encode_one(verb: int, target: int, scene: Scene) -> tuple[str, int]:
             return space.name, code
     raise InputError(
         f"goal = {VERBS[verb] + ' ' + OBJECTS[target]!r}, objects = "
-        f"{[OBJECTS[each] for each in scene]!r}: not a goal of this world; allowed are a training "
+        f"{[OBJECTS[o] for o in scene]!r}: not a goal of this world; allowed are a training "
         f"object with training objects, or a held-out object ({', '.join(HELD_OUT_OBJECTS)}) that "
         "is the first of the objects, before training objects"
     )
@@ -157,56 +157,56 @@ def _category_if_feasible(target: int, verb: int) -> int:
     return 1 if verb == GRASP else _CATEGORY_OF_KIND.get(KIND_OF[target], IMPOSSIBLE)
 
 
-def _wants(target: int, verb: int) -> list[int]:
-    """Bit masks of training types; a goal can be reached where the scene has one of each.
+def _requirements(target: int, verb: int) -> list[int]:
+    """Bit masks of training types; a goal is feasible if the scene has an object of each mask.
 
-    The target must be there (a held-out one always is) and, to grow it, all the food below it.
+    The scene needs the target (a held-out one is always in it) and, to grow it, its food chain.
     """
-    wanted = [1 << target] if target < NUM_TRAIN else []
+    masks = [1 << target] if target < NUM_TRAIN else []
     if verb != GRASP:
         kind = FOOD_OF.get(KIND_OF[target])
-        wanted += [] if kind is not None else [0]
+        masks += [] if kind is not None else [0]
         while kind is not None:
-            wanted.append(_mask_of_kind(kind))
+            masks.append(_mask_of_kind(kind))
             kind = FOOD_OF.get(kind)
-    return wanted + [_ANYTHING] * (_WANTS - len(wanted))
+    return masks + [_ANYTHING] * (_REQUIREMENTS - len(masks))
 
 
 @cache
 def _families(split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Of each target and verb: category if feasible int8 (families,), wants uint32 (families, 4).
+    """Category if feasible, int8 (families,), and requirements, uint32 (families, 4).
 
-    A family is the first part of a code, code // scenes.
+    A family is a target and verb, the first part of a code: code // scenes.
     """
     pairs = [(target, verb) for target in find_split(split).targets for verb in range(len(VERBS))]
     categories = np.array([_category_if_feasible(*pair) for pair in pairs], dtype=np.int8)
-    return categories, np.array([_wants(*pair) for pair in pairs], dtype=np.uint32)
+    return categories, np.array([_requirements(*pair) for pair in pairs], dtype=np.uint32)
 
 
 def categories_of(codes: np.ndarray, split: str = "train") -> np.ndarray:
     """Return the category of each goal code (n,), as int8 positions in `CATEGORIES`."""
     space = find_split(split)
     family, scene = np.divmod(np.asarray(codes, dtype=np.int64), space.scenes)
-    categories, wants = _families(split)
+    categories, requirements = _families(split)
     contents = _scene_contents(space.free)[scene]
-    possible = (contents[:, None] & wants[family] != 0).all(axis=1)
-    return np.where(possible, categories[family], np.int8(IMPOSSIBLE))
+    feasible = (contents[:, None] & requirements[family] != 0).all(axis=1)
+    return np.where(feasible, categories[family], np.int8(IMPOSSIBLE))
 
 
 def kinds_of(codes: np.ndarray, split: str = "train") -> list[str]:
-    """Return what each goal is in words, (n,): its category, or why it is impossible."""
+    """Return a label for each goal, (n,): its category, or why it is impossible."""
     verbs, targets, scenes = decode(codes, split)
     goals = zip(verbs.tolist(), targets.tolist(), scenes.tolist(), strict=True)
-    missing = [_what_is_missing(*goal) for goal in goals]
+    reasons = [_why_impossible(*goal) for goal in goals]
     categories = categories_of(codes, split).tolist()
     return [
-        words or KINDS_OF_GOALS[category].words
-        for words, category in zip(missing, categories, strict=True)
+        reason or KINDS_OF_GOALS[category].words
+        for reason, category in zip(reasons, categories, strict=True)
     ]
 
 
-def _what_is_missing(verb: int, target: int, scene: list[int]) -> str:
-    """Empty where a goal can be reached."""
+def _why_impossible(verb: int, target: int, scene: list[int]) -> str:
+    """Return why a goal is impossible; empty if it is feasible."""
     kind = KIND_OF[target]
     if verb != GRASP and kind not in FOOD_OF:
         return NEVER_GROWS
@@ -214,29 +214,29 @@ def _what_is_missing(verb: int, target: int, scene: list[int]) -> str:
         return NOT_THERE
     if verb == GRASP:
         return ""
-    there = {KIND_OF[each] for each in scene}
-    absent = []
+    kinds = {KIND_OF[o] for o in scene}
+    missing = []
     while (kind := FOOD_OF.get(kind, -1)) >= 0:
-        if kind not in there:
-            absent.append("water" if kind == SUPPLY else KINDS[kind])
-    if not absent:
+        if kind not in kinds:
+            missing.append("water" if kind == SUPPLY else KINDS[kind])
+    if not missing:
         return ""
-    return f"no {absent[0]}" if len(absent) == 1 else SEVERAL
+    return f"no {missing[0]}" if len(missing) == 1 else SEVERAL
 
 
 def _feasible(split: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Go through targets and verbs: (category, sorted codes that can be reached, int64)."""
+    """Yield (category, sorted feasible codes int64) for each target and verb."""
     space = find_split(split)
     contents = _scene_contents(space.free)
-    for family, (category, wants) in enumerate(zip(*_families(split), strict=True)):
-        possible = np.ones(len(contents), dtype=bool)
-        for wanted in wants:
-            possible &= (contents & wanted) != 0
-        yield int(category), np.flatnonzero(possible) + family * space.scenes
+    for family, (category, masks) in enumerate(zip(*_families(split), strict=True)):
+        feasible = np.ones(len(contents), dtype=bool)
+        for mask in masks:
+            feasible &= (contents & mask) != 0
+        yield int(category), np.flatnonzero(feasible) + family * space.scenes
 
 
 class Members:
-    """The goals of a split by category and rank, without writing down the 18 million impossible.
+    """The goals of a split by category and rank, without storing the 18 million impossible ones.
 
     An impossible code is its rank plus the number of feasible codes before it. 25 MB (train).
     """
@@ -253,7 +253,7 @@ class Members:
         """Number of goals of each category."""
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
-        """Return the codes of these ranks 0..total-1 among the sorted codes of a category."""
+        """Return the codes at these ranks 0..total-1 of the sorted codes of a category."""
         if category == IMPOSSIBLE:
             return ranks + np.searchsorted(self._impossible_before, ranks, side="right")
         return self._codes[category - 1][ranks]
@@ -266,5 +266,5 @@ def members_of(split: str = "train") -> Members:
 
 
 def category_totals(split: str = "train") -> dict[str, int]:
-    """Return how many goals of each category the split holds."""
+    """Return the number of goals per category of the split."""
     return dict(zip(CATEGORIES, members_of(find_split(split).name).totals, strict=True))

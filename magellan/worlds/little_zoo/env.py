@@ -1,4 +1,4 @@
-"""Little-Zoo as Gymnasium environments: one episode at a time, or many in step."""
+"""Little-Zoo as Gymnasium environments: a single one and a vector."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,25 +17,25 @@ from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, object_id
 from magellan.worlds.little_zoo.world import GRASP, NOTHING, SCENE_SIZE, START_ON_OBJECT, State
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_LONGEST_OBSERVATION = 150  # four names of 13 letters, one of them stood on, make 125
-_LONGEST_ACTION = 40  # "Release cucumber seed" makes 21; room for what a language model may write
+_LONGEST_OBSERVATION = 150  # longest: 125, four names of 13 letters, one stood on
+_LONGEST_ACTION = 40  # longest: 21, "Release cucumber seed"; room for a language model's text
 
 NO_ACTION = -1
-"""Action index that leaves an environment of the vector as it is."""
+"""Action index that skips an environment of the vector."""
 
 
 class ActionText(Text):
     """Actions as text.
 
-    A random string is no action, so `sample()` gives the one action that is understood in every
-    state, "Grasp". For random play give what is possible: `sample(mask=info["possible_actions"])`.
+    A random string is no action, so `sample()` returns "Grasp", the only action valid in every
+    state. For random play pass the possible ones: `sample(mask=info["possible_actions"])`.
     """
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(max_length=_LONGEST_ACTION, charset=_LETTERS + " ", seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return one of the actions in `mask`, each equally likely; "Grasp" without a mask."""
+        """Return a uniformly drawn action of `mask`; "Grasp" without a mask."""
         if not mask:
             return world.GRASP_ACTION
         return str(mask[int(self.np_random.integers(len(mask)))])
@@ -47,9 +47,9 @@ def observation_space() -> Text:
 
 
 def draw_start(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Draw the objects that episodes start on: int64 (count,), 0..3 with 4.73 % in all, else -1."""
-    part = rng.random(count) / START_ON_OBJECT * SCENE_SIZE
-    return np.where(part < SCENE_SIZE, part.astype(np.int64), NOTHING)
+    """Draw the objects that episodes start on: int64 (count,), 0..3 in 4.73 %, else -1."""
+    position = rng.random(count) / START_ON_OBJECT * SCENE_SIZE
+    return np.where(position < SCENE_SIZE, position.astype(np.int64), NOTHING)
 
 
 def _check_start(standing_on: Any) -> int:
@@ -71,9 +71,9 @@ class LittleZoo(gymnasium.Env[str, str]):
     """The text world of Gaven et al. 2025: grasp an object, or grow it by feeding it what it eats.
 
     `reset(seed=..., options={"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"],
-    "standing_on": None})`. What is missing or None is drawn: the goal and the objects as in the raw
-    training space (also the rest, where fewer than four objects are given), the object stood on at
-    the start with its true probability. `standing_on` 0..3 or -1 (nothing) forces it.
+    "standing_on": None})`. Missing or None options are drawn: goal and objects (up to four) as in
+    the raw training space, the object stood on at the start with its true probability.
+    `standing_on` 0..3 or -1 (nothing) forces it.
 
     `step("Go to baby lion")` gives reward 1.0 and `terminated` when the goal is reached,
     `truncated` at exactly the last step of the horizon (both can be true). `info` has `goal`,
@@ -125,7 +125,7 @@ class LittleZoo(gymnasium.Env[str, str]):
         return tuple(given + drawn.tolist())
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Do one action; `InputError` where the action means nothing in this state."""
+        """Do one action; `InputError` if it is invalid in this state."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         verb, position = text.resolve(self._scene, self._state, action)
@@ -136,7 +136,7 @@ class LittleZoo(gymnasium.Env[str, str]):
         return self._observation(), float(terminated), terminated, truncated, self._info()
 
     def check(self, action: str) -> None:
-        """Raise what `step` would raise for this action, without doing it."""
+        """Raise what `step` would raise for this action, without a step."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset before step")
         text.resolve(self._scene, self._state, action)
@@ -160,7 +160,7 @@ class LittleZoo(gymnasium.Env[str, str]):
 
 
 class _Episode:
-    """An episode of the vector environment: goal, scene, situation and how that reads."""
+    """An episode of the vector environment: goal, scene, situation and its texts."""
 
     __slots__ = (
         "goal",
@@ -173,8 +173,8 @@ class _Episode:
         "scene",
         "situation",
         "target",
+        "target_mask",
         "verb",
-        "wanted",
         "words",
     )
 
@@ -183,12 +183,12 @@ class _Episode:
         self.goal = _GOAL_TEXTS[verb][target]
         self.horizon = _HORIZONS[verb][target]
         self.grasp_goal = verb == GRASP
-        self.wanted = sum(1 << o for o in range(SCENE_SIZE) if scene[o] == target)
+        self.target_mask = sum(1 << o for o in range(SCENE_SIZE) if scene[o] == target)
         self.graph = scene_graph(shape_of(scene))
         self.words = text.scene_words(scene)
 
     def enter(self, situation: Situation) -> None:
-        """Go to a situation and write what it reads like."""
+        """Go to a situation and render its texts."""
         layout, words = situation.layout, self.words
         self.situation = situation
         self.observation = layout.observation(words)
@@ -196,7 +196,7 @@ class _Episode:
         self.inventory = layout.inventory(words)
 
     def look_ahead(self, action: int) -> tuple[Situation, int]:
-        """Return the situation after this possible action, and who would grow (bit mask)."""
+        """Return the situation after this action, and the object that would grow (bit mask)."""
         successors = self.situation.successors or self.graph.expand(self.situation)
         if not 0 <= action < len(successors):
             raise InputError(
@@ -204,34 +204,34 @@ class _Episode:
             )
         return successors[action]
 
-    def move(self, after: Situation, grew: int) -> bool:
-        """Go on to the next situation; say whether the goal is reached by this step."""
-        if after is not self.situation:
-            self.enter(after)
-        return (after.held if self.grasp_goal else grew) & self.wanted != 0
+    def move(self, situation: Situation, grew: int) -> bool:
+        """Go to the next situation; return whether this step reaches the goal."""
+        if situation is not self.situation:
+            self.enter(situation)
+        return (situation.held if self.grasp_goal else grew) & self.target_mask != 0
 
 
 class LittleZooVector(VectorEnv):
-    """Many episodes of Little-Zoo in step, without automatic reset.
+    """A vector of Little-Zoo episodes, without automatic reset.
 
     `reset(seed=None, options={"goals": ..., "reset_mask": ..., "standing_on": ...})`: `reset_mask`
-    bool (num_envs,) says which environments start anew (default all); `goals` is a sequence of
+    bool (num_envs,) selects the environments to reset (default all); `goals` is a sequence of
     `Goal`, `standing_on` an int array, both with one entry for each of these, in order. Without
     `goals` they are drawn from the raw training space, without `standing_on` with the true
     probability.
 
     `step(actions)`: an int array (num_envs,) of positions in each environment's possible actions,
-    or a sequence of strings. An environment whose action is -1 is left as it is: nothing changes,
-    no step is counted, its reward is 0 and its two flags stay what they were.
+    or a sequence of strings. Action -1 skips an environment: no step is counted, its reward is
+    0 and its two flags keep their values.
 
     Observations are a tuple of strings. `infos` has `goal`, `possible_actions` (tuples) and
     `inventory` (tuples), each a list (num_envs,), and `standing_on`, int8 (num_envs,): position in
-    the scene, -1 for nothing. Rewards float64. The only randomness is where episodes start and
-    which goals are drawn, from the environment's own generator.
+    the scene, -1 for nothing. Rewards float64. Only starts and goals are random, drawn from
+    the environment's own generator.
 
     Raises:
-        InputError: an unknown option or object, a wrong length, an action that means nothing; the
-            state is then as before.
+        InputError: an unknown option or object, a wrong length, an invalid action; the state is
+            then unchanged.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -255,11 +255,11 @@ class LittleZooVector(VectorEnv):
 
     @property
     def possible_actions(self) -> list[tuple[str, ...]]:
-        """What each environment can do now."""
+        """Possible actions of each environment."""
         return [episode.possible_actions for episode in self._episodes]
 
     def prompts(self) -> list[str]:
-        """Return what the language model reads: goal, observation, "Action: "; (num_envs,)."""
+        """Return the prompts: goal, observation, "Action: "; (num_envs,)."""
         return [text.prompt(episode.goal, episode.observation) for episode in self._episodes]
 
     def reset(
@@ -268,7 +268,7 @@ class LittleZooVector(VectorEnv):
         """Start episodes; see the class for the options."""
         options = _check_options(options, ("goals", "reset_mask", "standing_on"))
         super().reset(seed=seed)
-        which = self._which(options.get("reset_mask"))
+        which = self._selected(options.get("reset_mask"))
         new = self._new_episodes(options.get("goals"), len(which))
         starts = self._starts(options.get("standing_on"), len(which))
         for episode, start in zip(new, starts, strict=True):
@@ -281,7 +281,7 @@ class LittleZooVector(VectorEnv):
         self._terminations[which] = self._truncations[which] = False
         return self._observations(), self._infos()
 
-    def _which(self, reset_mask: Any) -> list[int]:
+    def _selected(self, reset_mask: Any) -> list[int]:
         mask = np.ones(self.num_envs, dtype=bool) if reset_mask is None else np.asarray(reset_mask)
         if mask.shape != (self.num_envs,) or mask.dtype != bool:
             raise InputError(f"reset_mask: allowed is a bool array of shape ({self.num_envs},)")
@@ -292,7 +292,7 @@ class LittleZooVector(VectorEnv):
     def _new_episodes(self, goals: Sequence[Goal] | None, count: int) -> list[_Episode]:
         if goals is None:
             codes = self.np_random.integers(SPLITS["train"].size, size=count)
-            verbs, targets, scenes = (part.tolist() for part in decode(codes))
+            verbs, targets, scenes = (array.tolist() for array in decode(codes))
             return [
                 _Episode(*goal) for goal in zip(verbs, targets, map(tuple, scenes), strict=True)
             ]
@@ -313,7 +313,7 @@ class LittleZooVector(VectorEnv):
     def step(
         self, actions: Any
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Do one action in each environment; see the class for what an action is."""
+        """Do one action in each environment; see the class for the form of actions."""
         indices = self._indices(actions)
         moves = [
             None if action == NO_ACTION else episode.look_ahead(action)
@@ -332,7 +332,7 @@ class LittleZooVector(VectorEnv):
         return self._observations(), rewards, *flags, self._infos()
 
     def _indices(self, actions: Any) -> list[int]:
-        """Return the actions as indices of the possible actions (-1: no action)."""
+        """Convert actions to indices of the possible actions (-1: no action)."""
         if not self._episodes:
             raise gymnasium.error.ResetNeeded("call reset before step")
         if len(actions) != self.num_envs:
@@ -361,11 +361,11 @@ class LittleZooVector(VectorEnv):
         }
 
     def evaluation_env(self, num_envs: int) -> "LittleZooVector":
-        """Return another vector; one has nothing to do with the other."""
+        """Return an independent vector."""
         return LittleZooVector(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on later: one row per environment, the generator's state."""
+        """Return all mutable state: a row per environment, and the random state."""
         if not self._episodes:
             raise gymnasium.error.ResetNeeded("call reset before state_dict")
         states = [episode.situation.state for episode in self._episodes]
@@ -383,7 +383,7 @@ class LittleZooVector(VectorEnv):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; `InputError` if it is of another number of environments."""
+        """Restore a `state_dict`; `InputError` if the number of environments differs."""
         for key in (*_EPISODE_KEYS, "elapsed", "terminations", "truncations"):
             if len(state[key]) != self.num_envs:
                 raise InputError(

@@ -1,6 +1,6 @@
-"""Goal spaces: sets of goals known by position; a goal is a code, its text is made when asked for.
+"""Goal spaces: sets of goals by position, stored as codes; texts are rendered on demand.
 
-The codes themselves, and their categories, are in `magellan.worlds.little_zoo.codes`.
+Codes and their categories are in `magellan.worlds.little_zoo.codes`.
 """
 
 import re
@@ -57,7 +57,7 @@ PROPORTIONS = (0.8, 0.16, 0.032, 0.0064, 0.00128)
 """Share of each category in the 25k, 50k, 100k goal spaces of Gaven et al. 2025; sum 0.99968."""
 
 WHOLE = "all"
-"""Name of the goal space that is the whole raw space of a split."""
+"""Name of the goal space with every goal of a split."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class Goal:
 
 
 def parse_goal_space(name: str, split: str = "train") -> Mix:
-    """Return how many goals of each of the `CATEGORIES` a goal space of this name has.
+    """Return the number of goals per category in the goal space of this name.
 
     "25k", "50k", "100k", "1M", "2.5k" or "2500": that size in the proportions of Gaven et al. 2025,
     each count rounded, so that 25k is 20000/4000/800/160/32. "1000-400-200-100-50": an explicit
     mix. "all": every goal of the split.
 
     Raises:
-        InputError: another form, a size too small to have every category, a mix that is empty or
-            asks for more goals than a category has (1.29M is the largest size of the training
-            split: there are no more plants to grow).
+        InputError: another form, a size too small for every category, a mix that is empty or
+            has more goals than a category (the largest size of the training split is 1.29M,
+            limited by grow_plant).
     """
     if name == WHOLE:
         return tuple(category_totals(split).values())
@@ -103,7 +103,7 @@ def parse_goal_space(name: str, split: str = "train") -> Mix:
 
 
 def canonical_name(name: str) -> str:
-    """The one name of a goal space: 25000, 25.0k and 20000-4000-800-160-32 are 25k.
+    """Canonical name of a goal space: 25k for 25000, 25.0k and 20000-4000-800-160-32.
 
     Raises:
         InputError: see `parse_goal_space`.
@@ -120,10 +120,10 @@ def _check_mix(name: str, mix: Mix, split: str) -> None:
             f"goal_space = {name!r}: allowed are five counts >= 0, at least one > 0 "
             f"({', '.join(CATEGORIES)})"
         )
-    for wanted, (category, available) in zip(mix, category_totals(split).items(), strict=True):
-        if wanted > available:
+    for count, (category, available) in zip(mix, category_totals(split).items(), strict=True):
+        if count > available:
             raise InputError(
-                f"goal_space = {name!r}: {wanted} {category} goals, allowed are at most "
+                f"goal_space = {name!r}: {count} {category} goals, allowed are at most "
                 f"{available} ({split} split); the whole split is all"
             )
 
@@ -131,8 +131,8 @@ def _check_mix(name: str, mix: Mix, split: str) -> None:
 def draw_codes(mix: Mix, seed: int, split: str = "train") -> np.ndarray:
     """Draw codes uniformly without replacement inside each category: int64 (sum of mix,).
 
-    Codes of the first category come first. Each category has its own random stream, so changing
-    one count leaves the goals of the others as they are.
+    Grouped by category. Each category has its own random stream, so changing one count does not
+    change the goals of the others.
     """
     _check_draw(mix, seed, split)
     streams = np.random.SeedSequence([seed, list(SPLITS).index(split)]).spawn(len(CATEGORIES))
@@ -152,11 +152,11 @@ def _check_draw(mix: Mix, seed: int, split: str) -> None:
 
 
 class ZooGoals(GoalSet):
-    """Goals of Little-Zoo: a code says all of a goal."""
+    """Goals of Little-Zoo, decoded from their codes."""
 
     def goal(self, position: int) -> Goal:
         """Return the goal at this position."""
-        verb, target, scene = self._numbers(position)
+        verb, target, scene = self._decode(position)
         return Goal(
             text=world.goal_text(verb, target),
             objects=tuple(OBJECTS[o] for o in scene),
@@ -165,15 +165,15 @@ class ZooGoals(GoalSet):
 
     def prompt(self, position: int, standing_on: int = NOTHING) -> str:
         """Return the prompt at the start of an episode, on object `standing_on` (-1: nothing)."""
-        verb, target, scene = self._numbers(position)
+        verb, target, scene = self._decode(position)
         return text.initial_prompt(world.goal_text(verb, target), scene, standing_on)
 
-    def _numbers(self, position: int) -> tuple[int, int, world.Scene]:
+    def _decode(self, position: int) -> tuple[int, int, world.Scene]:
         return decode_one(int(self.codes_at(np.array([position]))[0]), self.split)
 
 
 class GoalSpace(ZooGoals, ListedGoals):
-    """Goals written down one by one.
+    """Goals stored one by one.
 
     indices: int64 (n,), codes in the raw space of the split.
     categories: int8 (n,), positions in `CATEGORIES`.
@@ -190,7 +190,7 @@ class GoalSpace(ZooGoals, ListedGoals):
     def draw(mix: Mix, seed: int, split: str = "train") -> GoalSet:
         """Draw goals uniformly without replacement inside each category; grouped by category.
 
-        A mix of all that there is leaves nothing to draw: it is the `WholeSpace`.
+        A mix of all goals is the `WholeSpace`.
         """
         _check_draw(mix, seed, split)
         if tuple(mix) == members_of(split).totals:
@@ -204,7 +204,7 @@ class GoalSpace(ZooGoals, ListedGoals):
 
 
 class WholeSpace(ZooGoals):
-    """Every goal of a split; a goal's position is its code, so none is written down."""
+    """Every goal of a split; a goal's position is its code, so none is stored."""
 
     def __init__(self, split: str = "train") -> None:
         super().__init__(WORLDS[NAME], find_split(split).name)
@@ -230,7 +230,7 @@ class WholeSpace(ZooGoals):
 
 
 def named_goal(words: str, objects: Sequence[str]) -> GoalSpace:
-    """Return the goal in words, such as "Grow lion", with these four objects.
+    """Return the goal of this text, such as "Grow lion", with these four objects.
 
     Raises:
         InputError: an unknown goal or object, another number of objects, or a goal of no split.

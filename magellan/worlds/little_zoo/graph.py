@@ -1,8 +1,7 @@
-"""The rules applied once per situation: a graph of states that the vector environment walks along.
+"""State graphs that cache the rules, for the vector environment.
 
-What happens in a scene depends on the kinds of its objects and on which of them are equal, not on
-their names: the 1.9 million scenes have 1,357 shapes. The graph of a shape is filled in where
-somebody goes.
+Transitions in a scene depend only on the kinds of its objects and which of them are equal: the 1.9
+million scenes have 1,357 shapes. The graph of a shape is expanded lazily.
 """
 
 from functools import cache
@@ -18,7 +17,7 @@ Shape = tuple[int, ...]
 class Situation:
     """A state within scenes of one shape.
 
-    state, layout: the state and how it reads.
+    state, layout: the state and its text layout.
     held: bit mask of the held objects.
     successors: for each possible action (next situation, bit mask of the object that grew); ()
     before the first visit.
@@ -43,7 +42,7 @@ class SceneGraph:
         self.initial = tuple(
             self.situation(world.initial_state(start)) for start in (*range(SCENE_SIZE), NOTHING)
         )
-        """Situation at the start, by the position stood on (-1, the last: nothing)."""
+        """Initial situation, by the position stood on (-1, the last: nothing)."""
 
     def situation(self, state: State) -> Situation:
         """Return the situation of a state, the same object each time."""
@@ -54,10 +53,10 @@ class SceneGraph:
     def expand(self, situation: Situation) -> tuple[tuple[Situation, int], ...]:
         """Fill in and return the successors of a situation."""
         actions = situation.layout.possible_actions(self._words)
-        situation.successors = tuple(self._after(situation.state, action) for action in actions)
+        situation.successors = tuple(self._successor(situation.state, action) for action in actions)
         return situation.successors
 
-    def _after(self, state: State, action: str) -> tuple[Situation, int]:
+    def _successor(self, state: State, action: str) -> tuple[Situation, int]:
         verb, position = text.resolve(self._scene, state, action)
         state, grew = world.transition(self._scene, state, verb, position)
         return self.situation(state), 0 if grew == NOTHING else 1 << grew
@@ -69,7 +68,7 @@ def shape_of(scene: Scene) -> Shape:
 
 
 def representative(shape: Shape) -> Scene:
-    """Return a scene of this shape: for each group of equal objects another of the kind."""
+    """Return a scene of this shape, with a different object of the kind per equality group."""
     scene: list[int] = []
     for position in range(SCENE_SIZE):
         kind, first = shape[position], shape[SCENE_SIZE + position]

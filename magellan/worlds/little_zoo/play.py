@@ -12,24 +12,24 @@ from magellan.worlds.little_zoo.goals import CATEGORIES, FEASIBLE, Goal, GoalSpa
 from magellan.worlds.little_zoo.world import horizon, parse_goal
 
 _HELP = "Type the number of an action or the action itself; q quits."
-_NO_KEYS = "Arrows and other keys without a letter mean nothing here. " + _HELP
-# What a terminal sends for such a key: an escape sequence, or a control character.
+_NO_KEYS = "Arrow keys and other special keys have no effect. " + _HELP
+# A terminal sends an escape sequence or a control character for such a key.
 _KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|O.?|.)?|[\x00-\x1f\x7f-\x9f]")
 _LONGEST = 100
 
 
 def choose_goal(goal_space: str, seed: int, category: str | None) -> Goal:
-    """Draw a goal to play from a goal space: of this category, or feasible where none is given."""
+    """Draw a goal to play from a goal space: of `category`, by default a feasible one."""
     if category is not None and category not in CATEGORIES:
         raise InputError(f"category = {category!r}: allowed are {', '.join(CATEGORIES)}")
     goals = GoalSpace.named(goal_space, seed)
     rng = np.random.default_rng(seed)
-    wanted = category or rng.choice([c for c in FEASIBLE if goals.counts()[c]] or CATEGORIES[:1])
-    number = CATEGORIES.index(str(wanted))
+    name = category or rng.choice([c for c in FEASIBLE if goals.counts()[c]] or CATEGORIES[:1])
+    number = CATEGORIES.index(str(name))
     if not goals.sizes[number]:
         raise InputError(f"category = {category!r}: goal space {goal_space} has none of it")
-    chosen = goals.nth(number, rng.choice(goals.sizes[number], size=1))
-    return goals.goal(int(chosen[0]))
+    position = goals.nth(number, rng.choice(goals.sizes[number], size=1))
+    return goals.goal(int(position[0]))
 
 
 def play(
@@ -37,15 +37,14 @@ def play(
 ) -> bool:
     """Let a person play one episode; return whether the goal was reached.
 
-    Reads one action a line (number or text; "q" or the end of the input quits) and writes what the
-    agent would read.
+    Reads one action per line (number or text; "q" or end of input quits) and writes what the agent
+    would read.
 
     Raises:
-        InputError: an unknown goal space or category, or a category of which the goal space has no
-            goal.
+        InputError: an unknown goal space or category, or one without goals in the space.
     """
     if isinstance(stream_in, io.TextIOWrapper):
-        stream_in.reconfigure(errors="replace")  # what is no text is no action either
+        stream_in.reconfigure(errors="replace")  # undecodable bytes become an invalid action
     goal = choose_goal(goal_space, seed, category)
     steps = horizon(*parse_goal(goal.text))
     print(f"Goal: {goal.text} ({goal.category}), {steps} steps. {_HELP}", file=stream_out)
@@ -68,7 +67,7 @@ def play(
 def ask(
     env: LittleZoo, possible_actions: list[str], stream_in: TextIO, stream_out: TextIO
 ) -> str | None:
-    """Ask until the answer is an action that means something here; None to quit."""
+    """Ask until the answer is a valid action; None to quit."""
     for number, action in enumerate(possible_actions, start=1):
         print(f"  {number}. {action}", file=stream_out)
     while True:
@@ -90,16 +89,16 @@ def ask(
 
 def _read_line(stream_in: TextIO, stream_out: TextIO) -> str:
     """The next line; empty at the end of the input."""
-    try:  # from the prompt on: who sees it may be quicker than the next line of code
+    try:  # includes the prompt: a fast user may interrupt before readline
         print("> ", end="", file=stream_out, flush=True)
         return stream_in.readline()
     except KeyboardInterrupt:
-        print(file=stream_out)  # what is said next begins its own line
+        print(file=stream_out)  # start the next message on its own line
         raise
 
 
 def read_action(line: str, possible_actions: list[str]) -> str:
-    """Return the action meant by a typed line: a number, counted from 1, or the action itself."""
+    """Parse a typed line: an action's number, from 1, or the action itself."""
     if not line.isdecimal():
         return line
     number = int(line)

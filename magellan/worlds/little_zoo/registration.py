@@ -1,4 +1,4 @@
-"""Little-Zoo as a world that runs can name."""
+"""Registration of Little-Zoo as a world."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO

@@ -1,4 +1,4 @@
-"""The world in words: observation, possible actions, prompt, and what a typed action means."""
+"""Texts of the world: observation, possible actions, prompt; parsing of typed actions."""
 
 from collections.abc import Callable
 from functools import cache
@@ -55,20 +55,20 @@ def _word(state: State, position: int, form: int) -> int:
 
 
 def _picker(indices: list[int]) -> Callable[[Words], Words]:
-    """Return a function that takes these items of a tuple, always as a tuple."""
+    """Return a function that picks these items of a tuple, as a tuple."""
     if not indices:
         return lambda words: ()
     if len(indices) == 1:
-        only = indices[0]
-        return lambda words: (words[only],)
+        index = indices[0]
+        return lambda words: (words[index],)
     return itemgetter(*indices)
 
 
 class Layout:
-    """How a state reads, whatever its objects are: which words of the scene go where.
+    """The text layout of a state for any scene: which words of the scene go where.
 
     `observation`, `possible_actions` and `inventory` take the `scene_words` of the scene. A state
-    has one layout for all scenes, so the vector environment writes text by picking ready strings.
+    has one layout for all scenes, so the vector environment only picks ready strings.
     """
 
     __slots__ = ("_names", "_template", "inventory", "possible_actions")
@@ -90,18 +90,18 @@ class Layout:
         )
 
     def observation(self, words: Words) -> str:
-        """Return the three lines: what is free, what is stood on, what is held."""
+        """Return three lines: objects that are free, stood on, held."""
         return self._template % self._names(words)
 
 
 @cache
 def layout(state: State) -> Layout:
-    """Return the layout of a state (there are a few hundred; each is made once)."""
+    """Return the layout of a state, cached (there are a few hundred)."""
     return Layout(state)
 
 
 def prompt(goal: str, observation: str) -> str:
-    """Return what the language model reads: goal, observation, where the action goes."""
+    """Return the prompt for the language model."""
     return f"Goal: {goal}\n{observation}\nAction: "
 
 
@@ -111,14 +111,14 @@ def initial_prompt(goal: str, scene: Scene, standing_on: int = NOTHING) -> str:
 
 
 def resolve(scene: Scene, state: State, action: str) -> tuple[str, int]:
-    """Return what a typed action means: its verb and the object's position (-1 for Grasp).
+    """Parse a typed action: return its verb and the object's position (-1 for Grasp).
 
     The verb may be in any case; a name may be shortened after "Go to". "Release" with a name that
-    is not held means the second held object, if there are two. "Release all" puts nothing down:
-    with both hands full it does as little as Grasp does then, and is read as that.
+    is not held refers to the second held object, if there are two. "Release all" with both hands
+    full has no effect, like Grasp then, and is parsed as Grasp.
 
     Raises:
-        InputError: no such verb, nothing free of that name, or nothing held that could be meant.
+        InputError: unknown verb, or no free or held object matches.
     """
     verb, name = _split(action)
     release_all = verb == RELEASE and name == "all" and len(state.where(HELD)) == HANDS
@@ -132,7 +132,7 @@ def resolve(scene: Scene, state: State, action: str) -> tuple[str, int]:
 
 
 def resolve_index(scene: Scene, state: State, action: str) -> int:
-    """Return the index in the possible actions of what a typed action means; see `resolve`."""
+    """Return the index of a typed action in the possible actions; see `resolve`."""
     verb, position = resolve(scene, state, action)
     if verb == GRASP_ACTION:
         return 0

@@ -1,4 +1,4 @@
-"""Texts that a tokenizer must tell apart, and the longest ones."""
+"""Texts that a tokenizer must distinguish, the longest texts, and the parts of prompts."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -40,14 +40,14 @@ class ZooParts(PromptParts):
 
 @cache
 def prompt_parts() -> list[str]:
-    """Goal lines by verb and target, names of first objects, names of later ones, the rest."""
+    """Goal lines by verb and target, names of first and of later objects, the rest."""
     names = [display_name(o, grown=False) for o in range(len(OBJECTS))]
     scene = (0,) * SCENE_SIZE
-    seen = ", ".join(names[o] for o in scene)
+    objects = ", ".join(names[o] for o in scene)
     heads = []
     for verb in range(len(VERBS)):
         for target in range(len(OBJECTS)):
-            head, rest = initial_prompt(goal_text(verb, target), scene).split(f" {seen}")
+            head, rest = initial_prompt(goal_text(verb, target), scene).split(f" {objects}")
             heads.append(head)
     return [*heads, *(f" {name}" for name in names), *(f", {name}" for name in names), rest]
 
@@ -64,15 +64,15 @@ def parts_of(verbs: np.ndarray, targets: np.ndarray, scenes: np.ndarray) -> np.n
 
 
 def neighbours(split: str) -> np.ndarray:
-    """Codes of prompts in which every part stands beside every part that can follow it, int64."""
+    """Codes of goals whose prompts cover every pair of adjacent parts, int64."""
     space = SPLITS[split]
     families = len(space.targets) * len(VERBS)
     codes = []
     for offset in range(max(families, NUM_TRAIN)):
         for first in range(NUM_TRAIN):
             code = offset % families
-            for place in range(space.free):
-                code = code * NUM_TRAIN + (first + (place % 2) * offset) % NUM_TRAIN
+            for position in range(space.free):
+                code = code * NUM_TRAIN + (first + (position % 2) * offset) % NUM_TRAIN
             codes.append(code)
     return np.array(codes)
 
@@ -81,39 +81,37 @@ def longest() -> list[tuple[str, str]]:
     """Return, for each object, a prompt full of it and the action that releases it."""
     return [
         (
-            initial_prompt(goal_text(GROW, each), (each,) * SCENE_SIZE, standing_on=0),
-            f"{RELEASE} {display_name(each, grown=False)}",
+            initial_prompt(goal_text(GROW, o), (o,) * SCENE_SIZE, standing_on=0),
+            f"{RELEASE} {display_name(o, grown=False)}",
         )
-        for each in range(len(OBJECTS))
+        for o in range(len(OBJECTS))
     ]
 
 
 def groups() -> Iterator[Mapping[str, str]]:
-    """Go through prompts that differ in one object, prompts that differ in the goal, actions."""
+    """Yield prompts that differ in one object, prompts that differ in the goal, actions."""
     names = {
-        display_name(each, grown): (each, grown)
-        for each in range(len(OBJECTS))
-        for grown in (False, True)
+        display_name(o, grown): (o, grown) for o in range(len(OBJECTS)) for grown in (False, True)
     }
     start = goal_text(0, WATER)
-    for at in (0, 1):
+    for position in (0, 1):
         for place, standing in ((FREE, False), (FREE, True), (HELD, False)):
             yield {
-                name: prompt(start, _observation(each, grown, at, place, standing))
-                for name, (each, grown) in names.items()
+                name: prompt(start, _observation(o, grown, position, place, standing))
+                for name, (o, grown) in names.items()
             }
-    seen = _observation(WATER, False, 0, FREE, False)
-    goals = [goal_text(verb, each) for verb in range(len(VERBS)) for each in range(len(OBJECTS))]
-    yield {goal: prompt(goal, seen) for goal in goals}
+    observation = _observation(WATER, False, 0, FREE, False)
+    goals = [goal_text(verb, o) for verb in range(len(VERBS)) for o in range(len(OBJECTS))]
+    yield {goal: prompt(goal, observation) for goal in goals}
     actions = [f"{verb} {name}" for verb in (GO_TO, RELEASE) for name in names]
     yield {action: action for action in (GRASP_ACTION, *actions)}
 
 
-def _observation(identity: int, grown: bool, at: int, place: int, standing: bool) -> str:
-    """Return what is seen where one object is special; all others are water, and held if it is."""
+def _observation(identity: int, grown: bool, position: int, place: int, standing: bool) -> str:
+    """Return the observation of one object among water; those before it are in the same place."""
     scene, places = [WATER] * SCENE_SIZE, [FREE] * SCENE_SIZE
-    scene[at] = identity
-    places[: at + 1] = [place] * (at + 1)
-    grew = tuple(grown and position == at for position in range(SCENE_SIZE))
-    state = State(tuple(places), grew, at if standing else NOTHING)
+    scene[position] = identity
+    places[: position + 1] = [place] * (position + 1)
+    all_grown = tuple(grown and o == position for o in range(SCENE_SIZE))
+    state = State(tuple(places), all_grown, position if standing else NOTHING)
     return layout(state).observation(scene_words(tuple(scene)))

@@ -1,4 +1,4 @@
-"""The 37 objects of Little-Zoo: their kinds, who eats what, their names, which are held out.
+"""The 37 objects of Little-Zoo: kinds, food, names, and which are held out.
 
 Little-Zoo is the text world of Gaven et al. 2025. An object is an id, its position in `OBJECTS`:
 the 25 objects of the training split come first (24 types and water), so an id below `NUM_TRAIN` is
@@ -40,7 +40,7 @@ KIND_OF = tuple(
 """Kind of each object id, a position in `KINDS`."""
 
 FOOD_OF = {PLANT: SUPPLY, HERBIVORE: PLANT, CARNIVORE: HERBIVORE}
-"""Kind that grows -> kind that it eats. What is not a key never grows."""
+"""Kind that grows -> kind that it eats. Other kinds never grow."""
 
 _ID_OF = {name: identity for identity, name in enumerate(OBJECTS)}
 _YOUNG_NAME = {PLANT: "{} seed", HERBIVORE: "baby {}", CARNIVORE: "baby {}"}
@@ -55,11 +55,11 @@ def object_id(name: str, key: str = "object") -> int:
 
 
 def display_name(identity: int, grown: bool) -> str:
-    """Return what the agent reads: "carrot seed" until it has grown, "carrot" after."""
+    """Return the name in observations: "carrot seed" until it has grown, then "carrot"."""
     name = OBJECTS[identity]
     return name if grown else _YOUNG_NAME.get(KIND_OF[identity], "{}").format(name)
 
 
 def feeds(food: int, food_grown: bool, eater: int) -> bool:
-    """Say whether `eater` can eat `food` now: water always, other food once it has grown."""
+    """Return whether `eater` can eat `food`: water always, other food once grown."""
     return FOOD_OF.get(KIND_OF[eater]) == KIND_OF[food] and (food_grown or food == WATER)

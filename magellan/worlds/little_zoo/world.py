@@ -1,8 +1,8 @@
-"""The rules of Little-Zoo: what a state is, what each action does, when a goal is reached.
+"""The rules of Little-Zoo: states, actions, and when a goal is reached.
 
-Pure functions on small immutable values. An object is named by its position 0..3 in the scene.
-There are no coordinates: an agent that has left the centre stands on objects only, so it is enough
-to know which objects are free, held or gone.
+Pure functions on small immutable values. An object is given by its position 0..3 in the scene.
+There are no coordinates: an agent that has left the centre stands on objects only, so a state need
+only record which objects are free, held or gone.
 """
 
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ Scene = tuple[int, ...]
 
 
 class State(NamedTuple):
-    """Where the four objects are, which have grown, which is stood on (-1: none)."""
+    """Place of each of the four objects, which have grown, which is stood on (-1: none)."""
 
     place: tuple[int, ...]
     grown: tuple[bool, ...]
@@ -66,31 +66,31 @@ def name(scene: Scene, state: State, position: int) -> str:
     return display_name(scene[position], state.grown[position])
 
 
-def find_free(scene: Scene, state: State, wanted: str) -> int:
-    """Return the first free object whose name starts with `wanted`, -1 if none.
+def find_free(scene: Scene, state: State, prefix: str) -> int:
+    """Return the first free object whose name starts with `prefix`, -1 if none.
 
     The prefix test is the world's rule: "Go to carrot" leads to a "carrot seed" that comes before a
-    grown "carrot", and of two equal objects only the first can be reached.
+    grown "carrot", and of two equal objects only the first is accessible.
     """
     for position in state.where(FREE):
-        if name(scene, state, position).startswith(wanted):
+        if name(scene, state, position).startswith(prefix):
             return position
     return NOTHING
 
 
-def find_held(scene: Scene, state: State, wanted: str) -> int:
-    """Return the held object that "Release `wanted`" means (-1: none).
+def find_held(scene: Scene, state: State, target: str) -> int:
+    """Return the held object that "Release `target`" refers to, -1 if none.
 
     The first held one if its name is equal, else the second, whatever its name.
     """
     held = state.where(HELD)
-    if held and name(scene, state, held[0]) == wanted:
+    if held and name(scene, state, held[0]) == target:
         return held[0]
     return held[1] if len(held) == HANDS else NOTHING
 
 
 def transition(scene: Scene, state: State, action: str, position: int) -> tuple[State, int]:
-    """Return the state after an action, and the position of the object that grew in it (-1: none).
+    """Return the next state, and the position of the object that grew (-1: none).
 
     action: one of `ACTIONS`; `position` is a free object for "Go to", a held one for "Release",
     ignored for "Grasp".
@@ -103,7 +103,7 @@ def transition(scene: Scene, state: State, action: str, position: int) -> tuple[
 
 
 def go_to(state: State, position: int) -> State:
-    """Stand on the free object at `position`; what is held travels along."""
+    """Stand on the free object at `position`; held objects stay held."""
     return state._replace(standing_on=position)
 
 
@@ -116,10 +116,10 @@ def grasp(state: State) -> State:
 
 
 def release(scene: Scene, state: State, held: int) -> tuple[State, int]:
-    """Offer the held object to the one stood on; return the new state and who grew (-1: nobody).
+    """Offer the held object to the one stood on; return the next state and who grew (-1: none).
 
-    Either the object stood on eats the held one, or the held one eats the object stood on and is
-    put down in its place. Without a meal the object stays in the hand: nothing can be put down.
+    Either the object stood on eats the held one, or the held one eats the object stood on and takes
+    its place. If neither can eat, the object stays held.
     """
     here = state.standing_on
     if here == NOTHING:
@@ -132,7 +132,7 @@ def release(scene: Scene, state: State, held: int) -> tuple[State, int]:
 
 
 def _meal(state: State, eater: int, food: int) -> State:
-    """`eater` grows, free and stood on; `food` is gone for good, whether grown is forgotten."""
+    """`eater` grows, free and stood on; `food` is gone, its `grown` reset."""
     place = _put(_put(state.place, eater, FREE), food, GONE)
     grown = _put(_put(state.grown, eater, True), food, False)
     return State(place, grown, eater)
@@ -153,22 +153,21 @@ def parse_goal(text: str) -> tuple[int, int]:
 
 
 def goal_text(verb: int, target: int) -> str:
-    """Return the goal in words: "Grow lion"."""
+    """Return the text of a goal: "Grow lion"."""
     return f"{VERBS[verb]} {OBJECTS[target]}"
 
 
 def horizon(verb: int, target: int) -> int:
-    """Return the number of steps of an episode; it depends on the goal only, feasible or not."""
+    """Return the number of steps of an episode, feasible or not."""
     if verb == GRASP:
         return GRASP_HORIZON
     return GROW_HORIZON.get(KIND_OF[target], OTHER_GROW_HORIZON)
 
 
 def reached(scene: Scene, state: State, grew: int, verb: int, target: int) -> bool:
-    """Say whether the goal is reached by a step to `state` in which `grew` grew (-1: nobody).
+    """Return whether a step to `state` in which object `grew` grew (-1: none) reaches the goal.
 
-    Grasp is a state (some object of the type is held), Grow an event (some object of the type grew
-    in this step).
+    Grasp is a state (an object of the type is held), Grow an event (one grew in this step).
     """
     if verb == GRASP:
         return any(scene[held] == target for held in state.where(HELD))

@@ -1,1 +1,1 @@
-"""A curriculum behind other people's trainers: TRL, verl. Nothing here is imported unless used."""
+"""Curricula in other trainers: TRL, verl. Not imported by the rest of the package."""

@@ -1,4 +1,4 @@
-"""MAGELLAN's head on a model in memory, such as the policy that is being trained."""
+"""MAGELLAN's head on a model in memory, such as the policy in training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 
 class HiddenStates:
-    """The `embed` of a `Curriculum`: last hidden state of each text's last token.
+    """An `embed` of a `Curriculum`: last hidden state of each text's last token.
 
-    The model gets no adapters and no gradients. What it says changes while it is trained, so it is
-    asked anew at each update and each refresh: one pass over a batch of prompts, and now and then
-    over all. The delayed estimate is what was said then (the paper's architecture C).
+    The model gets no adapters and no gradients. It changes during training, so embeddings are
+    recomputed: of a batch of prompts at each update, of all prompts at each refresh. The delayed
+    estimate is the stored one of that time (the paper's architecture C).
 
     model: a causal language model of `transformers`, with or without adapters of `peft`.
     tokenizer: of the model.
@@ -28,21 +28,21 @@ class HiddenStates:
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of texts, float32 (n, width)."""
+        """Return embeddings of texts, float32 (n, width)."""
         was_training = self._model.training
         self._model.eval()
         try:
-            parts = range(0, len(texts), self._at_once)
-            return np.concatenate([self._read(texts[at : at + self._at_once]) for at in parts])
+            starts = range(0, len(texts), self._at_once)
+            return np.concatenate([self._embed(texts[i : i + self._at_once]) for i in starts])
         finally:
             self._model.train(was_training)
 
-    def _read(self, texts: Sequence[str]) -> np.ndarray:
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
         inputs = self._tokenizer(
             list(texts), return_tensors="pt", padding=True, padding_side="right"
         ).to(self._model.device)
         inputs.pop("token_type_ids", None)
         last = inputs["attention_mask"].sum(dim=1) - 1
-        read = self._model(**inputs, output_hidden_states=True, logits_to_keep=1, use_cache=False)
+        output = self._model(**inputs, output_hidden_states=True, logits_to_keep=1, use_cache=False)
         rows = torch.arange(len(last), device=last.device)
-        return read.hidden_states[-1][rows, last].float().cpu().numpy()
+        return output.hidden_states[-1][rows, last].float().cpu().numpy()

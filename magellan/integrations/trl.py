@@ -1,6 +1,6 @@
-"""Goals of TRL's `GRPOTrainer` drawn by a curriculum, its rewards reported back.
+"""A curriculum for TRL's `GRPOTrainer`: it draws the goals and gets the rewards.
 
-This is the hook that TRL's maintainers name for it (trl issue 2801): a subclass that overrides
+Uses the hook that TRL's maintainers recommend (trl issue 2801): a subclass that overrides
 `_get_train_sampler`, and a callback. Written for TRL 1.16.
 """
 
@@ -30,64 +30,64 @@ from magellan.curriculum import Curriculum
 from magellan.jobs.checkpoint import with_arrays, without_arrays
 
 FILE = "curriculum.safetensors"
-"""In each checkpoint of the trainer."""
+"""File in each checkpoint of the trainer."""
 COLUMN = "goal"
-"""Of the data set: the number of each row, which reward functions see too."""
+"""Column of the data set with row numbers, also visible to reward functions."""
 
 
 class Draws(Sampler[int]):
-    """Rows of a data set as TRL's `RepeatSampler` gives them, but drawn when they are needed.
+    """Rows of a data set in the order of TRL's `RepeatSampler`, but drawn on demand.
 
-    A batch of goals, each as often as it is to be answered, all that as often as it is learnt from.
+    A batch of goals, each repeated once per answer, and all that once per optimizer iteration.
 
-    like: the sampler that TRL would have taken.
-    ahead: batches that were drawn and not yet reported, oldest first; loaders look ahead.
+    like: the sampler that TRL would use.
+    ahead: batches drawn but not yet reported, oldest first, as loaders prefetch.
     """
 
     def __init__(self, curriculum: Curriculum, like: Any, ahead: list[list[int]]) -> None:
         self._curriculum, self.ahead = curriculum, ahead
         self._goals, self._answers = int(like.batch_size), int(like.mini_repeat_count)
-        self._times = int(like.repeat_count)
-        self._batches = max(1, len(like) // (self._goals * self._answers * self._times))
-        self._handed_out = 0
+        self._iterations = int(like.repeat_count)
+        self._batches = max(1, len(like) // (self._goals * self._answers * self._iterations))
+        self._yielded = 0
 
     def __len__(self) -> int:
-        return self._batches * self._goals * self._answers * self._times
+        return self._batches * self._goals * self._answers * self._iterations
 
     def __iter__(self) -> Iterator[int]:
         for _ in range(self._batches):
             self._draw()
-            batch = self.ahead[self._handed_out]
-            self._handed_out += 1
-            yield from self._times * [goal for goal in batch for _ in range(self._answers)]
-        self._draw()  # for the next epoch: a draw comes at the same moment wherever epochs end
+            batch = self.ahead[self._yielded]
+            self._yielded += 1
+            yield from self._iterations * [goal for goal in batch for _ in range(self._answers)]
+        self._draw()  # for the next epoch: the time of a draw must not depend on epochs
 
     def _draw(self) -> None:
-        if self._handed_out == len(self.ahead):
+        if self._yielded == len(self.ahead):
             self.ahead.append(self._curriculum.sample(self._goals).tolist())
 
     def reported(self, batches: int) -> None:
-        """The oldest batches are done with."""
+        """Drop the oldest batches, whose rewards were reported."""
         del self.ahead[:batches]
-        self._handed_out = max(0, self._handed_out - batches)
+        self._yielded = max(0, self._yielded - batches)
 
 
 class CurriculumGRPOTrainer(GRPOTrainer):
-    """A `GRPOTrainer` that practises what a curriculum draws.
+    """A `GRPOTrainer` on goals drawn by a curriculum.
 
-    Each answer is an outcome of its goal: success where the reward reaches `solved`. The curriculum
-    hears of them after the optimizer's step, once per batch of answers. Its state is in the
-    trainer's checkpoints, and `train(resume_from_checkpoint=...)` goes on from there. A draw is one
-    batch older than the last outcomes: the loader fetches a batch ahead.
+    Each answer is an outcome of its goal, a success if the reward is at least `solved`. The
+    curriculum is updated after the optimizer's step, once per batch of answers. Its state is in the
+    trainer's checkpoints, and `train(resume_from_checkpoint=...)` restores it. Draws lag one batch
+    behind the last outcomes, as the loader prefetches a batch.
 
     Args:
-        model, reward_funcs, args, train_dataset, kwargs: as `GRPOTrainer` takes them.
+        model, reward_funcs, args, train_dataset, kwargs: as in `GRPOTrainer`.
         curriculum: over the rows of `train_dataset`, in order.
         solved: smallest reward that is a success.
-        judge: which of `reward_funcs` gives that reward; a plain function.
+        judge: index in `reward_funcs` of that reward; a plain function.
 
     Raises:
-        InputError: the curriculum has another number of goals, or the judge is no plain function.
+        InputError: goals and rows differ in number, or the judge is no plain function.
     """
 
     def __init__(
@@ -109,18 +109,18 @@ class CurriculumGRPOTrainer(GRPOTrainer):
                 "train_dataset"
             )
         self.curriculum, self._solved = curriculum, solved
-        self._answered: list[tuple[list[int], list[float | None]]] = []
+        self._unreported: list[tuple[list[int], list[float | None]]] = []
         self._draws: Draws | None = None
         self._ahead: list[list[int]] = []
         functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
-        functions[judge] = self._watched(functions[judge])
+        functions[judge] = self._recording_judge(functions[judge])
         numbered = train_dataset.add_column(COLUMN, list(range(rows)))
         super().__init__(model, functions, args, numbered, **kwargs)
-        self.args.ignore_data_skip = True  # there is no fixed order in which rows could be skipped
+        self.args.ignore_data_skip = True  # rows have no fixed order to skip in
         self.add_callback(_Report(self))
 
-    def _watched(self, judge: Any) -> Callable[..., Any]:
-        """The same reward function, with a note of each training reward."""
+    def _recording_judge(self, judge: Any) -> Callable[..., Any]:
+        """Wrap a reward function so that training rewards are recorded."""
         if (
             not callable(judge)
             or isinstance(judge, nn.Module)
@@ -129,10 +129,10 @@ class CurriculumGRPOTrainer(GRPOTrainer):
             raise InputError(f"judge: {shown(judge)} is not allowed; allowed: a plain function")
 
         @functools.wraps(judge)
-        def reward(**given: Any) -> Any:
-            rewards = judge(**given)
+        def reward(**arguments: Any) -> Any:
+            rewards = judge(**arguments)
             if self.model.training:
-                self._answered.append((list(given[COLUMN]), list(rewards)))
+                self._unreported.append((list(arguments[COLUMN]), list(rewards)))
             return rewards
 
         return reward
@@ -143,42 +143,42 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         return self._draws
 
     def get_train_dataloader(self) -> Any:
-        """As TRL's, but random numbers that answers are drawn with do not pay for its start.
+        """TRL's loader, with its own random generator.
 
-        A loader takes one from the global generator whenever it begins: at other steps after a
-        resume, whose epoch begins anew.
+        A loader draws a number from the global generator, which also samples answers, when an epoch
+        begins: after a resume at a different step.
         """
         loader = super().get_train_dataloader()
         getattr(loader, "base_dataloader", loader).generator = torch.Generator()
         return loader
 
     def report(self) -> None:
-        """Tell the curriculum of all answers since the last step, of all processes."""
-        if not self._answered:
+        """Update the curriculum with the answers of all processes since the last step."""
+        if not self._unreported:
             return
         pairs = [
             (goal, reward >= self._solved)
-            for goals, rewards in gather_object(self._answered)
+            for goals, rewards in gather_object(self._unreported)
             for goal, reward in zip(goals, rewards, strict=True)
             if reward is not None and not math.isnan(reward)
         ]
         self.curriculum.update([goal for goal, _ in pairs], [success for _, success in pairs])
         if self._draws is not None:
-            self._draws.reported(len(self._answered))
-        self._answered = []
+            self._draws.reported(len(self._unreported))
+        self._unreported = []
 
     def save_curriculum(self, checkpoint: Path) -> None:
-        """Write the curriculum and what is drawn ahead into a checkpoint of the trainer."""
+        """Write the curriculum and the prefetched draws into a checkpoint of the trainer."""
         tensors: dict[str, Any] = {}
         state = {"curriculum": self.curriculum.state_dict(), "ahead": self._ahead}
         tree = json.dumps(without_arrays(state, "", tensors))
         write_atomically(checkpoint / FILE, save(tensors, {"state": tree}))
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As `GRPOTrainer.train`; a checkpoint brings the curriculum back as well.
+        """`GRPOTrainer.train`, which also restores the curriculum from a checkpoint.
 
         Raises:
-            InputError: the checkpoint has none, or one over other goals.
+            InputError: no curriculum in the checkpoint, or one over other goals.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
@@ -189,7 +189,7 @@ class CurriculumGRPOTrainer(GRPOTrainer):
     def _load_curriculum(self, path: Path) -> None:
         if not path.is_file():
             raise InputError(
-                f"resume_from_checkpoint: {path} is missing; allowed: with a curriculum"
+                f"resume_from_checkpoint: {path} is missing; allowed: a checkpoint with one"
             )
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -199,7 +199,7 @@ class CurriculumGRPOTrainer(GRPOTrainer):
 
 
 class _Report(TrainerCallback):
-    """Reports after each step, and saves beside each checkpoint."""
+    """Updates the curriculum after each step, and saves it in each checkpoint."""
 
     def __init__(self, trainer: CurriculumGRPOTrainer) -> None:
         self._trainer = trainer

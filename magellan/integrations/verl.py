@@ -1,9 +1,9 @@
-"""A curriculum behind verl's interface for curriculum samplers, `AbstractCurriculumSampler`.
+"""A curriculum as verl's curriculum sampler, `AbstractCurriculumSampler`.
 
-verl 0.5 to 0.7 have that interface; 0.8 removed it. Saved before the update of its step, verl's
-checkpoints lack the outcomes of that one step.
+verl 0.5 to 0.7 have that interface; 0.8 removed it. verl saves checkpoints before the curriculum's
+update, so they lack the outcomes of their last step.
 
-In verl's configuration (its loader must have no workers, so that draws follow the last update):
+In verl's configuration (the loader must have no workers, so that draws follow the last update):
 
     data.sampler.class_path=pkg://magellan.integrations.verl
     data.sampler.class_name=CurriculumSampler
@@ -27,24 +27,24 @@ class CurriculumSampler(AbstractCurriculumSampler):
 
     Args:
         data_source: verl's data set. Each row has a `prompt`, a text or the turns of a
-            conversation, and an `extra_info.index` of its own, by which batches name it.
-        data_config: verl's section `data`. Of its key `curriculum`: `solved`, the smallest score of
-            an answer that is a success (1 if not given); the others are arguments of `Curriculum`.
+            conversation, and a unique `extra_info.index`, which identifies it in batches.
+        data_config: verl's section `data`. In its key `curriculum`: `solved`, the smallest score of
+            a success (default 1), and arguments of `Curriculum`.
 
     Raises:
-        InputError: a row without an index of its own.
+        InputError: a row without a unique index.
     """
 
     def __init__(self, data_source: Any, data_config: Any) -> None:
-        given = _plain(data_config.get("curriculum") or {})
-        self._solved = float(given.pop("solved", 1.0))
+        arguments = _plain(data_config.get("curriculum") or {})
+        self._solved = float(arguments.pop("solved", 1.0))
         rows = list(getattr(data_source, "dataframe", data_source))
-        names = [(row.get("extra_info") or {}).get("index") for row in rows]
-        self._places = {name: place for place, name in enumerate(names)}
-        if None in self._places or len(self._places) < len(rows):
+        indices = [(row.get("extra_info") or {}).get("index") for row in rows]
+        self._row_of = {index: row for row, index in enumerate(indices)}
+        if None in self._row_of or len(self._row_of) < len(rows):
             raise InputError("extra_info.index: missing, or the same in two rows; allowed: its own")
         key = data_config.get("prompt_key") or "prompt"
-        self.curriculum = Curriculum([_text(row[key]) for row in rows], **given)
+        self.curriculum = Curriculum([_text(row[key]) for row in rows], **arguments)
         self._drawn = 0  # in this epoch
 
     def __len__(self) -> int:
@@ -57,8 +57,8 @@ class CurriculumSampler(AbstractCurriculumSampler):
         self._drawn = 0
 
     def update(self, batch: Any) -> None:
-        """Outcomes of a step, a `DataProto`: one for each answer."""
-        goals = [self._places[info["index"]] for info in batch.non_tensor_batch["extra_info"]]
+        """Learn from the answers of a step, a `DataProto`."""
+        goals = [self._row_of[info["index"]] for info in batch.non_tensor_batch["extra_info"]]
         scores = batch.batch["token_level_scores"].sum(-1)
         self.curriculum.update(goals, (scores >= self._solved).tolist())
 
@@ -67,16 +67,16 @@ class CurriculumSampler(AbstractCurriculumSampler):
         return {"drawn": self._drawn, "curriculum": self.curriculum.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as if never stopped."""
+        """Restore a `state_dict`."""
         self.curriculum.load_state_dict(state["curriculum"])
         self._drawn = int(state["drawn"])
 
 
 def _plain(values: Any) -> dict[str, Any]:
-    """A section as plain dictionaries."""
+    """Convert a configuration section to plain dictionaries."""
     return {key: _plain(v) if hasattr(v, "items") else v for key, v in values.items()}
 
 
 def _text(prompt: Any) -> str:
-    """What is said in a prompt."""
+    """The text of a prompt."""
     return prompt if isinstance(prompt, str) else "\n".join(str(turn["content"]) for turn in prompt)

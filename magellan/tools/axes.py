@@ -1,9 +1,9 @@
-"""Samplers along axes of difficulty: a simulated learner, whose competence is known, in seconds.
+"""Samplers along axes of difficulty, on a simulated learner with known competence, in seconds.
 
-Nothing is played and no policy is trained. Four categories of goals form a chain, as in Little-Zoo:
-each is learnt from its own episodes, as fast as the one before allows; a fifth cannot be reached. A
-sampler is told the outcomes of what it draws. `ORACLE` sees the learner instead. Protocol and
-answer: docs/studies/axes.md.
+No policy is trained. Four categories of goals form a chain, as in Little-Zoo: each is learnt from
+its own episodes, at a rate proportional to the competence in the one before; a fifth is impossible.
+A sampler gets the outcomes of its draws; `ORACLE` sees the learner itself. Protocol and results:
+docs/studies/axes.md.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from magellan.worlds.texts import TextGoals, Texts
 
 CATEGORIES = Categories([Category("impossible", False), *map(Category, ("a", "b", "c", "d"))])
 MIX = np.array([125, 25, 5, 1])
-"""Goals of the four categories that can be reached, in proportion: Little-Zoo's."""
-UPDATES, BATCH = 300, 8  # policy updates of a run, and episodes between two of them
+"""Proportions of goals in the four feasible categories, those of Little-Zoo."""
+UPDATES, BATCH = 300, 8  # policy updates per run, episodes per update
 VALUE_ERROR = 0.1  # standard deviation of the simulated critic's value around the true competence
-WIDTH, SIGNAL = 16, 2.0  # of what stands in for a language model
+WIDTH, SIGNAL = 16, 2.0  # of the features that replace a language model
 CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}}
 CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
 CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
-"""Exploration falls within the same share of a run as in the study of Little-Zoo. Of estimators
-that read goals: step size by a tuning seed, and candidates drawn anew at every refresh."""
-LIMIT = 20.0  # seconds of choosing after which a run is given up
+"""Exploration decays over the same share of a run as in the study of Little-Zoo. For estimators
+that read goals: step size chosen on a tuning seed, and a pool smaller than most goal spaces."""
+LIMIT = 20.0  # seconds of the sampler after which a run is aborted
 ORACLE, FLOOR = "oracle", "random"
 COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")
 COLUMNS += ("success", "final", "seconds", "estimation_episodes")
@@ -53,15 +53,15 @@ COLUMNS += ("success", "final", "seconds", "estimation_episodes")
 
 @dataclass(frozen=True)
 class Setting:
-    """A place on the axes.
+    """A point on the axes.
 
     Attributes:
-        impossible: share of goals that cannot be reached.
-        goals: how many there are.
-        forgetting: share of each skill that is lost at every update.
-        collapse: share of each skill that is lost half-way.
-        noise: chance that an outcome is told as its opposite.
-        jump: skill up to which nothing succeeds; above it, success has the chance of the skill.
+        impossible: share of impossible goals.
+        goals: their number.
+        forgetting: share of each skill lost per update.
+        collapse: share of each skill lost at half-time.
+        noise: probability that an outcome is flipped.
+        jump: skill up to which competence is 0; above it, competence is the skill.
     """
 
     impossible: float = 0.8
@@ -83,8 +83,8 @@ AXES: dict[str, tuple[float, ...]] = {
 }
 
 
-def places() -> Iterator[tuple[str, float, Setting]]:
-    """Axis, value and setting of each place: the base first, then what differs from it."""
+def settings() -> Iterator[tuple[str, float, Setting]]:
+    """Yield axis, value and setting: the base, then every value that differs from it."""
     yield "base", 0.0, BASE
     for axis, values in AXES.items():
         for value in values:
@@ -93,7 +93,7 @@ def places() -> Iterator[tuple[str, float, Setting]]:
 
 
 class Numbers(Sequence[str]):
-    """The numbers below `n` as texts, none of them written down."""
+    """The numbers below `n` as texts, computed on demand."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -101,26 +101,26 @@ class Numbers(Sequence[str]):
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, place: Any) -> Any:
-        return str(place)
+    def __getitem__(self, index: Any) -> Any:
+        return str(index)
 
 
 def goals_of(setting: Setting) -> TextGoals:
-    """Goals by number, a category after the other; none is empty but the impossible one."""
+    """Numbered goals, grouped by category; no feasible category is empty."""
     impossible = round(setting.impossible * setting.goals)
-    reachable = np.maximum((setting.goals - impossible) * MIX // MIX.sum(), 1)
-    reachable[0] += setting.goals - impossible - reachable.sum()
-    numbers = np.repeat(np.arange(len(CATEGORIES)), [impossible, *reachable])
+    feasible = np.maximum((setting.goals - impossible) * MIX // MIX.sum(), 1)
+    feasible[0] += setting.goals - impossible - feasible.sum()
+    numbers = np.repeat(np.arange(len(CATEGORIES)), [impossible, *feasible])
     texts = Texts(Numbers(setting.goals), numbers, CATEGORIES)
     return TextGoals(texts, np.arange(setting.goals))
 
 
 def features(goals: GoalSet, seed: int) -> Callable[[Sequence[str]], np.ndarray]:
-    """What stands in for a language model: n goals to vectors, float64 (n, WIDTH).
+    """Stand-in for a language model: n goals to vectors, float64 (n, WIDTH).
 
-    A goal's own random vector, standard normal in each dimension, plus `SIGNAL` in that of its
-    category: the nearest centre is the right category for some three quarters of the goals. Own
-    vectors are sums of rows of three tables, so that 10^7 of them need no memory.
+    A random vector per goal, standard normal in each dimension, plus `SIGNAL` in that of its
+    category: the nearest centre is the right category for about three quarters of the goals. Random
+    vectors are sums of rows of three tables, so that 10^7 goals need no memory.
     """
     rng = np.random.default_rng([seed, WIDTH])
     tables = [rng.normal(size=(n, WIDTH)) / np.sqrt(3) for n in (997, 1009, 1013)]
@@ -135,7 +135,7 @@ def features(goals: GoalSet, seed: int) -> Callable[[Sequence[str]], np.ndarray]
 
 
 class Learner:
-    """Skills of the four categories, in [0, 1], and what comes of an episode."""
+    """Skills of the four categories, in [0, 1], which determine outcomes and grow with practice."""
 
     def __init__(self, goals: GoalSet, setting: Setting, rng: np.random.Generator) -> None:
         self._goals, self._setting, self._rng = goals, setting, rng
@@ -143,53 +143,54 @@ class Learner:
 
     @property
     def competence(self) -> np.ndarray:
-        """True chance of success in each of the four categories."""
+        """True probability of success in each of the four categories."""
         return np.where(self.skills > self._setting.jump, self.skills, 0.0)
 
     def _chance(self, goals: np.ndarray) -> np.ndarray:
         return np.array([0.0, *self.competence])[self._goals.categories_at(goals)]
 
     def play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """What is told of one episode each, 0.0 or 1.0: (n,)."""
+        """Observed outcomes of one episode per goal, 0.0 or 1.0: (n,)."""
         flipped = rng.random(len(goals)) < self._setting.noise
         return ((rng.random(len(goals)) < self._chance(goals)) != flipped).astype(float)
 
     def practise(self, goals: np.ndarray) -> Outcomes:
-        """Episodes between two updates, and what they teach."""
+        """Play the episodes of one update, then learn from them."""
         success = self.play(goals, self._rng)
         error = self._rng.normal(scale=VALUE_ERROR, size=len(goals))
         value = np.clip(self._chance(goals) + error, 0.0, 1.0)
         episodes = np.bincount(self._goals.categories_at(goals), minlength=len(CATEGORIES))[1:]
-        after = practised(self.skills, episodes, self.competence)
-        self.skills = after * (1.0 - self._setting.forgetting)
+        skills = practised(self.skills, episodes, self.competence)
+        self.skills = skills * (1.0 - self._setting.forgetting)
         return Outcomes(goals, success, advantage=np.abs(success - value))
 
     def best(self, n: int) -> np.ndarray:
-        """`n` goals, each of the category whose skill one more episode raises most, (n,)."""
+        """Greedy choice of `n` goals: each of the category with the largest gain in skill, (n,)."""
         before, skills = np.array([1.0, *self.competence[:-1]]), self.skills.copy()
         chosen = np.zeros(n, np.int64)
-        for place in range(n):
+        for i in range(n):
             progress = RATE * before * (1.0 - skills)
             category = int(np.argmax(progress))
             skills[category] += progress[category]
-            chosen[place] = category + 1
+            chosen[i] = category + 1
         return np.cumsum([0, *self._goals.sizes])[chosen]
 
 
 def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, int]:
-    """One run: success over training, at the end, seconds, episodes to estimate alone.
+    """One run: success over training, final success, seconds, episodes played only to estimate.
 
-    Success is the learner's true competence, mean of the four categories; over training it is the
-    mean over all updates; both are NaN where the run is given up. Seconds of one core are those of
-    choosing: the learner's own are left out.
+    Success is the learner's true competence, the mean of the four categories; over training, the
+    mean over all updates; both are NaN if the run is aborted. Seconds are CPU time of the sampler
+    and its estimator, without the learner's.
     """
     goals, streams = goals_of(setting), Streams(seed)
-    learner, chooser = Learner(goals, setting, streams("world")), FLOOR if name == ORACLE else name
-    config = checked_run({"sampler": chooser, "seed": seed, **CONSTANTS})
-    for_model, _, for_head = initial_seeds(seed)
-    backend = backend_for(config, features(goals, seed), goals.world, for_model)
-    estimators = Estimators(config, EstimatorParts(goals, streams, for_head, backend))
-    sampler = estimators.drive(chooser, goals, streams("sampler"))
+    learner = Learner(goals, setting, streams("world"))
+    sampler_name = FLOOR if name == ORACLE else name
+    config = checked_run({"sampler": sampler_name, "seed": seed, **CONSTANTS})
+    model_seed, _, head_seed = initial_seeds(seed)
+    backend = backend_for(config, features(goals, seed), goals.world, model_seed)
+    estimators = Estimators(config, EstimatorParts(goals, streams, head_seed, backend))
+    sampler = estimators.drive(sampler_name, goals, streams("sampler"))
     success, seconds = np.full(UPDATES, np.nan), 0.0
     for update in range(UPDATES):
         if update == UPDATES // 2:
@@ -197,11 +198,11 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
         started = time.process_time()
         estimators.play_wanted(BATCH * update, learner.play)
         drawn = learner.best(BATCH) if name == ORACLE else sampler.sample(BATCH)
-        chosen = time.process_time()
+        seconds += time.process_time() - started
         outcomes = learner.practise(drawn)
-        told = time.process_time()
+        started = time.process_time()
         sampler.update(outcomes)
-        seconds += chosen - started + time.process_time() - told
+        seconds += time.process_time() - started
         if seconds > LIMIT:
             break
         success[update] = learner.competence.mean()
@@ -209,44 +210,51 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
 
 
 def table(
-    samplers: Sequence[str] | None, seeds: int, path: Path, say: Callable[[str], Any]
+    samplers: Sequence[str] | None, seeds: int, path: Path, log: Callable[[str], Any]
 ) -> None:
-    """Run samplers, or all, in every place with seeds 1 to `seeds`, and write the rows to `path`.
+    """Run samplers, or all, in every setting with seeds 1 to `seeds`, and write rows to `path`.
 
-    Rows that the file has stay, and are not made again. A place in which a run was given up has
-    that row alone. Beside the file stands what it was made with.
+    Existing rows of the file are kept, not recomputed. A setting ends with its first aborted run. A
+    JSON file next to the table records versions and constants.
 
     Raises:
-        InputError: an unknown sampler, or the file is not such a table.
+        InputError: an unknown sampler, or the file is not an axes table.
     """
     for name in {*(samplers or ())} - {ORACLE}:
         SAMPLERS.find(name, "--samplers")
-    rows = _rows_of(path)
+    rows = _read_rows(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = {"code_version": code_version(), "cpu": cpu_model(), "updates": UPDATES, "batch": BATCH}
+    origin = {
+        "code_version": code_version(),
+        "cpu": cpu_model(),
+        "updates": UPDATES,
+        "batch": BATCH,
+    }
     for name in samplers or [*SAMPLERS, ORACLE]:
         track = ORACLE if name == ORACLE else track_of(name)
-        for axis, value, setting in places():
+        for axis, value, setting in settings():
             for seed in map(str, range(1, seeds + 1)):
                 key = name, axis, f"{value:g}", seed
                 if key not in rows:
-                    found = run(name, setting, int(seed))
-                    numbers = ("" if np.isnan(each) else f"{each:.6g}" for each in found)
-                    rows[key] = [name, track, *key[1:], *numbers]
+                    results = run(name, setting, int(seed))
+                    cells = ("" if np.isnan(value) else f"{value:.6g}" for value in results)
+                    rows[key] = [name, track, *key[1:], *cells]
                 if not rows[key][COLUMNS.index("success")]:
                     break
             write_table(path, COLUMNS, rows.values())
-            say(f"{name}: {axis} {value:g}")
-        about = {**made, "finished": utc_now(), "constants": CONSTANTS, "base": asdict(BASE)}
+            log(f"{name}: {axis} {value:g}")
+        about = {**origin, "finished": utc_now(), "constants": CONSTANTS, "base": asdict(BASE)}
         write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1).encode() + b"\n")
 
 
-def _rows_of(path: Path) -> dict[tuple[str, ...], list[str]]:
-    """Rows of a table by sampler, axis, value and seed; none where there is no file."""
+def _read_rows(path: Path) -> dict[tuple[str, ...], list[str]]:
+    """Rows of a table by sampler, axis, value and seed; empty if there is no file."""
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
         header, *rows = list(csv.reader(file)) or [[]]
     if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise InputError(f"--output: {path} holds something else; allowed: a new file, or a table")
+        raise InputError(
+            f"--output: {path} is not an axes table; allowed: a new file, or an axes table"
+        )
     return {(row[0], *row[2:5]): row for row in rows}

@@ -1,4 +1,4 @@
-"""Command lines of what is done with worlds, goals and trained runs. Nothing here imports torch."""
+"""Command lines of the tools for worlds, goals and trained runs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 def add_replay(commands: Commands) -> None:
     replay = commands.add_parser(
-        "replay", help="recorded outcomes of a run, to an estimator with other constants"
+        "replay", help="feed recorded outcomes of a run to an estimator with other constants"
     )
     replay.add_argument("run", type=file_path, help="folder of a complete run with outcomes.csv")
-    replay.add_argument("--estimator", required=True, help="its name, such as learned (required)")
+    replay.add_argument("--estimator", required=True, help="name, such as learned (required)")
     add_settings(
-        replay, "a constant of it, such as competence.learning_rate=1e-3, instead of the run's"
+        replay,
+        "a constant of the estimator, such as competence.learning_rate=1e-3, instead of the run's",
     )
     replay.add_argument(
         "--every",
         type=partial(whole_number, least=1),
         metavar="N",
-        help="ask it every N updates too (default: only where the run was evaluated)",
+        help="also predict every N updates (default: only at the run's evaluations)",
     )
     add_backend(replay, "whatever the run used")
     add_modules(replay)
@@ -76,21 +77,21 @@ def _export(options: argparse.Namespace) -> None:
     check_output(options.output)
     agent = TrainedAgent.read(options.run, tuple(options.module))
     write_agent(options.output, agent.files(options.output))
-    _say_damaged(agent.damaged)
+    _print_damaged(agent.damaged)
     print(f"agent of {agent.path} ({agent.where}) in {options.output}")
 
 
-def _say_damaged(paths: Iterable[Path]) -> None:
+def _print_damaged(paths: Iterable[Path]) -> None:
     for path in paths:
-        print(f"damaged, so an older one is taken: {path}")
+        print(f"damaged, using an older one: {path}")
 
 
 def add_embed(commands: Commands) -> None:
     embed = commands.add_parser(
-        "embed", help="how a run's estimator reads goals, for python -m analysis embeddings"
+        "embed", help="how a run's estimator represents goals, for python -m analysis embeddings"
     )
     _add_goals_of_run(embed)
-    add_output(embed, "folder of what is read")
+    add_output(embed, "folder of the embeddings")
     embed.set_defaults(command=_embed)
 
 
@@ -98,16 +99,16 @@ def _embed(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools.embed import embed
 
-    drawn = options.per_category, options.seed
-    own = tuple(options.module)
-    agent = embed(options.run, options.output, *drawn, backend_given(options), own)
-    _say_damaged(agent.damaged)
-    print(f"goals as read from before training to {agent.where} in {options.output}")
+    draw = options.per_category, options.seed
+    backend, modules = backend_given(options), tuple(options.module)
+    agent = embed(options.run, options.output, *draw, backend, modules)
+    _print_damaged(agent.damaged)
+    print(f"embeddings from before training to {agent.where} in {options.output}")
 
 
 def add_critic(commands: Commands) -> None:
     critic = commands.add_parser(
-        "critic", help="how alive a run's critic is: dormant units, spread of what it reads"
+        "critic", help="health of a run's critic: dormant units, spread of its inputs"
     )
     _add_goals_of_run(critic)
     critic.set_defaults(command=_critic)
@@ -126,9 +127,9 @@ def _critic(options: argparse.Namespace) -> None:
         f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
     )
     for goals in sets:
-        found = critic_by_category(backend, goals, options.seed, goals.space.world.environment)
-        for category, look in found.items():
-            numbers = " ".join(f"{number:7.3f}" for number in look.values())
+        measures = critic_by_category(backend, goals, options.seed, goals.space.world.environment)
+        for category, values in measures.items():
+            numbers = " ".join(f"{number:7.3f}" for number in values.values())
             print(f"{goals.space.split:8} {category:15} {numbers}")
 
 
@@ -139,9 +140,9 @@ def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
         type=partial(whole_number, least=1, most=100_000),
         default=100,
         metavar="N",
-        help="goals of each category and split, at most (default: %(default)s)",
+        help="most goals per category and split (default: %(default)s)",
     )
-    add_seed(command, "of the goals' draw")
+    add_seed(command, "of the drawn goals")
     add_backend(command, "whatever the run used")
     add_modules(command)
 
@@ -149,18 +150,14 @@ def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
 def add_watch(commands: Commands) -> None:
     watch = commands.add_parser("watch", help="a run's agent plays one episode in the terminal")
     add_run(watch)
-    watch.add_argument(
-        "--goal", help="such as 'Grow lion'; needs --objects (default: one is drawn)"
-    )
+    watch.add_argument("--goal", help="such as 'Grow lion'; needs --objects (default: draw one)")
     watch.add_argument(
         "--objects",
         nargs="+",
         metavar="OBJECT",
         help="of the scene, such as lion water cow carrot (default: those of the drawn goal)",
     )
-    watch.add_argument(
-        "--category", help="of the goal that is drawn (default: any that can be reached)"
-    )
+    watch.add_argument("--category", help="of the drawn goal (default: any feasible one)")
     add_seed(watch, "of the drawn goal, the start and the actions, 0 or more")
     watch.add_argument(
         "--greedy",
@@ -180,10 +177,10 @@ def _watch(options: argparse.Namespace) -> None:
     from magellan.tools.trained import TrainedAgent
     from magellan.tools.watch import check_words, chosen_goal, watch
 
-    wanted = options.goal, options.objects, options.category
-    check_words(*wanted)
+    goal = options.goal, options.objects, options.category
+    check_words(*goal)
     agent = TrainedAgent.read(options.run, tuple(options.module))
-    goals, position = chosen_goal(agent, *wanted, options.seed)
+    goals, position = chosen_goal(agent, *goal, options.seed)
     backend = agent.backend(backend_given(options))
     pause = sys.stdin if options.steps else None
     watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)
@@ -192,7 +189,7 @@ def _watch(options: argparse.Namespace) -> None:
 def add_play(commands: Commands) -> None:
     play = commands.add_parser("play", help="play a goal in the terminal")
     play.add_argument(
-        "--goal-space", default="2500", help="where the goal is drawn from (default: %(default)s)"
+        "--goal-space", default="2500", help="goal space to draw from (default: %(default)s)"
     )
     play.add_argument(
         "--category",
@@ -221,7 +218,7 @@ def add_goals(commands: Commands) -> None:
         "--split",
         choices=("train", "unseen"),
         default="train",
-        help="goals of training, or about held-out objects (default: %(default)s)",
+        help="training goals, or goals with held-out objects (default: %(default)s)",
     )
     _add_world(goals)
     goals.set_defaults(command=_goals)
@@ -244,23 +241,24 @@ def _add_world(command: argparse.ArgumentParser) -> None:
 
 def add_axes(commands: Commands) -> None:
     axes = commands.add_parser(
-        "axes", help="samplers on a simulated learner, along axes of difficulty, in seconds a run"
+        "axes",
+        help="run samplers on a simulated learner, along axes of difficulty, in seconds each",
     )
     axes.add_argument(
         "--samplers",
         nargs="+",
         metavar="NAME",
-        help="any that are registered, and oracle, which sees the learner (default: all)",
+        help="registered samplers, and oracle, which sees the learner (default: all)",
     )
     axes.add_argument(
         "--seeds",
         type=partial(whole_number, least=1, most=1_000),
         default=10,
         metavar="N",
-        help="runs of each sampler in each place, seeds 1 to N (default: %(default)s)",
+        help="runs of each sampler in each setting, seeds 1 to N (default: %(default)s)",
     )
     add_modules(axes)
-    add_output(axes, "table (CSV); rows that it has are not made again")
+    add_output(axes, "table (CSV); existing rows are not recomputed")
     axes.set_defaults(command=_axes)
 
 
@@ -282,13 +280,13 @@ def add_submit(commands: Commands) -> None:
         type=partial(whole_number, least=0),
         default=0,
         metavar="N",
-        help="of the default experiment, with its first seeds; minutes each (default: %(default)s)",
+        help="runs of the default experiment, a seed each; minutes each (default: %(default)s)",
     )
     submit.add_argument(
         "--check",
         type=file_path,
         metavar="CARD",
-        help="check this card of the file instead, as CI does; trains nothing (default: no)",
+        help="check this card of the file instead, as CI does, without training (default: no)",
     )
     submit.add_argument(
         "--output",
@@ -305,12 +303,12 @@ def _submit(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools import submit
 
-    say = partial(print, flush=True)
+    log = partial(print, flush=True)
     if options.check is not None:
-        submit.check_card(options.check, options.file, say)
+        submit.check_card(options.check, options.file, log)
         print(f"{options.check}: a card of {options.file}")
         return
-    print(f"card in {submit.submit(options.file, options.runs, Path(options.output), say)}")
+    print(f"card in {submit.submit(options.file, options.runs, Path(options.output), log)}")
 
 
 def add_bench(commands: Commands) -> None:
@@ -343,8 +341,8 @@ def add_bench(commands: Commands) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    of_one = (options.device, options.model, options.dtype, *options.set)
-    if options.only and any(each is not None for each in of_one):
+    one_model = (options.device, options.model, options.dtype, *options.set)
+    if options.only and any(option is not None for option in one_model):
         raise InputError("--only: not allowed with one model; allowed: groups, or --model")
     settings = [parse_assignment(text) for text in options.set]
     prepare_threads(resolve_run("paper", settings).threads if settings else 1)
@@ -356,10 +354,10 @@ def _bench(options: argparse.Namespace) -> None:
         raise InputError(
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
-    if any(each is not None for each in of_one):
+    if any(option is not None for option in one_model):
         from benchmarks.device import run_device
 
-        named = options.model, options.device, options.dtype
-        print(run_device(options.output, *named, settings, options.quick), end="")
+        model = options.model, options.device, options.dtype
+        print(run_device(options.output, *model, settings, options.quick), end="")
         return
     print(run(options.output, options.only, options.quick), end="")

@@ -1,8 +1,8 @@
-"""`python -m magellan embed`: how the estimator reads goals, at several moments of a run.
+"""`python -m magellan embed`: how the estimator represents goals, at several moments of a run.
 
-Gaven et al. 2025, Figures 6, 11, 21 and 22: goals of training and unseen ones in the space in which
-MAGELLAN tells goals apart, before training and on the way. Written are the hidden states that the
-estimator's head reads, and what it predicts from them; `python -m analysis embeddings` draws them.
+Gaven et al. 2025, Figures 6, 11, 21 and 22: training and unseen goals in MAGELLAN's representation,
+before and during training. Writes the hidden states that the estimator's head reads, and its
+predictions; `python -m analysis embeddings` draws them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
 PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
 
 
-class Read(NamedTuple):
-    """What the estimator made of all goals at one moment.
+class Embedding(NamedTuple):
+    """The estimator's representation and predictions of all goals at one moment.
 
     vectors: float32 (goals, width), the hidden states that its head reads.
     competence: float64 (goals,).
@@ -62,38 +62,39 @@ def embed(
     backend: Mapping[str, str] | None = None,
     modules: tuple[str, ...] = (),
 ) -> TrainedAgent:
-    """Write how a run's estimator read goals: before training, where a checkpoint was kept, last.
+    """Write a run's embeddings of goals: before training, at kept checkpoints, at the newest one.
 
     Args:
-        run: folder of a run that has the estimator `learned`; it is not changed.
-        output: folder to make: `goals.csv`, `predictions.csv`, `vectors.safetensors` (one tensor
-            for each moment, float32 (goals, width)) and `embedding.json`.
-        per_category: goals of each category and split, at most.
+        run: folder of a run with the estimator `learned`; not changed.
+        output: folder to create: `goals.csv`, `predictions.csv`, `vectors.safetensors` (a tensor
+            per moment, float32 (goals, width)) and `embedding.json`.
+        per_category: most goals per category and split.
         seed: of the draw of goals.
-        backend: keys of the section `backend`; that of the run does not count.
+        backend: keys of the section `backend`; the run's own is ignored.
         modules: see `TrainedAgent.read`.
 
     Returns:
         the newest agent.
 
     Raises:
-        InputError: no agent is there, it predicts nothing, or `output` is not empty.
+        InputError: no agent, one without predictions, or `output` is not empty.
         StorageError: a file cannot be written.
     """
     check_output(output)
     newest = TrainedAgent.read(run, modules)
     if not newest.predicts:
         raise InputError(
-            f"{ARGUMENT}: {run} is a run whose language model predicts nothing; allowed: one with "
-            "the estimator learned, as sampler magellan or among the observers"
+            f"{ARGUMENT}: {run} has no estimator on its language model; allowed: a run with the "
+            "estimator learned, by sampler magellan or among the observers"
         )
     sets = drawn_sets(newest, per_category, seed)
     goals = list(_goal_rows(sets))
-    found = list(_readings(newest, _kept(run, newest, modules), sets, backend or {}))
+    kept_agents = _kept_agents(run, newest, modules)
+    embeddings = list(_embeddings(newest, kept_agents, sets, backend or {}))
     files = {
         GOALS: _csv(GOAL_COLUMNS, goals),
-        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(found)),
-        VECTORS: save({str(i): np.ascontiguousarray(r.vectors) for i, r in enumerate(found)}),
+        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
+        VECTORS: save({str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}),
         ABOUT: (json.dumps(_about(newest, per_category, seed), indent=2) + "\n").encode(),
     }
     write_agent(output, files)
@@ -101,16 +102,18 @@ def embed(
 
 
 def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
-    """Goals of both splits, drawn as for an evaluation."""
+    """Draw goals of both splits, as for an evaluation."""
     phase = phases_of(agent.config)[agent.state["phase"] - 1]
-    drawn = {"evaluation_goals": per_category, "evaluation_seed": seed}
-    budget = agent.config.budget.model_copy(update=drawn)
+    draw = {"evaluation_goals": per_category, "evaluation_seed": seed}
+    budget = agent.config.budget.model_copy(update=draw)
     config = agent.config.model_copy(update={"budget": budget})
     return list(evaluated_goals(config, phase, agent.goals).values())
 
 
-def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:
-    """Those of the checkpoints that were kept on the way, one after the other, oldest first."""
+def _kept_agents(
+    run: Path, newest: TrainedAgent, modules: tuple[str, ...]
+) -> Iterator[TrainedAgent]:
+    """Agents of the kept checkpoints, oldest first."""
     last = newest.state["updates"]
     for point in points(run):
         agent = TrainedAgent.read(run / str(point), modules)
@@ -120,42 +123,42 @@ def _kept(run: Path, newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator
             yield agent
 
 
-def _readings(
+def _embeddings(
     newest: TrainedAgent,
-    kept: Iterator[TrainedAgent],
+    kept_agents: Iterator[TrainedAgent],
     sets: list[EvaluationSet],
-    given: Mapping[str, str],
-) -> Iterator[Read]:
-    """What each agent makes of all goals, the newest one last; first, before training.
+    backend_settings: Mapping[str, str],
+) -> Iterator[Embedding]:
+    """Yield embeddings before training, of the kept agents, and of the newest one.
 
-    A checkpoint holds the replay memory, too: no more than two are in memory at a time.
+    Checkpoints include the replay memory: at most two are in memory at a time.
     """
-    backend = newest.fresh(given)
+    backend = newest.fresh(backend_settings)
     try:
-        packed = PromptTokens(backend.codec)
-        prompts = [packed.pack(each.space, each.positions) for each in sets]
-        yield _read(backend, prompts, Point(0, 0, 0))
-        for agent in itertools.chain(kept, [newest]):
+        tokens = PromptTokens(backend.codec)
+        prompts = [tokens.pack(goals.space, goals.positions) for goals in sets]
+        yield _embedding(backend, prompts, Point(0, 0, 0))
+        for agent in itertools.chain(kept_agents, [newest]):
             agent.load(backend)
-            reached = (agent.state[key] for key in ("updates", "steps", "episodes"))
-            yield _read(backend, prompts, Point(*reached))
+            counters = (agent.state[key] for key in ("updates", "steps", "episodes"))
+            yield _embedding(backend, prompts, Point(*counters))
     finally:
         backend.close()
 
 
-def _read(backend: Backend, prompts: list[Packed], moment: Point) -> Read:
-    vectors = np.concatenate([backend.representation(each) for each in prompts])
-    competence = np.concatenate([backend.competence(each, (CURRENT,))[0] for each in prompts])
-    return Read(moment, vectors, competence)
+def _embedding(backend: Backend, prompts: list[Packed], moment: Point) -> Embedding:
+    vectors = np.concatenate([backend.representation(batch) for batch in prompts])
+    competence = np.concatenate([backend.competence(batch, (CURRENT,))[0] for batch in prompts])
+    return Embedding(moment, vectors, competence)
 
 
 def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
     number = 0
-    for each in sets:
-        space, positions = each.space, each.positions
+    for goals in sets:
+        space, positions = goals.space, goals.positions
         codes, kinds = space.codes_at(positions), _kinds(space, positions)
         for position, category, code, kind in zip(
-            positions.tolist(), each.categories.tolist(), codes.tolist(), kinds, strict=True
+            positions.tolist(), goals.categories.tolist(), codes.tolist(), kinds, strict=True
         ):
             name = space.world.categories.names[category]
             yield number, space.split, name, kind, code, space.prompt(position)
@@ -163,9 +166,9 @@ def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
 
 
 def _kinds(space: GoalSet, positions: np.ndarray) -> list[str]:
-    """In words, as the world tells them."""
+    """The world's labels of the goals, checked."""
     kinds = space.world.kinds(space, positions)
-    if len(kinds) != len(positions) or not all(isinstance(each, str) and each for each in kinds):
+    if len(kinds) != len(positions) or not all(isinstance(kind, str) and kind for kind in kinds):
         raise InputError(
             f"world {space.world.name}: kinds gives {shown(kinds[:3])} for {len(positions)} goals; "
             "allowed: a text for each goal"
@@ -173,10 +176,10 @@ def _kinds(space: GoalSet, positions: np.ndarray) -> list[str]:
     return kinds
 
 
-def _prediction_rows(found: list[Read]) -> Iterator[tuple[Any, ...]]:
-    for number, read in enumerate(found):
-        for goal, competence in enumerate(read.competence.tolist()):
-            yield number, *read.moment, goal, float(f"{competence:.6g}")
+def _prediction_rows(embeddings: list[Embedding]) -> Iterator[tuple[Any, ...]]:
+    for number, embedding in enumerate(embeddings):
+        for goal, competence in enumerate(embedding.competence.tolist()):
+            yield number, *embedding.moment, goal, float(f"{competence:.6g}")
 
 
 def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
@@ -194,7 +197,7 @@ def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
 
 def _csv(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> bytes:
     text = io.StringIO()
-    # Quoted, so that a prompt may hold whatever ends a line.
+    # Quoted, since prompts may contain line breaks.
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(columns)
     writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""A finished run as its folder tells it: what estimators heard, when the run was looked at."""
+"""A finished run read from its folder: configuration, recorded outcomes, evaluations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from magellan.core.parsing import read_json_object
 from magellan.worlds import SPLITS, WORLDS, GoalSet
 
 MANIFEST = "manifest.json"
-MOST = 10**12
-"""Larger numbers of updates, steps or episodes no run has."""
-RECORDED = "; a run with budget.record_outcomes: true writes it"
+MAX_COUNT = 10**12
+"""Upper limit of updates, steps, episodes and codes in tables."""
+RECORDED = "; runs with budget.record_outcomes: true write it"
 
 
 class Point(NamedTuple):
-    """When a run was looked at, as its tables say it."""
+    """A moment of a run, as in its tables."""
 
     update: int
     step: int
@@ -39,7 +39,7 @@ class FinishedRun:
 
     Attributes:
         folder: of the run.
-        config: as it was trained.
+        config: its configuration.
         backbone: SHA-256 of its language model's files.
         length: updates, steps and episodes at the end.
     """
@@ -51,13 +51,13 @@ class FinishedRun:
 
     @classmethod
     def read(cls, folder: Path, modules: tuple[str, ...] = ()) -> FinishedRun:
-        """From the manifest.
+        """Read the manifest.
 
-        modules: Python files with samplers and estimators of the run that are no part of this
-            package; they are run.
+        modules: Python files with samplers and estimators of the run outside this package; they are
+            executed.
 
         Raises:
-            InputError: not the folder of a complete run, or not one of this code.
+            InputError: not the folder of a complete run of this code.
         """
         path = folder / MANIFEST
         if not path.exists():
@@ -70,7 +70,7 @@ class FinishedRun:
         if config.phases:
             raise InputError(
                 f"{path}: phases: the run has {len(config.phases)}; allowed: runs of one phase, as "
-                "an estimator is not moved in a replay"
+                "a replay does not change goal spaces"
             )
         lengths = [_count(manifest, key, path) for key in ("updates", "steps", "episodes")]
         backbone = manifest.get("backbone")
@@ -78,26 +78,25 @@ class FinishedRun:
         return cls(folder, config, str(digest), Point(*lengths))
 
     def step_at(self, update: int) -> int:
-        """Environment steps after so many updates: the same number before each but the first."""
+        """Environment steps at an update, each of which but the first follows equally many."""
         if update == 0:
             return 0
         agent = self.config.agent
-        each = math.ceil(agent.steps_per_update / agent.num_envs) * agent.num_envs
-        return self.length.step - (self.length.update - update) * each
+        spacing = math.ceil(agent.steps_per_update / agent.num_envs) * agent.num_envs
+        return self.length.step - (self.length.update - update) * spacing
 
 
 def _count(manifest: Mapping[str, Any], key: str, path: Path) -> int:
     value = manifest.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
         raise InputError(f"{path}: {key} is {shown(value)}; allowed: whole numbers of 0 or more")
     return value
 
 
 class RecordedOutcomes:
-    """Outcomes in the order in which the run's estimators heard of them.
+    """Outcomes in the order in which the run's estimators received them.
 
-    updates: int64 (n,), not falling: the policy update after which each was told.
-    outcomes: all of them.
+    updates: int64 (n,), not falling: the policy update at which each was received.
     """
 
     def __init__(self, updates: np.ndarray, outcomes: Outcomes) -> None:
@@ -105,10 +104,10 @@ class RecordedOutcomes:
 
     @classmethod
     def read(cls, run: FinishedRun, goals: GoalSet) -> RecordedOutcomes:
-        """From `outcomes.csv`.
+        """Read `outcomes.csv`.
 
         Raises:
-            InputError: absent, not whole, or about other goals than those of the run.
+            InputError: missing, incomplete, or with goals outside the run's goal space.
         """
         path = run.folder / "outcomes.csv"
         lines = read_lines(path, COLUMNS["outcomes"], RECORDED)
@@ -120,7 +119,7 @@ class RecordedOutcomes:
         falls = np.flatnonzero(np.diff(updates) < 0)
         if len(falls):
             raise InputError(f"{path}: line {falls[0] + 3}: update is less than in the line before")
-        codes = np.array([line.whole("goal", 0, MOST) for line in lines], np.int64)
+        codes = np.array([line.whole("goal", 0, MAX_COUNT) for line in lines], np.int64)
         positions = _positions(goals, codes, lines)
         categories, names = goals.categories_at(positions), goals.world.categories.names
         for line, category in zip(lines, categories.tolist(), strict=True):
@@ -130,30 +129,32 @@ class RecordedOutcomes:
         return cls(updates, Outcomes(positions, success, standing_on))
 
     def at(self, update: int) -> Outcomes:
-        """Those that were told after this update, maybe none."""
+        """Outcomes received at this update, possibly none."""
         first, last = np.searchsorted(self._updates, (update, update + 1))
-        told, rows = self._outcomes, slice(first, last)
-        return Outcomes(told.goals[rows], told.success[rows], told.standing_on[rows])
+        outcomes, rows = self._outcomes, slice(first, last)
+        return Outcomes(outcomes.goals[rows], outcomes.success[rows], outcomes.standing_on[rows])
 
-    def told(self, update: int) -> int:
-        """Number of episodes told up to and with this update."""
+    def count_until(self, update: int) -> int:
+        """Number of episodes received up to this update, inclusive."""
         return int(np.searchsorted(self._updates, update, side="right"))
 
 
 def _positions(goals: GoalSet, codes: np.ndarray, lines: list[Line]) -> np.ndarray:
-    """Positions in the goal space of goals by code, int64 (n,)."""
-    where = goals.positions_of(codes)
-    for odd in np.flatnonzero(where < 0)[:1]:
+    """Positions of goals by code, int64 (n,)."""
+    positions = goals.positions_of(codes)
+    unknown = np.flatnonzero(positions < 0)
+    if len(unknown):
+        line = lines[unknown[0]]
         raise InputError(
-            f"{lines[odd].path}: line {lines[odd].number}: goal is {codes[odd]}; allowed: codes of "
-            "goals of the run's goal space"
+            f"{line.path}: line {line.number}: goal is {codes[unknown[0]]}; allowed: codes of the "
+            "run's goal space"
         )
-    return where
+    return positions
 
 
 @dataclass(frozen=True)
-class Looks:
-    """What the run's own evaluations found.
+class Evaluations:
+    """Results of the run's own evaluations.
 
     Attributes:
         points: in order.
@@ -164,14 +165,14 @@ class Looks:
     success: Mapping[tuple[Point, str, str], float]
 
     @classmethod
-    def read(cls, run: FinishedRun) -> Looks:
-        """From `evaluation.csv`; InputError where it is not one of this run."""
+    def read(cls, run: FinishedRun) -> Evaluations:
+        """Read `evaluation.csv`; InputError if it does not belong to this run."""
         path = run.folder / "evaluation.csv"
         names = WORLDS[run.config.world].categories.names
         success = {}
         for line in read_lines(path, COLUMNS["evaluation"]):
-            where = _point(line, run), line.text("split", SPLITS), line.text("category", names)
-            success[where] = line.fraction("success")
+            key = _point(line, run), line.text("split", SPLITS), line.text("category", names)
+            success[key] = line.fraction("success")
         points = tuple(dict.fromkeys(point for point, _, _ in success))
         if [p.update for p in points] != sorted(p.update for p in points):
             raise InputError(f"{path}: evaluations are not in order of update")
@@ -181,13 +182,13 @@ class Looks:
 def _point(line: Line, run: FinishedRun) -> Point:
     return Point(
         line.whole("update", 0, run.length.update),
-        line.whole("step", 0, MOST),
-        line.whole("episode", 0, MOST),
+        line.whole("step", 0, MAX_COUNT),
+        line.whole("episode", 0, MAX_COUNT),
     )
 
 
-def own_success(run: FinishedRun) -> dict[tuple[Point, str, int], int] | None:
-    """Success of each evaluated goal by point, split and code; None where the run kept none."""
+def read_goal_success(run: FinishedRun) -> dict[tuple[Point, str, int], int] | None:
+    """Success of each evaluated goal by point, split and code; None if not recorded."""
     path = run.folder / "goals.csv"
     if not path.exists():
         return None
@@ -195,7 +196,7 @@ def own_success(run: FinishedRun) -> dict[tuple[Point, str, int], int] | None:
         (
             _point(line, run),
             line.text("split", SPLITS),
-            line.whole("goal", 0, MOST),
+            line.whole("goal", 0, MAX_COUNT),
         ): line.whole("success", 0, 1)
         for line in read_lines(path, COLUMNS["goals"])
     }
@@ -203,40 +204,40 @@ def own_success(run: FinishedRun) -> dict[tuple[Point, str, int], int] | None:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table, as text by column, and where it stands."""
+    """A row of a table, as text by column, with file and line number."""
 
     path: Path
     number: int
     cells: Mapping[str, str]
 
     def text(self, column: str, allowed: tuple[str, ...]) -> str:
-        """One of the allowed words."""
-        found = self.cells[column]
-        if found not in allowed:
-            raise self._refused(column, ", ".join(allowed))
-        return found
+        """Return a cell, one of the allowed words."""
+        word = self.cells[column]
+        if word not in allowed:
+            raise self._refusal(column, ", ".join(allowed))
+        return word
 
     def whole(self, column: str, low: int, high: int) -> int:
-        """A whole number within limits."""
+        """Return a cell as an integer within limits."""
         try:
             value = int(self.cells[column])
         except ValueError:
             value = low - 1
         if not low <= value <= high:
-            raise self._refused(column, f"whole numbers from {low} to {high}")
+            raise self._refusal(column, f"whole numbers from {low} to {high}")
         return value
 
     def fraction(self, column: str) -> float:
-        """A number from 0 to 1."""
+        """Return a cell as a number from 0 to 1."""
         try:
             value = float(self.cells[column])
         except ValueError:
             value = -1.0
         if not 0.0 <= value <= 1.0:
-            raise self._refused(column, "numbers between 0 and 1")
+            raise self._refusal(column, "numbers between 0 and 1")
         return value
 
-    def _refused(self, column: str, allowed: str) -> InputError:
+    def _refusal(self, column: str, allowed: str) -> InputError:
         value = shown(self.cells[column])
         return InputError(
             f"{self.path}: line {self.number}: {column} is {value}; allowed: {allowed}"
@@ -244,12 +245,12 @@ class Line:
 
 
 def read_lines(path: Path, columns: tuple[str, ...], hint: str = "") -> list[Line]:
-    """Rows of a CSV table with exactly these columns.
+    """Read a CSV table with exactly these columns.
 
-    hint: said where the file is missing.
+    hint: appended to the error for a missing file.
 
     Raises:
-        InputError: missing, cut short, or another table.
+        InputError: missing, truncated, or another table.
     """
     try:
         text = path.read_bytes().decode()
@@ -260,10 +261,10 @@ def read_lines(path: Path, columns: tuple[str, ...], hint: str = "") -> list[Lin
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
-    found = tuple(table[0]) if table else ()
-    if found != columns:
+    header = tuple(table[0]) if table else ()
+    if header != columns:
         raise InputError(
-            f"{path}: columns are {shown(', '.join(found))}; allowed: {', '.join(columns)}"
+            f"{path}: columns are {shown(', '.join(header))}; allowed: {', '.join(columns)}"
         )
     if not text.endswith("\n"):
         raise InputError(f"{path}: ends in the middle of a line; the file is not whole")

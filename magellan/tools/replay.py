@@ -1,7 +1,7 @@
-"""Give a run's recorded outcomes to one estimator again, and evaluate it where the run was.
+"""Replay a run's recorded outcomes to one estimator, and evaluate it where the run was evaluated.
 
-Open loop: episodes stay what they were, whatever the estimator says of them. So its predictions
-are those that it would have made as an observer of that run.
+Open loop: predictions do not change the episodes, so they are those that the estimator would have
+made as an observer of that run.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from magellan.core.finite import check_losses
 from magellan.model.files import model_digest
 from magellan.tools.recorded import (
     MANIFEST,
+    Evaluations,
     FinishedRun,
-    Looks,
     Point,
     RecordedOutcomes,
-    own_success,
+    read_goal_success,
 )
 from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
 from magellan.training.parts import estimator_parts, evaluated_goals
@@ -55,11 +55,11 @@ ERROR_COLUMNS = (
 )
 REPLAY = "replay.json"
 ALL = "all"
-"""Stands for all categories of a split together."""
+"""`category` of rows over a whole split."""
 
 
-class Predicted(NamedTuple):
-    """What the estimator says of the goals of one split at one point; now and delayed (n,)."""
+class Prediction(NamedTuple):
+    """Competence of the goals of one split at one point; now and delayed (n,)."""
 
     point: Point
     split: str
@@ -75,25 +75,25 @@ def replay(
     every: int | None = None,
     backend: Mapping[str, Any] | None = None,
 ) -> None:
-    """Feed the outcomes of a run to one estimator; write what it predicts and how far that is off.
+    """Feed the outcomes of a run to one estimator; write its predictions and their errors.
 
     Args:
         run: with recorded outcomes.
         name: of the estimator.
-        settings: its constants that differ from those of the run, each in its section.
-        output: folder for the tables; made when absent.
-        every: updates between further points at which it is asked; None: only where the run was.
-        backend: the section `backend`, which that of the run is not; None: the defaults.
+        settings: constants that differ from the run's, each in its section.
+        output: folder for the tables; created if missing.
+        every: updates between additional predictions; None: only at the run's evaluations.
+        backend: the section `backend`, instead of the run's; None: the defaults.
 
     Raises:
-        InputError: unknown estimator, one that has episodes played, a key of something else, a
-            folder that is in use, or tables that are not those of a complete run.
+        InputError: unknown estimator, one that evaluates by playing, a foreign key, a folder in
+            use, or invalid tables.
     """
-    config = _configured(run.config, name, settings, backend or {})
+    config = _replay_config(run.config, name, settings, backend or {})
     check_backend(config.backend)
     _check_output(output)
-    looks = Looks.read(run)
-    success = own_success(run)
+    evaluations = Evaluations.read(run)
+    success = read_goal_success(run)
     folder = check_backbone(config.backbone.model)
     if model_digest(folder) != run.backbone:
         raise InputError(
@@ -101,191 +101,199 @@ def replay(
         )
     settle(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, sampled=False)
-    heard = RecordedOutcomes.read(run, parts.goals)
+    outcomes = RecordedOutcomes.read(run, parts.goals)
     sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
     own = config.constants(ESTIMATORS[name])
-    points = [*looks.points, *_between(run, heard, looks, every)]
-    found = _predicted(make_estimator(name, parts, own), heard, sets, sorted(points))
-    at_looks = [each for each in found if each.point in set(looks.points)]
-    won = None if success is None else _matched(run, sets, success, at_looks)
+    points = [*evaluations.points, *_extra_points(run, outcomes, evaluations, every)]
+    predictions = _predict(make_estimator(name, parts, own), outcomes, sets, sorted(points))
+    evaluated = [p for p in predictions if p.point in set(evaluations.points)]
+    successes = None if success is None else _match_success(run, sets, success, evaluated)
     tables = {
-        "competence": (COLUMNS["competence"], _competence(name, sets, found)),
-        "error": (ERROR_COLUMNS, _errors(name, config, sets, looks, at_looks, won)),
+        "competence": (COLUMNS["competence"], _competence_table(name, sets, predictions)),
+        "error": (
+            ERROR_COLUMNS,
+            _error_table(name, config, sets, evaluations, evaluated, successes),
+        ),
     }
-    if won is not None:
-        tables["goals"] = (COLUMNS["goals"], _goals(name, sets, at_looks, won))
+    if successes is not None:
+        tables["goals"] = (COLUMNS["goals"], _goal_table(name, sets, evaluated, successes))
     _write(output, tables, _description(run, config, name, every))
 
 
-def _configured(
+def _replay_config(
     config: RunConfig,
     name: str,
     settings: Iterable[Mapping[str, Any]],
     backend: Mapping[str, Any],
 ) -> RunConfig:
-    """The run's configuration with other constants of this estimator, and of nothing else.
+    """The run's configuration with other constants of this estimator only.
 
-    The section `backend` says how a job runs: that of the run does not count here.
+    `backend` replaces the run's section, which describes its job.
     """
     section = ESTIMATORS.find(name, "--estimator").section
     values = {**config.model_dump(mode="json"), "backend": backend}
     for layer in settings:
-        odd = [key for key in layer if key != section]
-        if odd:
+        foreign = [key for key in layer if key != section]
+        if foreign:
             raise InputError(
-                f"--set: {shown(odd[0])} is not allowed: outcomes stay what they were; allowed: "
+                f"--set: {shown(foreign[0])} is not allowed: outcomes are recorded; allowed: "
                 f"constants of {name}, such as {section}.key=value"
             )
         values = merged(values, layer)
-    made = checked_run(values)
-    adapter = made.section("competence").adapter
+    replayed = checked_run(values)
+    adapter = replayed.section("competence").adapter
     if section == "competence" and adapter not in ("own", "frozen"):
         raise InputError(
             f"competence.adapter: {shown(adapter)} is not allowed: it reads with the policy's "
             "adapter, which a replay does not train; allowed: own, frozen"
         )
-    return made
+    return replayed
 
 
 def _check_output(output: Path) -> None:
-    """A folder that holds neither a run nor another replay."""
+    """Refuse a folder with a run or another replay."""
     used = [n for n in (MANIFEST, REPLAY, *(f"{t}.csv" for t in COLUMNS)) if (output / n).exists()]
     if used:
         raise InputError(f"--output: {output} already holds {used[0]}; name another folder")
 
 
-def _between(
-    run: FinishedRun, heard: RecordedOutcomes, looks: Looks, every: int | None
+def _extra_points(
+    run: FinishedRun, outcomes: RecordedOutcomes, evaluations: Evaluations, every: int | None
 ) -> list[Point]:
-    """Points at multiples of `every` updates at which the run was not looked at."""
+    """Points at multiples of `every` updates without an evaluation of the run."""
     if every is None:
         return []
-    own = {point.update for point in looks.points}
-    updates = (u for u in range(0, run.length.update + 1, every) if u not in own)
-    return [Point(u, run.step_at(u), heard.told(u)) for u in updates]
+    evaluated = {point.update for point in evaluations.points}
+    updates = (u for u in range(0, run.length.update + 1, every) if u not in evaluated)
+    return [Point(u, run.step_at(u), outcomes.count_until(u)) for u in updates]
 
 
-def _predicted(
+def _predict(
     estimator: CompetenceEstimator,
-    heard: RecordedOutcomes,
+    outcomes: RecordedOutcomes,
     sets: Mapping[str, EvaluationSet],
     points: list[Point],
-) -> list[Predicted]:
-    """Update by update, as in training; what it says at each point, which are in order."""
-    found: list[Predicted] = []
+) -> list[Prediction]:
+    """Update the estimator as in training; predict at each of the sorted points."""
+    predictions: list[Prediction] = []
     update = 0
-    _refuse_if_it_plays(estimator, 0)
+    _refuse_evaluation(estimator, 0)
     for point in points:
         while update < point.update:
-            _refuse_if_it_plays(estimator, heard.told(update))
+            _refuse_evaluation(estimator, outcomes.count_until(update))
             update += 1
-            estimator.update(heard.at(update))
+            estimator.update(outcomes.at(update))
             check_losses(update, estimator.losses())
         for split, goals in sets.items():
-            found.append(Predicted(point, split, *estimator.predict(goals.space, goals.positions)))
-    return found
+            competence = estimator.predict(goals.space, goals.positions)
+            predictions.append(Prediction(point, split, *competence))
+    return predictions
 
 
-def _refuse_if_it_plays(estimator: CompetenceEstimator, episodes: int) -> None:
+def _refuse_evaluation(estimator: CompetenceEstimator, episodes: int) -> None:
     if estimator.goals_to_evaluate(episodes) is not None:
         raise InputError(
-            "--estimator: this one has episodes played by the agent to learn from, and in a replay "
-            "there is no agent; allowed: estimators that learn from practice"
+            "--estimator: this one needs episodes played by the agent, which a replay lacks; "
+            "allowed: estimators that learn from practice"
         )
 
 
-def _competence(
-    name: str, sets: Mapping[str, EvaluationSet], found: list[Predicted]
+def _competence_table(
+    name: str, sets: Mapping[str, EvaluationSet], predictions: list[Prediction]
 ) -> list[dict[str, Any]]:
     return [
-        {**each.point._asdict(), "estimator": name, "split": each.split, **row}
-        for each in found
-        for row in competence_rows(sets[each.split], each.now, each.delayed)
+        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
+        for p in predictions
+        for row in competence_rows(sets[p.split], p.now, p.delayed)
     ]
 
 
-def _matched(
+def _match_success(
     run: FinishedRun,
     sets: Mapping[str, EvaluationSet],
     success: Mapping[tuple[Point, str, int], int],
-    found: list[Predicted],
+    predictions: list[Prediction],
 ) -> list[np.ndarray]:
     """Success in the run of the goals of each prediction, float64 (n,)."""
-    won = []
-    for each in found:
-        goals = sets[each.split]
+    successes = []
+    for p in predictions:
+        goals = sets[p.split]
         codes = goals.space.codes_at(goals.positions).tolist()
         try:
-            won.append(np.array([success[each.point, each.split, c] for c in codes], np.float64))
+            successes.append(np.array([success[p.point, p.split, c] for c in codes], np.float64))
         except KeyError as error:
             point, split, code = error.args[0]
             raise InputError(
                 f"{run.folder / 'goals.csv'}: no row at update {point.update} for goal {code}, "
                 f"split {split}; the file is not whole"
             ) from None
-    return won
+    return successes
 
 
-def _goals(
-    name: str, sets: Mapping[str, EvaluationSet], found: list[Predicted], won: list[np.ndarray]
+def _goal_table(
+    name: str,
+    sets: Mapping[str, EvaluationSet],
+    predictions: list[Prediction],
+    successes: list[np.ndarray],
 ) -> list[dict[str, Any]]:
     return [
-        {**each.point._asdict(), "estimator": name, "split": each.split, **row}
-        for each, success in zip(found, won, strict=True)
-        for row in goal_rows(sets[each.split], success, each.now, each.delayed)
+        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
+        for p, success in zip(predictions, successes, strict=True)
+        for row in goal_rows(sets[p.split], success, p.now, p.delayed)
     ]
 
 
-def _errors(
+def _error_table(
     name: str,
     config: RunConfig,
     sets: Mapping[str, EvaluationSet],
-    looks: Looks,
-    found: list[Predicted],
-    won: list[np.ndarray] | None,
+    evaluations: Evaluations,
+    predictions: list[Prediction],
+    successes: list[np.ndarray] | None,
 ) -> list[dict[str, Any]]:
     """A row per split and category, and one for all categories of a split."""
     spacing, unit = config.budget.evaluate_every, config.budget.unit
-    planned = [point._asdict()[UNIT_COLUMNS[unit]] for point in looks.points]
-    regular = np.array([number % spacing == 0 for number in planned])
+    times = [point._asdict()[UNIT_COLUMNS[unit]] for point in evaluations.points]
+    regular = np.array([time % spacing == 0 for time in times])
     rows: list[dict[str, Any]] = []
     for split, goals in sets.items():
-        mine = [at for at, each in enumerate(found) if each.split == split]
-        now = np.array([found[at].now for at in mine])
-        success = None if won is None else np.array([won[at] for at in mine])
+        of_split = [i for i, p in enumerate(predictions) if p.split == split]
+        now = np.array([predictions[i].now for i in of_split])
+        success = None if successes is None else np.array([successes[i] for i in of_split])
         curves: list[tuple[Curve, Curve]] = []
-        parts: list[tuple[str, list[tuple[Curve, Curve]], np.ndarray]] = []
+        groups: list[tuple[str, list[tuple[Curve, Curve]], np.ndarray]] = []
         for number, kind in enumerate(goals.kinds):
-            which = np.flatnonzero(goals.categories == number)
-            if len(which):
-                curve = now[:, which].mean(axis=1), _observed(looks, split, kind)
+            members = np.flatnonzero(goals.categories == number)
+            if len(members):
+                curve = now[:, members].mean(axis=1), _observed(evaluations, split, kind)
                 curves.append(curve)
-                parts.append((kind.name, [curve], which))
-        parts.append((ALL, curves, np.arange(len(goals.categories))))
-        for category, pairs, which in parts:
-            score = np.nan if success is None else brier(now[:, which], success[:, which])
-            late = lag([(predicted[regular], observed[regular]) for predicted, observed in pairs])
+                groups.append((kind.name, [curve], members))
+        groups.append((ALL, curves, np.arange(len(goals.categories))))
+        for category, pairs, members in groups:
+            score = np.nan if success is None else brier(now[:, members], success[:, members])
+            shift = lag([(predicted[regular], observed[regular]) for predicted, observed in pairs])
             rows.append(
                 {
                     "estimator": name,
                     "split": split,
                     "category": category,
-                    "points": len(mine),
+                    "points": len(of_split),
                     "mean_absolute_error": float(np.mean([curve_error(*pair) for pair in pairs])),
                     "brier": score,
-                    "lag": late * spacing,
+                    "lag": shift * spacing,
                     "unit": unit,
                 }
             )
     return rows
 
 
-def _observed(looks: Looks, split: str, category: Category) -> Curve:
-    """Success of a category in the run, (points,); impossible goals never succeed."""
+def _observed(evaluations: Evaluations, split: str, category: Category) -> Curve:
+    """Success of a category in the run, (points,); 0 for impossible goals."""
     if not category.feasible:
-        return np.zeros(len(looks.points))
+        return np.zeros(len(evaluations.points))
+    success = evaluations.success
     try:
-        return np.array([looks.success[point, split, category.name] for point in looks.points])
+        return np.array([success[point, split, category.name] for point in evaluations.points])
     except KeyError as error:
         point, split, name = error.args[0]
         raise InputError(
@@ -311,7 +319,7 @@ def _description(
 
 
 def _write(output: Path, tables: Mapping[str, Any], description: dict[str, Any]) -> None:
-    """Tables, then the description that says they are complete."""
+    """Write tables, then the description, which marks them as complete."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -327,12 +335,12 @@ Curve = np.ndarray
 
 
 def curve_error(predicted: Curve, observed: Curve) -> float:
-    """Mean over points of the absolute difference."""
+    """Mean absolute difference over points."""
     return float(np.abs(predicted - observed).mean())
 
 
 def brier(predicted: np.ndarray, success: np.ndarray) -> float:
-    """Mean over goals and points of (predicted - success)^2; 0 is best, 0.25 knows nothing.
+    """Brier score: mean of (predicted - success)^2; 0 is best, 0.25 a constant 1/2.
 
     predicted, success: (n,), success 0 or 1.
     """
@@ -340,22 +348,20 @@ def brier(predicted: np.ndarray, success: np.ndarray) -> float:
 
 
 def lag(curves: list[tuple[Curve, Curve]]) -> int:
-    """By how many points predicted curves lag behind the observed ones: 0 or more.
+    """Number of points, 0 or more, by which predicted curves lag behind observed ones.
 
-    The shift of the observed curves, of at most half of their points, that leaves the smallest mean
-    absolute difference; the smaller of two that are equal. Observed curves that never change say
-    nothing; where no other is left it is 0.
+    The shift of the observed curves, of at most half of their points, with the smallest mean
+    absolute difference; of equal ones the smallest. Constant observed curves are ignored; 0 if all
+    are constant.
 
     curves: pairs of predicted and observed, at points with equal distances.
     """
-    told = [(p, o) for p, o in curves if len(o) and (o != o[0]).any()]
-    if not told:
+    changing = [(p, o) for p, o in curves if len(o) and (o != o[0]).any()]
+    if not changing:
         return 0
-    points = len(told[0][1])
+    points = len(changing[0][1])
     errors = [
-        np.mean(
-            [curve_error(predicted[k:], observed[: points - k]) for predicted, observed in told]
-        )
+        np.mean([curve_error(p[k:], o[: points - k]) for p, o in changing])
         for k in range(points // 2 + 1)
     ]
     return int(np.argmin(errors))

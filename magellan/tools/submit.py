@@ -1,7 +1,7 @@
-"""`python -m magellan submit`: a sampler of one's own, its contract, its runs, and a card of them.
+"""`python -m magellan submit`: check a sampler of your own, run it, and write a card.
 
-The card is what a pull request brings, beside the file: JSON, and the same in Markdown. CI checks
-it (`check_card`) without training.
+A pull request has the sampler's file and the card, in JSON and Markdown. CI checks the card
+(`check_card`) without training.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXPERIMENT, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "results" / "ref
 FLOOR = "random"
 SMOKE = "40-20-12-8-8"
 """Goal space of the smoke run, as in config/smoke.yaml."""
-Say = Callable[[str], Any]  # takes lines for the user
+Log = Callable[[str], Any]  # prints a line
 
 
 class CardRun(Section):
@@ -48,9 +48,9 @@ class CardRun(Section):
 
 
 class Card(Section):
-    """A submitted sampler: its code, docstrings and constants, the contract, and its runs.
+    """A submitted sampler: code, docstrings, constants, contract and runs.
 
-    compared: how it stands beside the committed runs of these seeds, in Markdown.
+    compared: comparison with the committed runs of these seeds, in Markdown.
     """
 
     sampler: str
@@ -67,21 +67,21 @@ class Card(Section):
 
 
 def registered_by(file: Path) -> str:
-    """Name of the one sampler that a file registers, once it was run.
+    """Load a file and return the name of the one sampler that it registers.
 
     Raises:
-        InputError: the file cannot be run, or registers none or several.
+        InputError: the file fails to load, or registers none or several.
     """
     load_modules([str(file)])
     names = [name for name in SAMPLERS if Path(SAMPLERS[name].source).resolve() == file.resolve()]
     if len(names) != 1:
-        found = ", ".join(names) or "no sampler"
-        raise InputError(f"{file}: registers {found}; allowed: exactly one sampler")
+        listed = ", ".join(names) or "no sampler"
+        raise InputError(f"{file}: registers {listed}; allowed: exactly one sampler")
     return names[0]
 
 
-def check_contract(file: Path, name: str, say: Say) -> tuple[str, ...]:
-    """Run all checks; InputError names the first that fails, whatever the file's code raises."""
+def check_contract(file: Path, name: str, log: Log) -> tuple[str, ...]:
+    """Run all checks; InputError names the first that fails, whatever it raises."""
     for text, check in CHECKS.items():
         try:
             check(name)
@@ -89,26 +89,26 @@ def check_contract(file: Path, name: str, say: Say) -> tuple[str, ...]:
             kind = "" if isinstance(error, InputError | NotFiniteError) else type(error).__name__
             reason = ": ".join(filter(None, [kind, str(error)]))
             raise InputError(f"{file}: {name} breaks the contract, {text}: {reason}") from error
-        say(f"yes: {text}")
+        log(f"yes: {text}")
     return tuple(CHECKS)
 
 
-def submit(file: Path, runs: int, output: Path, say: Say) -> Path:
+def submit(file: Path, runs: int, output: Path, log: Log) -> Path:
     """Check a sampler, run it with the experiment's first seeds, and write its card into `output`.
 
     Raises:
-        InputError: no sampler or several, a broken contract, more runs than there are seeds.
-        JobError: a run could not go on.
+        InputError: no sampler or several, a broken contract, more runs than seeds.
+        JobError: a run failed.
     """
     name = registered_by(file)
     experiment = _experiment(file, name, runs)
-    contract = check_contract(file, name, say)
+    contract = check_contract(file, name, log)
     with tempfile.TemporaryDirectory() as folder:
-        named = {"sampler": name, "modules": [str(file)], "goal_space": SMOKE}
-        train(resolve_run("smoke", [named]), Path(folder) / "smoke", False, "none")
-    say("yes: a smoke run ends well")
-    made, compared = _made(experiment, name, output, say) if runs else ((), "")
-    card = Card(**_known(file, name), contract=contract, runs=made, compared=compared)
+        layer = {"sampler": name, "modules": [str(file)], "goal_space": SMOKE}
+        train(resolve_run("smoke", [layer]), Path(folder) / "smoke", False, "none")
+    log("yes: a smoke run succeeds")
+    card_runs, compared = _train_and_compare(experiment, name, output, log) if runs else ((), "")
+    card = Card(**_card_header(file, name), contract=contract, runs=card_runs, compared=compared)
     output.mkdir(parents=True, exist_ok=True)
     path = output / f"{name}.json"
     write_atomically(path, json.dumps(card.model_dump(mode="json"), indent=1).encode() + b"\n")
@@ -116,8 +116,8 @@ def submit(file: Path, runs: int, output: Path, say: Say) -> Path:
     return path
 
 
-def _known(file: Path, name: str) -> dict[str, Any]:
-    """What a card says of the file itself, and when."""
+def _card_header(file: Path, name: str) -> dict[str, Any]:
+    """Fields of a card that describe the file, with version and date."""
     spec = SAMPLERS[name]
     texts = (sys.modules[spec.build.__module__].__doc__, spec.build.__doc__)
     return {
@@ -133,7 +133,7 @@ def _known(file: Path, name: str) -> dict[str, Any]:
 
 
 def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
-    """The default experiment with this sampler alone and its first seeds; empty without runs."""
+    """The default experiment with only this sampler and the first seeds; empty without runs."""
     if not runs:
         return {}
     if not (EXPERIMENT.is_file() and (REFERENCE / "manifest.json").is_file()):
@@ -141,48 +141,48 @@ def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
     values = read_yaml(EXPERIMENT)
     if runs > len(values["seeds"]):
         raise InputError(
-            f"--runs: {runs} is not allowed; allowed: 0 to {len(values['seeds'])}, the seeds that "
-            "the committed runs of the other samplers have"
+            f"--runs: {runs} is not allowed; allowed: 0 to {len(values['seeds'])}, the seeds of "
+            "the committed runs"
         )
     seeds = values["seeds"][:runs]
     return values | {"samplers": [name], "seeds": seeds, "modules": [str(file.resolve())]}
 
 
-def _made(
-    experiment: dict[str, Any], name: str, output: Path, say: Say
+def _train_and_compare(
+    experiment: dict[str, Any], name: str, output: Path, log: Log
 ) -> tuple[tuple[CardRun, ...], str]:
-    """The runs, one after the other, and how they stand beside the committed ones."""
+    """Train the runs one after the other; return them and a comparison with committed runs."""
     from analysis.statistics import standing
     from analysis.tables import printing, store
 
     committed, planned = store.load(REFERENCE), grid(load_experiment(experiment))
     minutes = [len(planned) * run["wall_seconds"] / 60 for run in committed.manifest["runs"]]
-    say(f"{len(planned)} runs, {min(minutes):.0f} to {max(minutes):.0f} minutes on a free core")
-    for each in planned:
-        train(each.config, output / each.path, True, "lines")
-    results = store.combine([output / each.path for each in planned], experiment)
+    log(f"{len(planned)} runs, {min(minutes):.0f} to {max(minutes):.0f} minutes on a free core")
+    for run in planned:
+        train(run.config, output / run.path, True, "lines")
+    results = store.combine([output / run.path for run in planned], experiment)
     seeds = experiment["seeds"]
     scores = standing.scores_of(committed, seeds) | standing.scores_of(results)
-    found = [
+    card_runs = tuple(
         CardRun(
-            seed=run["seed"],
-            identity=run["identity"],
+            seed=row["seed"],
+            identity=row["identity"],
             success=round(success, 6),
-            seconds=run["wall_seconds"],
-            estimation_episodes=sum(run["estimation_episodes"].values()),
+            seconds=row["wall_seconds"],
+            estimation_episodes=sum(row["estimation_episodes"].values()),
         )
-        for run, success in zip(results.manifest["runs"], scores[name].tolist(), strict=True)
-    ]
+        for row, success in zip(results.manifest["runs"], scores[name].tolist(), strict=True)
+    )
     if len(seeds) < 2:
-        return tuple(found), ""
+        return card_runs, ""
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, FLOOR)
     compared = printing.printed([standing.table("Success over training", ranked)])
-    say(compared)
-    return tuple(found), compared.strip()
+    log(compared)
+    return card_runs, compared.strip()
 
 
 def markdown(card: Card) -> str:
-    """The card to read."""
+    """Render a card as Markdown."""
     listed = [f"{card.sampler}.{key} = {value!r}" for key, value in card.constants.items()]
     listed += [f"yes: {text}" for text in card.contract]
     listed += [
@@ -202,11 +202,11 @@ def markdown(card: Card) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def check_card(path: Path, file: Path, say: Say) -> None:
-    """What CI does: the card is of this file, which keeps the contract, and of these settings.
+def check_card(path: Path, file: Path, log: Log) -> None:
+    """Check that a card belongs to this file and settings, and that the file keeps the contract.
 
     Raises:
-        InputError: the first thing that is wrong.
+        InputError: the first mismatch.
     """
     try:
         values = parse_json(path.read_text(encoding="utf-8"), f"{path}:")
@@ -216,15 +216,15 @@ def check_card(path: Path, file: Path, say: Say) -> None:
     card = validated(Card, values, f"{path}: ")
     name = registered_by(file)
     planned = grid(load_experiment(_experiment(file, name, len(card.runs)))) if card.runs else []
-    same = ("sampler", "track", "file", "sha256", "description", "constants")
-    known, said = _known(file, name), card.model_dump(mode="json")
-    there = {key: (said[key], known[key]) for key in same} | {
-        "contract": (said["contract"], list(CHECKS)),
+    keys = ("sampler", "track", "file", "sha256", "description", "constants")
+    header, fields = _card_header(file, name), card.model_dump(mode="json")
+    pairs = {key: (fields[key], header[key]) for key in keys} | {
+        "contract": (fields["contract"], list(CHECKS)),
         "runs": ([run.identity for run in card.runs], [run.identity for run in planned]),
         "Markdown": (text, markdown(card)),
     }
-    for what, (mine, true) in there.items():
-        if mine != true:
+    for key, (actual, expected) in pairs.items():
+        if actual != expected:
             allowed = "the file's own, as `submit` writes it"
-            raise InputError(f"{path}: {what}: {shown(mine)} is not allowed; allowed: {allowed}")
-    check_contract(file, name, say)
+            raise InputError(f"{path}: {key}: {shown(actual)} is not allowed; allowed: {allowed}")
+    check_contract(file, name, log)

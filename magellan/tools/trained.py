@@ -1,4 +1,4 @@
-"""A trained agent from the folder of its run. Nothing in that folder is changed."""
+"""A trained agent, read from the folder of its run, which is not changed."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from magellan.worlds import GoalSet
 
 ARGUMENT = "run"
 MALFORMED = (*UNFIT, RuntimeError)
-"""What a state that is not one of this code leads to."""
+"""Errors that a state incompatible with this code leads to."""
 
 
 @dataclass(frozen=True)
 class TrainedAgent:
-    """What a run's newest whole checkpoint says.
+    """The agent of a run's newest intact checkpoint.
 
     Attributes:
         path: of the checkpoint.
         config: of the run.
         backbone: SHA-256 of its language model's files.
         state: of its trainer.
-        damaged: newer checkpoints that are not whole.
+        damaged: newer, damaged checkpoints.
     """
 
     path: Path
@@ -48,14 +48,14 @@ class TrainedAgent:
 
     @classmethod
     def read(cls, folder: Path, modules: tuple[str, ...] = ()) -> TrainedAgent:
-        """From the folder of a run, at its end or not.
+        """Read the folder of a run, complete or not.
 
-        modules: Python files with samplers, estimators or worlds of the run that are no part of
-            this package; they are run.
+        modules: Python files with samplers, estimators or worlds of the run outside this package;
+            they are executed.
 
         Raises:
-            InputError: no whole checkpoint of this code is there, or the language model is missing
-                or another one.
+            InputError: no intact checkpoint of this code, or the language model is missing or
+                differs.
         """
         check_folder(folder, ARGUMENT)
         path, metadata, state, damaged = _newest(folder)
@@ -63,34 +63,34 @@ class TrainedAgent:
         if not isinstance(values, dict):
             raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
         config = stored_config(values, metadata["identity"], modules, path)
-        found = model_digest(check_backbone(config.backbone.model))
-        if found != metadata["backbone"]:
+        digest = model_digest(check_backbone(config.backbone.model))
+        if digest != metadata["backbone"]:
             raise InputError(
                 f"{path}: the agent was trained on another backbone: backbone.model is "
-                f"{shown(config.backbone.model)}, whose files have SHA-256 {found[:12]}, and had "
+                f"{shown(config.backbone.model)}, whose files have SHA-256 {digest[:12]}, and had "
                 f"{metadata['backbone'][:12]} then; allowed: the same files"
             )
         trainer = state.get("trainer")
         if not isinstance(trainer, dict):
             raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
-        agent = cls(path, config, found, trainer, damaged)
+        agent = cls(path, config, digest, trainer, damaged)
         agent._check()
         return agent
 
     def _check(self) -> None:
-        """The counters that all readers use, and that there is a model."""
+        """Check the counters that all readers use, and that there is a model."""
         try:
             counters = [self.state[key] for key in ("updates", "steps", "episodes", "phase")]
-            whole = all(type(number) is int and number >= 0 for number in counters)
-            whole = whole and isinstance(self.state["backend"], dict)
-            if not whole or not 1 <= counters[-1] <= len(phases_of(self.config)):
+            valid = all(type(number) is int and number >= 0 for number in counters)
+            valid = valid and isinstance(self.state["backend"], dict)
+            if not valid or not 1 <= counters[-1] <= len(phases_of(self.config)):
                 raise ValueError("counters, or no model")
-            self.complete  # noqa: B018  # can be told
+            self.complete  # noqa: B018  # raises if the state is invalid
         except MALFORMED as error:
             self.unfit(error)
 
     def unfit(self, error: Exception) -> NoReturn:
-        """Say in one line that the state is not one of this code."""
+        """Raise a one-line InputError: the state is incompatible with this code."""
         raise InputError(
             f"{self.path} does not fit this version of the code ({type(error).__name__}); allowed: "
             "a checkpoint that this code has written"
@@ -98,35 +98,35 @@ class TrainedAgent:
 
     @property
     def complete(self) -> bool:
-        """Whether the run is at its end."""
+        """Whether the run is complete."""
         return is_complete(self.config, self.state)
 
     @property
     def where(self) -> str:
-        """How far the run is, in words."""
-        reached = f"update {self.state['updates']}, episode {self.state['episodes']}"
-        return f"{reached}, {'complete' if self.complete else 'not complete'}"
+        """Progress of the run, as text."""
+        progress = f"update {self.state['updates']}, episode {self.state['episodes']}"
+        return f"{progress}, {'complete' if self.complete else 'not complete'}"
 
     @property
     def exported_by(self) -> Origin:
-        """The present code and libraries, and the agent's language model."""
+        """The current code and libraries, and the agent's language model."""
         model = {"model": self.config.backbone.model, "sha256": self.backbone}
         return Origin(code_version(), library_versions(), model)
 
     def files(self, output: Path) -> dict[str, bytes]:
-        """Adapters, heads and model card by path, for a folder of their own.
+        """Adapters, heads and model card, by path in the folder `output`.
 
-        output: that folder, which the code on the card names.
+        output: also named in the code on the card.
 
         Raises:
-            InputError: the state is not one of this code.
+            InputError: the state is incompatible with this code.
         """
         with self._fitting():
             return agent_files(self.config, self.state, self.exported_by, output)
 
     @property
     def goals(self) -> GoalSet:
-        """Goals that the run practised last."""
+        """The training goals of the run's last phase."""
         return goals_of(self.config, phases_of(self.config)[self.state["phase"] - 1])
 
     @property
@@ -134,18 +134,18 @@ class TrainedAgent:
         """Whether the language model predicts its own success."""
         return "competence" in self.state["backend"]
 
-    def backend(self, given: Mapping[str, str]) -> Backend:
-        """The language model as the agent has it, in a process that is settled for it.
+    def backend(self, keys: Mapping[str, str]) -> Backend:
+        """The agent's language model, with threads and determinism of the process set.
 
         Args and errors: those of `fresh` and `load`.
         """
-        backend = self.fresh(given)
+        backend = self.fresh(keys)
         self.load(backend)
         return backend
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
-        """What fails here is a state that is not one of this code, but for errors of their own."""
+        """Turn errors of an incompatible state into InputError; keep other errors."""
         try:
             yield
         except (InputError, JobError):
@@ -155,22 +155,22 @@ class TrainedAgent:
                 raise
             self.unfit(error)
 
-    def fresh(self, given: Mapping[str, str]) -> Backend:
-        """The language model as it was before the run's first update, in a settled process.
+    def fresh(self, keys: Mapping[str, str]) -> Backend:
+        """The language model before the run's first update; sets threads and determinism.
 
-        given: keys of the section `backend`; that of the run does not count.
+        keys: of the section `backend`; the run's own is ignored.
 
         Raises:
             InputError: no such device, or the model cannot be loaded.
-            OutOfMemoryError: the weights alone are larger than the free memory.
+            OutOfMemoryError: the weights exceed the free memory.
         """
         from magellan.backends.machine import settle
 
         config = self.config
-        settings = validated(BackendConfig, given, "backend.")
+        settings = validated(BackendConfig, keys, "backend.")
         check_backend(settings, config.backbone)
         settle(config.threads, settings.deterministic)  # before the model's first product
-        # No use to compile passes for a few states.
+        # Compiled passes do not pay for a few states.
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
         backend = make_backend(backbone, settings, adapters, self.goals.world)
@@ -181,20 +181,20 @@ class TrainedAgent:
         return backend
 
     def load(self, backend: Backend) -> None:
-        """Give a language model that `fresh` has made the state of this agent.
+        """Load the state of this agent into a language model from `fresh`.
 
         Raises:
-            InputError: the state is not one of it.
+            InputError: the state does not fit.
         """
         with self._fitting():
             backend.load_state_dict(self.state["backend"])
 
 
 def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:
-    """The newest whole checkpoint: path, metadata, state; and damaged newer ones."""
-    whole, damaged = newest(folder / FOLDER, ARGUMENT)
-    if whole is not None:
-        return (*whole, tuple(damaged))
+    """The newest intact checkpoint: path, metadata, state; and damaged newer ones."""
+    intact, damaged = newest(folder / FOLDER, ARGUMENT)
+    if intact is not None:
+        return (*intact, tuple(damaged))
     allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
     if damaged:
         listed = ", ".join(map(str, damaged))

@@ -82,7 +82,7 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch, capsys):
     given_up = [row for row in after if row[0] == "ek_eval"]
     assert [row[4:7] for row in given_up] == [["1", "", ""]] * 2
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="allowed: a new file, or a table"):
+    with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
         axes.table(["random"], 1, path, print)
     with pytest.raises(InputError, match="'rndom' is unknown"):
         axes.table(["rndom"], 1, path, print)

@@ -116,7 +116,7 @@ def test_the_command_says_what_it_has_written(kept, tmp_path, capsys):
 def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     other = config().model_dump(mode="json") | {"sampler": "random", "observers": []}
     run.train(resolve_run("smoke", [other]), tmp_path / "run", resume=False, progress="none")
-    with pytest.raises(InputError, match="predicts nothing; allowed: one with the estimator"):
+    with pytest.raises(InputError, match="has no estimator on its language model; allowed: a run"):
         embed(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

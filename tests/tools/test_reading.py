@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, cap
     said, out = exported(folder, tmp_path, capsys)
     _, state = decode(folder / "checkpoints/00000001.safetensors")
     files = agent_files(config(), state["trainer"], TrainedAgent.read(folder).exported_by, out)
-    assert f"damaged, so an older one is taken: {newest}\n" in said
+    assert f"damaged, using an older one: {newest}\n" in said
     assert (out / "heads.safetensors").read_bytes() == files["heads.safetensors"]
     assert contents(folder) == before
 

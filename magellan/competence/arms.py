@@ -171,9 +171,8 @@ class Regions(Arms):
         target = before + chance * (self._cumulative[ends - 1] - before)
         weighted = np.searchsorted(self._cumulative, target, side="right").clip(begins, ends - 1)
         uniform = begins + (chance * self.sizes[arms]).astype(np.int64)
-        return self._order[
-            weighted if exploring is None else np.where(exploring, uniform, weighted)
-        ]
+        ranks = weighted if exploring is None else np.where(exploring, uniform, weighted)
+        return self._order[ranks]
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self.region[goals]

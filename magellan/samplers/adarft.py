@@ -13,7 +13,7 @@ from magellan.samplers.rules import ArmStats
 from magellan.samplers.selection import greedy
 
 HARDEST = 100.0
-"""Difficulty of the last group; the first has 0, the others are evenly spaced."""
+"""Difficulty of the last group; evenly spaced from 0, in the world's order, easy to hard."""
 
 
 class AdarftSettings(Section):
@@ -26,7 +26,7 @@ class AdarftSettings(Section):
 
 
 class Adarft(BatchRule):
-    """T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); groups come easy to hard."""
+    """T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); the group nearest to T is drawn."""
 
     def start(self, n_arms: int) -> None:
         super().start(n_arms)

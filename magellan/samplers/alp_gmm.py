@@ -37,7 +37,7 @@ class AlpGmm(Rule):
 
     def start(self, n_arms: int) -> None:
         self.last = np.full(n_arms, -1.0)  # outcome of each goal's last episode; -1: none
-        self.chance = np.zeros(n_arms)  # probability of each goal at the last fit
+        self.chance = np.zeros(n_arms)  # weight of each goal by the last fit
         self.recent = np.zeros((1, self.settings.fit_every, 2))  # goal, learning progress
         self.heard = np.zeros(1)  # episodes so far
 

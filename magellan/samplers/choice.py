@@ -139,9 +139,8 @@ class SignalChoice(Choice):
         if self._choice.total == 0.0:
             return None
         weights = np.zeros(self._n_arms)
-        weights[slice(None) if self._candidates is None else self._candidates] = (
-            self._choice.weights
-        )
+        arms = slice(None) if self._candidates is None else self._candidates
+        weights[arms] = self._choice.weights
         return weights / weights.sum()
 
     def update(self, arms: np.ndarray, outcomes: Outcomes) -> None:

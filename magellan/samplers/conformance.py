@@ -258,6 +258,6 @@ CHECKS: Mapping[str, Callable[[str], None]] = {
     "probabilities are finite, not negative and sum to one": check_probabilities,
     "draws follow the probabilities": check_draws,
     "the same seed gives the same draws": check_seed,
-    "saved and restored, it continues as if never stopped": check_resuming,
+    "saved and restored it goes on as if never stopped": check_resuming,
 }
 """Each raises InputError if the sampler of this name fails it."""

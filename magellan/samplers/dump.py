@@ -20,7 +20,7 @@ class DumpSettings(Section):
 
 
 class Dump(Rule):
-    """Mean |advantage| of the window + sqrt(2 ln(N + 1) / (n + 1)), n of N episodes its own."""
+    """UCB: mean |advantage| + sqrt(2 ln(N + 1) / (n + 1)); n episodes of the group, N in all."""
 
     wants_advantage = True
 

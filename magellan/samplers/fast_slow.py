@@ -1,4 +1,4 @@
-"""Fast-slow learning progress: |fast - slow| averages of success, reweighted to hard goals."""
+"""Fast-slow learning progress: |fast - slow| average success, reweighted towards hard goals."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 RATED = 2
-"""Episodes before a goal has a success rate."""
+"""Episodes needed for a success rate."""
 
 
 class PoolsSettings(Section):

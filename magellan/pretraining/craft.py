@@ -51,7 +51,7 @@ def world() -> Craft:
 def random_scene(rng: np.random.Generator) -> Crafting:
     """A goal of training in a state that need not be on any way, under other names."""
     book = world().book
-    item = int(rng.choice(book.made("train")))
+    item = int(rng.choice(book.craftable("train")))
     shown = context(book, item, int(rng.integers(CONTEXTS)), bool(rng.integers(2)))
     names = book.names[: book.trained]
     other = dict(zip(names, rng.permutation(np.array(names)).tolist(), strict=True))
@@ -175,7 +175,7 @@ def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
     depth = world().categories.names.index(name)
     rng = np.random.default_rng([seed, depth, list(SPLITS).index(split)])
     book, possible = world().book, rng.permutation(size) < size // 2
-    items = rng.choice(book.made(split, depth), size=size).tolist()
+    items = rng.choice(book.craftable(split, depth), size=size).tolist()
     numbers = rng.choice(CONTEXTS, size=size, replace=False).tolist()
     scenes = (
         world().scene(item, context(book, item, number, bool(can)))

@@ -130,9 +130,9 @@ class Book:
     @property
     def trained(self) -> int:
         """Number of items, raw included, in training goals; they come first."""
-        return self.made(SPLITS[0]).stop
+        return self.craftable(SPLITS[0]).stop
 
-    def made(self, split: str, depth: int | None = None) -> range:
+    def craftable(self, split: str, depth: int | None = None) -> range:
         """Return the items to make in a split's goals, of one depth or of all."""
         if depth is not None:
             return _numbers(self.depths, split, depth)
@@ -218,7 +218,7 @@ class CraftWorld(ListedWorld):
         return Book.generate(self.depths)
 
     def totals(self, split: str) -> tuple[int, ...]:
-        counts = [CONTEXTS * len(self.book.made(split, depth)) for depth in self._levels]
+        counts = [CONTEXTS * len(self.book.craftable(split, depth)) for depth in self._levels]
         return sum(counts), *counts
 
     def arguments(self, category: int, rank: int, split: str) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class CraftWorld(ListedWorld):
     def _item_and_number(self, category: int, rank: int, split: str) -> tuple[int, int]:
         """Return the item of a goal and the number of its context."""
         index, number = divmod(rank, CONTEXTS)
-        return self.book.made(split, category or None)[index], number
+        return self.book.craftable(split, category or None)[index], number
 
     def scene(self, item: int, visible: Context) -> dict[str, Any]:
         """Return the arguments of an episode."""

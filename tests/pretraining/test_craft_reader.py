@@ -92,7 +92,7 @@ def test_probe_goals_are_what_they_say(name, split):
     goals, depth = probe_goals(name, split, 200, 0), int(name[-1])
     assert goals.possible.sum() == 100
     book = WORLD.book
-    names = {book.names[item] for item in book.made(split, depth)}
+    names = {book.names[item] for item in book.craftable(split, depth)}
     for prompt, possible in zip(goals.prompts(), goals.possible, strict=True):
         lines = [line.split(": ")[-1] for line in prompt.split("\n")]
         named = lines[0].removeprefix("Make ")
@@ -135,10 +135,10 @@ def test_answers_by_hand():
 
 def test_play_names_no_unseen_item_and_tells_no_recipe_of_the_world():
     book = WORLD.book
-    unseen = {book.names[item] for item in book.made("unseen")}
+    unseen = {book.names[item] for item in book.craftable("unseen")}
     of_world = {
         f"{book.names[item]} = {' '.join(book.names[part] for part in book.recipes[item])}"
-        for item in book.made("train")
+        for item in book.craftable("train")
     }
     told = set()
     for prompt, action, after in itertools.islice(random_play(np.random.default_rng(0)), 2_000):

@@ -94,7 +94,7 @@ def test_what_an_action_does():
 def test_a_goal_shows_what_it_needs_and_little_else():
     """And an impossible goal lacks one thing, every one of those it needs in turn."""
     book, lacking = WORLD.book, set()
-    item = book.made("train", 3)[0]
+    item = book.craftable("train", 3)[0]
     needed = set(book.needs[item])
     assert len(needed) == 7
     for number in range(200):
@@ -119,7 +119,7 @@ def test_no_goal_of_training_names_an_unseen_item(world):
     book = world.book
     assert len(set(book.names)) == len(book.names)
     assert [len(book.recipes[item]) for item in range(RAW)] == [0] * RAW
-    unseen = {book.names[item] for item in book.made("unseen")}
+    unseen = {book.names[item] for item in book.craftable("unseen")}
     for _, scene in sample(world, "train"):
         assert not unseen & named(scene)
     for _, scene in sample(world, "unseen"):

@@ -27,8 +27,8 @@ def check_words(words: str | None, objects: Sequence[str] | None, category: str 
     if (words is None) != (objects is None):
         option, missing = ("--goal", "--objects") if objects is None else ("--objects", "--goal")
         raise InputError(
-            f"{option}: {words or objects!r} is not allowed without {missing}; allowed: both, as in "
-            '--goal "Grow lion" --objects lion water cow carrot, or neither'
+            f"{option}: {words or objects!r} is not allowed without {missing}; allowed: both, as "
+            'in --goal "Grow lion" --objects lion water cow carrot, or neither'
         )
     if words is not None and category is not None:
         raise InputError(

@@ -33,7 +33,7 @@ SEED = 0
 """Of recipes and contexts, which define the world; a run's seed draws goals from it."""
 RAW = 40
 """Number of raw items."""
-MADE = {"train": 30, "unseen": 10}
+ITEMS_PER_DEPTH = {"train": 30, "unseen": 10}
 """Number of items of each depth from 1 on; no training goal has unseen ones."""
 CONTEXTS = 10_000
 """Number of possible goals per item, and of impossible ones."""
@@ -147,8 +147,11 @@ class Book:
 def _numbers(depths: int, split: str, depth: int) -> range:
     if depth == 0:
         return range(RAW)
-    first = RAW + (depth - 1) * MADE[split] + (split != SPLITS[0]) * depths * MADE[SPLITS[0]]
-    return range(first, first + MADE[split])
+    count = ITEMS_PER_DEPTH[split]
+    first = RAW + (depth - 1) * count
+    if split != SPLITS[0]:
+        first += depths * ITEMS_PER_DEPTH[SPLITS[0]]
+    return range(first, first + count)
 
 
 def _recipe(below: range, rng: np.random.Generator) -> tuple[int, ...]:

@@ -64,11 +64,13 @@ class LearnedSettings(Section):
         25_000,
         ge=2,
         le=10**9,
-        description="Most predictions per refresh. A goal space with more goals is sampled: half "
-        "as many goals, drawn anew each time, each predicted now and delayed.",
+        description="Maximum predictions per refresh. A goal space with more goals is sampled: each "
+        "refresh draws half as many goals and predicts them now and delayed.",
     )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
-    regions: int = Field(48, ge=2, le=10_000, description="Most groups of `learned_groups`.")
+    regions: int = Field(
+        48, ge=2, le=10_000, description="Maximum number of groups of `learned_groups`."
+    )
     regroup: Count = Field(8, description="Refreshes between regroupings.")
     space: Literal["read", "hidden", "frozen"] = Field(
         "read",

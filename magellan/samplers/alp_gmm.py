@@ -21,7 +21,9 @@ class AlpGmmSettings(Section):
 
     fit_every: int = Field(250, ge=50, le=10**6, description="Episodes between fits, and per fit.")
     random: Fraction = Field(0.2, description="Share of draws uniform over goals.")
-    most: int = Field(10, ge=2, le=100, description="Most Gaussians tried, from 2 on.")
+    most: int = Field(
+        10, ge=2, le=100, description="Maximum number of Gaussians; a fit tries 2 to this."
+    )
     dimensions: Count = Field(4, description="Principal components of features, variance 1.")
 
 

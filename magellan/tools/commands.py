@@ -140,7 +140,7 @@ def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
         type=partial(whole_number, least=1, most=100_000),
         default=100,
         metavar="N",
-        help="most goals per category and split (default: %(default)s)",
+        help="maximum goals per category and split (default: %(default)s)",
     )
     add_seed(command, "of the drawn goals")
     add_backend(command, "whatever the run used")

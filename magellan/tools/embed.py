@@ -68,7 +68,7 @@ def embed(
         run: folder of a run with the estimator `learned`; not changed.
         output: folder to create: `goals.csv`, `predictions.csv`, `vectors.safetensors` (a tensor
             per moment, float32 (goals, width)) and `embedding.json`.
-        per_category: most goals per category and split.
+        per_category: maximum goals per category and split.
         seed: of the draw of goals.
         backend: keys of the section `backend`; the run's own is ignored.
         modules: see `TrainedAgent.read`.

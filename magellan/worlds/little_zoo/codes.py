@@ -51,7 +51,7 @@ Mix = tuple[int, ...]
 _CATEGORY_OF_KIND = {PLANT: 2, HERBIVORE: 3, CARNIVORE: 4}
 _ANYTHING = (1 << NUM_TRAIN) - 1
 _REQUIREMENTS = 4
-"""Most requirements of a goal on its scene: the target and three kinds of food below it."""
+"""Maximum requirements of a goal on its scene: the target and three kinds of food below it."""
 
 
 @dataclass(frozen=True)

@@ -108,12 +108,10 @@ def replay(
     predictions = _predict(make_estimator(name, parts, own), outcomes, sets, sorted(points))
     evaluated = [p for p in predictions if p.point in set(evaluations.points)]
     successes = None if success is None else _match_success(run, sets, success, evaluated)
+    errors = _error_table(name, config, sets, evaluations, evaluated, successes)
     tables = {
         "competence": (COLUMNS["competence"], _competence_table(name, sets, predictions)),
-        "error": (
-            ERROR_COLUMNS,
-            _error_table(name, config, sets, evaluations, evaluated, successes),
-        ),
+        "error": (ERROR_COLUMNS, errors),
     }
     if successes is not None:
         tables["goals"] = (COLUMNS["goals"], _goal_table(name, sets, evaluated, successes))

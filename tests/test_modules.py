@@ -250,7 +250,7 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
     words = (
         f"00000001.safetensors belongs to a run with another version of a file under modules: "
         f"{str(mine)!r} with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here and "
-        f"{sha256(MINE)[:12]} there; put that version back, or use another --output"
+        f"{sha256(MINE)[:12]} there; restore that version, or use another --output"
     )
     refused(lambda: train(run_of(mine), tmp_path / "run", True, "none"), words)
     renamed = mine.rename(tmp_path / "renamed.py")

@@ -281,7 +281,7 @@ def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, mo
     newest.write_bytes(content)
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed["random"]
-    warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, going on from"
+    warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, continuing from"
     assert f"warning: {warning} {before.name}" in capsys.readouterr().err
     assert warning in (tmp_path / "run.log").read_text()
 

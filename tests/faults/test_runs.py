@@ -265,7 +265,7 @@ def test_the_longest_round_and_save_are_kept_free_too():
     ticks[0] = 429.0
     assert stopper.reason is None
     ticks[0] = 431.0
-    assert stopper.reason == "before the time limit (169 s are left, 170 s are kept free)"
+    assert stopper.reason == "before the time limit (169 s left, 170 s reserved)"
 
 
 def test_ignored_signals_stay_ignored_and_handlers_come_back():
@@ -339,9 +339,7 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
             patch.setenv(END_TIME, str(int(time.time()) + 1800))
         assert main([*arguments, *limit]) == 75
     said = capsys.readouterr().err
-    assert re.match(
-        r"stopped: before the time limit \(\d+ s are left, 7260 s are kept free\)", said
-    )
+    assert re.match(r"stopped: before the time limit \(\d+ s left, 7260 s reserved\)", said)
     assert said.count("\n") == 1
     assert "ended: stopped: before the time limit" in (tmp_path / "run.log").read_text()
     manifest = run(tmp_path)

@@ -138,7 +138,9 @@ def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
     layer = {"budget": {"practice_window": 50}}
     runs.trained(long_run(**layer), tmp_path / "long")
     message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
-    assert "a row of practice.csv goes on past 60 episodes: budget.practice_window is 50" in message
+    assert (
+        "a row of practice.csv continues past 60 episodes: budget.practice_window is 50" in message
+    )
 
 
 def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):

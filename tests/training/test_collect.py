@@ -64,7 +64,7 @@ class OddAreExplored(GoalSampler):
 def test_an_episode_keeps_whether_its_own_goal_was_explored():
     trainer = Trainer(resolve_run("smoke", [{"goal_space": "40-20-10-5-5"}]))
     trainer.sampler.__class__ = OddAreExplored
-    trainer.collector.begin_anew(trainer.goals, trainer.sampler, None)
+    trainer.collector.restart(trainer.goals, trainer.sampler, None)
     seen = [trainer.collector.step() for _ in range(40)]
     goals = np.concatenate([outcomes.goals for outcomes in seen])
     assert len(goals) > 30

@@ -115,7 +115,7 @@ def test_the_same_draws_at_every_evaluation(sets, tokenizer):
 
 def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeypatch):
     codec, agent, goals = Codec(tokenizer), Grasper(tokenizer), sets["train"]
-    monkeypatch.setattr(evaluation, "TOGETHER", 50)
+    monkeypatch.setattr(evaluation, "MAX_PARALLEL", 50)
     rng = np.random.default_rng(0)
     success = evaluation.play_many(agent, codec, goals.space, goals.positions, rng)
     grasp = goals.categories == CATEGORIES.index("grasp")

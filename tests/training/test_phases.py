@@ -102,7 +102,7 @@ def test_each_phase_is_evaluated_on_its_own_goals(whole):
 
 def test_evaluated_goals_of_a_phase_are_those_that_it_practises():
     trainer = Trainer(config(NEW, "online"))
-    trainer._begin(trainer.phases[1])
+    trainer._begin_phase(trainer.phases[1])
     sets = trainer._evaluation
     assert sets["unseen"].space is trainer.goals
     assert trainer.goals.split == "unseen"

@@ -1,6 +1,6 @@
-"""Configuration: schema, presets, what a run is, and the grid of an experiment.
+"""Configuration: schema, presets, identity of a run, and the grid of an experiment.
 
-The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
+A run's manifest holds its resolved configuration. No torch here: the workflow imports this package.
 """
 
 from magellan.config.grid import (

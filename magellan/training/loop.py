@@ -169,7 +169,7 @@ class Trainer:
             self._evaluation = evaluated_goals(self.config, phase, self.goals)
             self._next_evaluation = phase.begins
         self._set_sampler(phase, previous)
-        if phase.begins_anew(previous):
+        if phase.drops_episodes_of(previous):
             seed = int(self._rngs["world"].integers(2**31)) if reseeded else None
             self.collector.restart(self.goals, self.sampler, seed)
         else:

@@ -171,7 +171,7 @@ modules: mine.py -> modules: 'mine.py' | a list of paths
 modules: [nowhere.py] -> modules: ' | nowhere.py' is missing
 samplers: [magelan] -> samplers.0: | did you mean magellan?
 sampler: [random] -> unknown key | did you mean samplers?
-variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: is no variant | allowed: a
+variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
 variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}} -> analysis.labels | up to 34 letters
 log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 """),

@@ -162,7 +162,7 @@ def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "set_goal_space", CompetenceEstimator.set_goal_space)
         with pytest.raises(
-            InputError, match=r"^goals: none can be added, the estimator 'per_goal'"
+            InputError, match=r"^goals: cannot add any, as the estimator 'per_goal'"
         ):
             curriculum.add(["grow tiger"], ["grow"])
     assert len(curriculum) == 12
@@ -242,7 +242,7 @@ CASES = {
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make("online", groups="ab"),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
-    "goals: none, or one that is no text": lambda: Curriculum([], "random"),
+    "goals: empty, or not all strings": lambda: Curriculum([], "random"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
     "settings: 'budget' is not allowed; allowed: back": lambda: make(
         "online", settings={"budget": {}}

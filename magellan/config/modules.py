@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.competence import ESTIMATORS
-from magellan.core.errors import InputError, refused, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.registry import REGISTRIES, is_built_in
 from magellan.samplers import SAMPLERS
 
@@ -44,7 +44,7 @@ def load_modules(paths: Any) -> None:
         InputError: not a list of paths, no such file, or the file cannot be run.
     """
     if not isinstance(paths, list | tuple):
-        raise refused("modules", paths, "a list of paths")
+        raise not_allowed("modules", paths, "a list of paths")
     for path in paths:
         _load(path)
 
@@ -122,7 +122,7 @@ def _unregister(added: set[Name]) -> None:
 
 def _check_path(name: Any) -> Path:
     if not isinstance(name, str) or not name.endswith(".py") or "\0" in name:
-        raise refused("modules", name, "paths of .py files")
+        raise not_allowed("modules", name, "paths of .py files")
     path = Path(name)
     if not path.is_file():
         raise InputError(f"modules: {shown(name)} is missing; allowed: paths of .py files")

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 
 # The recipe for two CPU cores, the same for every sampler; it was tuned with the random sampler
 # only (docs/studies/archive.md).
@@ -75,6 +75,6 @@ def check_preset(name: str) -> str:
     if name not in PRESETS:
         allowed = ", ".join(PRESETS)
         raise InputError(
-            f"preset: {shown(name)} is unknown; allowed: {allowed}{meant(name, PRESETS)}"
+            f"preset: {shown(name)} is unknown; allowed: {allowed}{suggestion(name, PRESETS)}"
         )
     return name

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, create_model, field_validator, model
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 from magellan.core.registry import Spec
 from magellan.core.settings import (
     LARGEST_SEED,
@@ -500,6 +500,6 @@ class ExperimentConfig(Section):
                 allowed = ", ".join(self.variants) or "none, as there are no variants"
                 raise InputError(
                     f"analysis.labels.{key}: not a variant; allowed: {allowed}, or one of these "
-                    f"after SAMPLER/{meant(variant, self.variants)}"
+                    f"after SAMPLER/{suggestion(variant, self.variants)}"
                 )
         return self

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
-from magellan.core.errors import InputError, refused
+from magellan.core.errors import InputError, not_allowed
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # Slurm sets the id for every job, but the end of its time (seconds since the epoch) not for all.
@@ -109,7 +109,7 @@ def seconds_granted(
     end = environment.get(END_TIME)
     if end:
         if not (end.isdecimal() and len(end) <= MAX_DIGITS):
-            raise refused(END_TIME, end, "seconds since 1970")
+            raise not_allowed(END_TIME, end, "seconds since 1970")
         limits.append(int(end) - now())
     elif environment.get(JOB):
         limits.append(_ask_squeue(environment[JOB]))

@@ -12,7 +12,7 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
-from magellan.core.errors import refused
+from magellan.core.errors import not_allowed
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
@@ -257,7 +257,7 @@ class Trainer:
         counts = [int(state[name]) for name in ("episodes", "steps", "updates", "next_evaluation")]
         for count in counts:
             if not 0 <= count < 2**62:
-                raise refused("counts", count, "0 or more")
+                raise not_allowed("counts", count, "0 or more")
         self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         for outcomes in self._pending:

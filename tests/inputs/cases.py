@@ -132,7 +132,7 @@ EXPERIMENTS = {
     **table(r"""
 seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
 overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
-seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without zeros
+seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without leading zeros
 preset: smoke: laptop -> line 1 | mapping values are not allowed
 preset: !!python/name:os.system x -> python/name:os.system
 preset: smoke\n---\npreset: laptop -> line 2 | another document

@@ -11,7 +11,7 @@ from typing import Any
 
 from magellan.config.identity import flat_keys, identity
 from magellan.config.modules import load_modules
-from magellan.config.phases import beginning, part, phases_of
+from magellan.config.phases import beginning, phases_of, truncated
 from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
@@ -187,7 +187,7 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     last = phases_of(run.config)[-1]
     if end % budget.keep_every or not last.begins < end < budget.end:
         return False
-    return identity(part(run.config, end)) == first.identity
+    return identity(truncated(run.config, end)) == first.identity
 
 
 def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:

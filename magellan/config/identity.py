@@ -44,55 +44,35 @@ OPERATIONAL = frozenset(
 )
 
 
-def _learns_temperature(config: RunConfig) -> bool:
-    return config.agent.temperature != "fixed"
-
-
-def _aims_at_share(config: RunConfig) -> bool:
-    return config.agent.temperature == "max_entropy"
-
-
-def _aims_at_number(config: RunConfig) -> bool:
-    return config.agent.temperature == "target_entropy"
-
-
-def _counts_episodes(config: RunConfig) -> bool:
-    return config.budget.unit == "episodes"
-
-
-def _explores(config: RunConfig) -> bool:
+def _uses_epsilon(config: RunConfig) -> bool:
     return any(SAMPLERS[phase.sampler].epsilon for phase in phases_of(config))
 
 
-def _follows_another(config: RunConfig) -> bool:
+def _replaces_estimator(config: RunConfig) -> bool:
     samplers = {phase.sampler for phase in phases_of(config)}
     return any(driver_of(config, name) != SAMPLERS[name].estimator for name in samplers)
 
 
-def _samples_the_space(config: RunConfig) -> bool:
+def _samples_pool(config: RunConfig) -> bool:
     """Whether the learned estimator scores a sample of goals at a refresh, not all of them."""
     pool, world = config.section("competence").pool, WORLDS[config.world]
     return any(sum(world.parse(phase.goal_space)) > pool for phase in phases_of(config))
 
 
-def _draws_groups(config: RunConfig) -> bool:
-    return "learned_groups" in estimators_of(config)
-
-
 MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
-    "agent.temperature_learning_rate": _learns_temperature,
-    "agent.target_entropy": _aims_at_number,
-    "agent.target_entropy_scale": _aims_at_share,
-    "competence.pool": _samples_the_space,
+    "agent.temperature_learning_rate": lambda config: config.agent.temperature != "fixed",
+    "agent.target_entropy": lambda config: config.agent.temperature == "target_entropy",
+    "agent.target_entropy_scale": lambda config: config.agent.temperature == "max_entropy",
+    "competence.pool": _samples_pool,
     **dict.fromkeys(
         ("competence.regions", "competence.regroup", "competence.space", "competence.within"),
-        _draws_groups,
+        lambda config: "learned_groups" in estimators_of(config),
     ),
-    "budget.episodes": _counts_episodes,
-    "samplers.epsilon_start": _explores,
-    "samplers.epsilon_end": _explores,
-    "samplers.epsilon_decay": _explores,
-    "samplers.estimator": _follows_another,
+    "budget.episodes": lambda config: config.budget.unit == "episodes",
+    "samplers.epsilon_start": _uses_epsilon,
+    "samplers.epsilon_end": _uses_epsilon,
+    "samplers.epsilon_decay": _uses_epsilon,
+    "samplers.estimator": _replaces_estimator,
 }
 """Keys that count only if a condition holds."""
 

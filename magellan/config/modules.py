@@ -49,7 +49,7 @@ def load_modules(paths: Any) -> None:
         _load(path)
 
 
-def beside(paths: Any, file: Path) -> Any:
+def resolve_paths(paths: Any, file: Path) -> Any:
     """Resolve the `modules` of a configuration file, which are relative to its folder.
 
     Paths below the working folder stay relative; invalid values are left to `load_modules`.
@@ -85,18 +85,18 @@ def _load(name: Any) -> None:
     if path in _LOADED and _LOADED[path].sha256 == digest:
         return
     _LOADED.pop(path, None)  # if the new version fails, none is loaded
-    before = _registered_entries()
+    old = _registered_entries()
     try:
         _run(path, content)
-        _check_drivers(_registered_entries().keys() - before)
-    except Exception as error:  # whatever a user's file raises
-        _unregister(_registered_entries().keys() - before)
+        _check_drivers(_registered_entries().keys() - old)
+    except Exception as error:  # a user's file may raise anything
+        _unregister(_registered_entries().keys() - old)
         if isinstance(error, InputError):
             raise InputError(f"modules: {shown(name)}: {error}") from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"modules: {shown(name)} cannot be loaded ({reason[:200]})") from error
     entries = _registered_entries().items()
-    added = frozenset(name for name, entry in entries if entry is not before.get(name))
+    added = frozenset(name for name, entry in entries if entry is not old.get(name))
     _LOADED[path] = _File(digest, added)
 
 

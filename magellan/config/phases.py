@@ -40,9 +40,9 @@ class Phase:
     seed: int
     explore_anew: bool
 
-    def has_goals_of(self, other: Phase) -> bool:
-        """Whether both practise the same goals."""
-        return (self.goal_space, self.goals) == (other.goal_space, other.goals)
+    def has_goals_of(self, phase: Phase) -> bool:
+        """Whether both phases practise the same goals."""
+        return (self.goal_space, self.goals) == (phase.goal_space, phase.goals)
 
     def drops_episodes_of(self, previous: Phase) -> bool:
         """Whether unfinished episodes of the previous phase are dropped when this one begins."""
@@ -109,10 +109,10 @@ def drivers_of(config: RunConfig) -> tuple[str, ...]:
 def beginning(config: RunConfig) -> RunConfig | None:
     """Return all phases of a run but the last, as a run; None if it has one phase."""
     phases = phases_of(config)
-    return None if len(phases) == 1 else part(config, phases[-2].ends)
+    return None if len(phases) == 1 else truncated(config, phases[-2].ends)
 
 
-def part(config: RunConfig, length: int) -> RunConfig:
+def truncated(config: RunConfig, length: int) -> RunConfig:
     """Return a run up to some length, as a run.
 
     It has all estimators of the run: those that drive later phases observe it.
@@ -149,7 +149,7 @@ def _phase_values(phases: Sequence[Phase]) -> tuple[Mapping[str, Any], ...]:
     return tuple(result)
 
 
-def check_watchers(config: RunConfig) -> None:
+def check_observers(config: RunConfig) -> None:
     """Check that one estimator uses the model's head, and does not train the policy as an observer.
 
     Raises:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config.identity import identity
-from magellan.config.modules import beside, load_modules
-from magellan.config.phases import check_phases, check_recorded, check_watchers
+from magellan.config.modules import load_modules, resolve_paths
+from magellan.config.phases import check_observers, check_phases, check_recorded
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, shown
@@ -46,7 +46,7 @@ def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
     """
     config = validated(run_model(), values, where)
     try:
-        for check in (check_phases, check_watchers, check_recorded):
+        for check in (check_phases, check_observers, check_recorded):
             check(config)
     except InputError as error:
         raise InputError(f"{where}{error}") from None
@@ -151,7 +151,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             "in the file; allowed: plain YAML"
         )
     if "modules" in values:
-        values["modules"] = beside(values["modules"], Path(path))
+        values["modules"] = resolve_paths(values["modules"], Path(path))
     return values
 
 

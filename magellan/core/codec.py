@@ -91,13 +91,13 @@ class Codec:
                 f"states: tokens of {tokens.dtype} {tokens.shape} and segments of {segments.dtype} "
                 f"{segments.shape} are not allowed; allowed: int32 and int8 (states, length)"
             )
-        before, after = segments[:, :-1], segments[:, 1:]
-        step = after - before
-        ordered = (after == PADDING) | (step == 0) | ((step == 1) & (before != PADDING))
+        left, right = segments[:, :-1], segments[:, 1:]
+        step = right - left
+        ordered = (right == PADDING) | (step == 0) | ((step == 1) & (left != PADDING))
         if not ordered.all() or not np.isin(segments[:, 0], (PROMPT, PADDING)).all():
             raise InputError(
-                "states: the segments of one are not allowed; allowed: a prompt 0, candidates from "
-                f"1 on in order, then {PADDING}"
+                "states: the segments of one are not allowed; allowed: 0 for the prompt, then "
+                f"candidates from 1 on in order, then {PADDING}"
             )
         size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
         for token in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():

@@ -99,7 +99,7 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:
     for part in location:
-        if isinstance(part, int):  # index in a list of models; the key before gave the model
+        if isinstance(part, int):  # index in a list of models
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         kinds = [

@@ -44,12 +44,12 @@ class Attempts:
     def __init__(self, folder: Path, identity: str) -> None:
         self._path = folder / NAME
         self._identity = identity
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._number = 0
 
     def begin(self, resumed_from: str | None, origin: Mapping[str, Any] | None = None) -> int:
         """Record the start of this attempt, with code and libraries; return its number, from 1."""
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._number = _next_number({row["attempt"] for row in self.read()})
         self._append(
             started=utc_now(),
@@ -68,7 +68,7 @@ class Attempts:
             ended=utc_now(),
             reason=reason,
             status=status,
-            seconds=round(time.monotonic() - self._begun, 1),
+            seconds=round(time.monotonic() - self._start_time, 1),
             peak_memory_mb=peak_memory_mb(),
         )
 
@@ -132,7 +132,7 @@ def _parse_event(line: str) -> dict[str, Any]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
-        return {}  # cut short by a kill or a full disk, or not written by a trainer
+        return {}  # truncated by a kill or a full disk, or not written by a trainer
     if not isinstance(event, dict):
         return {}
     return {key: value for key, value in event.items() if _is_valid(key, value)}

@@ -115,7 +115,7 @@ def _facts(data: CardData) -> list[tuple[str, str]]:
     return [
         ("world", WORLDS[config.world].label),
         ("goal sampler", config.sampler),
-        ("goal space", _goal_spaces(config)),
+        ("goal space", ", then ".join(map(_describe_goals, phases_of(config)))),
         ("seed", str(config.seed)),
         ("budget", f"{reached[_unit(config)]} of {budget.end} {budget.unit}"),
         (
@@ -136,11 +136,7 @@ def _facts(data: CardData) -> list[tuple[str, str]]:
     ]
 
 
-def _goal_spaces(config: RunConfig) -> str:
-    return ", then ".join(map(_goal_space, phases_of(config)))
-
-
-def _goal_space(phase: Phase) -> str:
+def _describe_goals(phase: Phase) -> str:
     return f"{phase.goal_space} ({GOALS[phase.goals.split]}, drawn with seed {phase.goals.seed})"
 
 

@@ -29,8 +29,8 @@ from magellan.config import (
     flat_keys,
     identity,
     own_code_of,
-    part,
     stored_config,
+    truncated,
 )
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, shown
@@ -174,10 +174,15 @@ class Checkpoints:
         Raises:
             StorageError: one cannot be renamed.
         """
-        renamed = [_mark_damaged(path) for path in loaded.damaged]
-        return renamed[0] if renamed else None
+        asides = [path.with_name(f"{path.name}.damaged") for path in loaded.damaged]
+        for path, aside in zip(loaded.damaged, asides, strict=True):
+            try:
+                os.replace(path, aside)
+            except OSError as error:
+                raise cannot_write(path, error) from error
+        return asides[0].name if asides else None
 
-    def check_kept_by_this_run(self) -> None:
+    def check_written_by_this_run(self) -> None:
         """Refuse checkpoints that another run has written here; unreadable ones are ignored.
 
         Raises:
@@ -216,25 +221,25 @@ class Checkpoints:
                     )
 
     def _truncated_metadata(self, path: Path, metadata: dict[str, str]) -> dict[str, str]:
-        """Metadata of the run that would have ended at `at`."""
+        """Metadata of the run that ends at `at`."""
         if self._at is None:
             return metadata
         modules = self._config.modules
         try:
             values = dict(json.loads(metadata["config"]))
-            whole = stored_config(values, metadata["identity"], modules, path)
+            config = stored_config(values, metadata["identity"], modules, path)
         except InputError as error:
             raise InputError(f"{self._argument}: {error}") from None
         except (*MALFORMED, RecursionError):
             raise InputError(
                 f"{self._argument}: {path} holds no configuration; {self._if_damaged}"
             ) from None
-        if self._at > whole.budget.end:
+        if self._at > config.budget.end:
             raise InputError(
-                f"{self._argument}: {path}: its run ends at {whole.budget.end} "
-                f"{whole.budget.unit}, before {self._at}; {self._if_other}"
+                f"{self._argument}: {path}: its run ends at {config.budget.end} "
+                f"{config.budget.unit}, before {self._at}; {self._if_other}"
             )
-        return metadata | _run_metadata(part(whole, self._at))
+        return metadata | _run_metadata(truncated(config, self._at))
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["identity"] == identity(self._config):
@@ -328,15 +333,6 @@ def _stored_keys(metadata: Mapping[str, str], name: str = "config") -> dict[str,
 
 def _value(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "absent"
-
-
-def _mark_damaged(path: Path) -> str:
-    aside = path.with_name(f"{path.name}.damaged")
-    try:
-        os.replace(path, aside)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return aside.name
 
 
 def _run_metadata(config: RunConfig) -> dict[str, str]:

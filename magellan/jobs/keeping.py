@@ -70,7 +70,7 @@ class Keeper:
 
 
 def check_kept(run: Path, config: RunConfig, backbone: str) -> None:
-    """Refuse a folder with another run's kept checkpoints: they would pass for this run's.
+    """Refuse a folder with another run's kept checkpoints, which would be mistaken for this run's.
 
     Args:
         run: the folder.
@@ -81,7 +81,7 @@ def check_kept(run: Path, config: RunConfig, backbone: str) -> None:
         InputError: names the checkpoint and the differences between the configurations.
     """
     for folder in folders(run):
-        Checkpoints(folder, config, backbone).check_kept_by_this_run()
+        Checkpoints(folder, config, backbone).check_written_by_this_run()
 
 
 def folders(run: Path) -> list[Path]:
@@ -144,7 +144,7 @@ def check_start(config: RunConfig) -> RunConfig:
     return first
 
 
-def find_start(folder: Path, config: RunConfig, backbone: str) -> Start:
+def load_start(folder: Path, config: RunConfig, backbone: str) -> Start:
     """Load the state that a run starts from.
 
     folder: of the run that is the beginning of this one, or a longer run's kept `RUN/10000`.
@@ -183,7 +183,7 @@ def _load_ended(folder: Path, first: RunConfig, backbone: str) -> Start:
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether this is a kept checkpoint's folder; a run's folder may be named by a number too."""
+    """Whether this is the folder of a kept checkpoint, not of a run named by a number."""
     if not folder.name.isdecimal() or (folder / log.NAME).exists():
         return False
     return folder.is_dir() or (folder.parent / log.NAME).exists()
@@ -192,7 +192,7 @@ def is_kept(folder: Path) -> bool:
 def _load_kept(folder: Path, first: RunConfig, backbone: str) -> Start:
     """Load a kept checkpoint of a longer run, as if that run had ended there.
 
-    It was written before the evaluation there, which the starting run makes up for.
+    It was written before the evaluation there, which the starting run does instead.
     """
     point, end, unit = int(folder.name), first.budget.end, first.budget.unit
     if point != end:

@@ -25,11 +25,11 @@ class RunLog:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
 
     def write(self, text: str) -> None:
         """Append one line."""
-        seconds = time.monotonic() - self._begun
+        seconds = time.monotonic() - self._start_time
         append_line(self._path, f"{utc_now()} +{seconds:.1f}s {printable(text)}")
 
     def warn(self, text: str) -> None:

@@ -25,7 +25,7 @@ from magellan.training.loop import Trainer
 IGNORE_CLOSED = contextlib.suppress(OSError, ValueError)
 
 
-def speed_in_words(done: int, seconds: float, to_do: int, unit: str) -> str:
+def describe_speed(done: int, seconds: float, to_do: int, unit: str) -> str:
     """Format the speed of a run and its remaining time.
 
     Args:
@@ -57,7 +57,7 @@ class Progress:
         config = trainer.config
         self._name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
         self._total, self._unit = config.budget.end, config.budget.unit
-        self._line_at = self._begun = time.monotonic()
+        self._line_at = self._start_time = time.monotonic()
         self._first = trainer.spent
         self._bar: tqdm | None = None
         if self._style == "bar":
@@ -77,8 +77,8 @@ class Progress:
     def _show_line(self) -> None:
         self._line_at = time.monotonic()
         spent = self._spent()
-        speed = speed_in_words(
-            spent - self._first, self._line_at - self._begun, self._total - spent, self._unit
+        speed = describe_speed(
+            spent - self._first, self._line_at - self._start_time, self._total - spent, self._unit
         )
         show(f"{self._name}: {spent:,} of {self._total:,} {self._unit}, {self._success()}, {speed}")
 

@@ -49,7 +49,7 @@ from magellan.jobs.checkpoint import (
     invalid_state,
 )
 from magellan.jobs.folder import MANIFEST, FolderLock, check_folder, held
-from magellan.jobs.keeping import Keeper, check_kept, check_start, find_start, points
+from magellan.jobs.keeping import Keeper, check_kept, check_start, load_start, points
 from magellan.jobs.log import RunLog, utc_now
 from magellan.jobs.progress import Progress, TensorBoard, check_sink
 from magellan.jobs.stopping import Stopper, seconds_granted
@@ -109,7 +109,7 @@ def train(
         loaded = checkpoints.load() if resume else None
         beginning, started_from = None, None
         if start is not None and loaded is None:
-            beginning = find_start(start, config, origin.backbone["sha256"])
+            beginning = load_start(start, config, origin.backbone["sha256"])
         settle(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
         if loaded is not None:
@@ -223,7 +223,7 @@ class Job:
         self._trainer, self._output, self._origin = trainer, output, origin
         self._checkpoints, self._stopper = checkpoints, stopper
         self._log, self._attempts = RunLog(output), Attempts(output, identity(trainer.config))
-        self._begun = self._saved_at = time.monotonic()
+        self._start_time = self._saved_at = time.monotonic()
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._next_logged_save = 0.0
         self._logged_rows = len(trainer.record.tables["evaluation"])
@@ -269,8 +269,10 @@ class Job:
             text = f"resumed from {loaded.name}, {self._where()}"
         elif self._started_from is not None:
             start = self._started_from
-            then = f"was at {start['at']}" if "at" in start else "ended"
-            text = f"begins where run {start['run']} {then}, {start['checkpoint']}, {self._where()}"
+            point = f"was at {start['at']}" if "at" in start else "ended"
+            text = (
+                f"begins where run {start['run']} {point}, {start['checkpoint']}, {self._where()}"
+            )
         else:
             text = "begins at episode 0"
         self._log.write(text)
@@ -303,9 +305,9 @@ class Job:
                 name = self._save()
                 progress.close()
                 raise StoppedEarly(f"{reason}: saved {name}, {self._where()}; --resume continues")
-            begun = time.monotonic()
+            start_time = time.monotonic()
             self._trainer.advance()
-            self._stopper.took("round", time.monotonic() - begun)
+            self._stopper.record_duration("round", time.monotonic() - start_time)
             progress.show()
             self._log_evaluations()
             if self._curves is not None:
@@ -323,7 +325,7 @@ class Job:
 
     def _save(self) -> str:
         """Write a checkpoint unless a weight is not finite; return its file name."""
-        begun = time.monotonic()
+        start_time = time.monotonic()
         state = self._trainer.state_dict()
         check_weights(self._trainer.updates, state["backend"])
         content = {
@@ -333,20 +335,17 @@ class Job:
             "made_with": self._made_with,
             "started_from": self._started_from,
         }
-        self._keep(content)  # first: a run killed between the two passes here again
+        # Keep first: a run killed between the two saves repeats both.
+        if self._keeper.is_due(self._trainer.spent):
+            kept = self._keeper.keep(self._trainer.spent, content)
+            self._log.write(f"kept {kept.relative_to(self._output)}, {self._where()}")
         path = self._checkpoints.save(content)
         self._saved_at = time.monotonic()
-        self._last_save = self._saved_at - begun
+        self._last_save = self._saved_at - start_time
         self._saving += self._last_save
-        self._stopper.took("save", self._last_save)
+        self._stopper.record_duration("save", self._last_save)
         self._log_save(path)
         return f"{path.parent.name}/{path.name}"
-
-    def _keep(self, state: Mapping[str, Any]) -> None:
-        """Keep the state for good, if due."""
-        if self._keeper.is_due(self._trainer.spent):
-            path = self._keeper.keep(self._trainer.spent, state)
-            self._log.write(f"kept {path.relative_to(self._output)}, {self._where()}")
 
     def _log_save(self, path: Path) -> None:
         """Log the first save, the last, and one per interval."""
@@ -413,7 +412,7 @@ class Job:
         if self._curves is not None:
             with contextlib.suppress(OSError):
                 self._curves.close()
-        share = self._saving / max(time.monotonic() - self._begun, 1e-9)
+        share = self._saving / max(time.monotonic() - self._start_time, 1e-9)
         with contextlib.suppress(JobError):
             self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")
         with contextlib.suppress(JobError):
@@ -421,7 +420,7 @@ class Job:
 
     def _seconds(self) -> float:
         """Seconds of training over all attempts."""
-        return self._spent + time.monotonic() - self._begun
+        return self._spent + time.monotonic() - self._start_time
 
     def _where(self) -> str:
         trainer = self._trainer

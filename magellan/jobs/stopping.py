@@ -47,7 +47,7 @@ class Stopper:
         self._interrupts = 0
         self._handlers: dict[signal.Signals, Any] = {}
 
-    def took(self, what: str, seconds: float) -> None:
+    def record_duration(self, what: str, seconds: float) -> None:
         """Record the duration of a round or a save: the longest of each is reserved."""
         self._longest[what] = max(seconds, self._longest.get(what, 0.0))
 

@@ -89,9 +89,10 @@ class Estimators:
             self.by_name[name].set_goal_space(goals)
 
     @property
-    def watchers(self) -> Mapping[str, CompetenceEstimator]:
+    def observers(self) -> Mapping[str, CompetenceEstimator]:
         """Estimators that do not drive the sampler."""
-        return {name: each for name, each in self.by_name.items() if name != self.driver}
+        items = self.by_name.items()
+        return {name: estimator for name, estimator in items if name != self.driver}
 
     def play_wanted(self, episodes: int, play: Play) -> None:
         """Play the goals that estimators request after this number of training episodes."""
@@ -102,13 +103,13 @@ class Estimators:
 
     def update(self, outcomes: Outcomes) -> None:
         """Update the observers, once per policy update, after the sampler's update."""
-        for watcher in self.watchers.values():
-            watcher.update(outcomes)
+        for observer in self.observers.values():
+            observer.update(outcomes)
 
     def check(self, updates: int) -> dict[str, float]:
         """Return the driver's losses by name; NotFiniteError if any estimator's is not finite."""
-        for name, watcher in self.watchers.items():
-            losses = {f"{loss} of {name}": value for loss, value in watcher.losses().items()}
+        for name, observer in self.observers.items():
+            losses = {f"{loss} of {name}": value for loss, value in observer.losses().items()}
             check_losses(updates, losses)
         losses = self.by_name[self.driver].losses() if self.driver else {}
         check_losses(updates, losses)
@@ -120,15 +121,15 @@ class Estimators:
 
     def state_dict(self) -> dict[str, Any]:
         """Return observers and evaluation streams; the driver is in the sampler's state."""
-        watchers = self.watchers.items()
+        observers = self.observers.items()
         return {
-            "watchers": {name: estimator.state_dict() for name, estimator in watchers},
+            "watchers": {name: estimator.state_dict() for name, estimator in observers},
             "streams": {name: rng.bit_generator.state for name, rng in self._streams.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
-        for name, watcher in self.watchers.items():
-            watcher.load_state_dict(state["watchers"][name])
+        for name, observer in self.observers.items():
+            observer.load_state_dict(state["watchers"][name])
         for name, rng in self._streams.items():
             rng.bit_generator.state = state["streams"][name]

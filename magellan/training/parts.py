@@ -24,8 +24,8 @@ def evaluated_goals(
 ) -> dict[str, EvaluationSet]:
     """Return the goals on which a phase is evaluated, by split.
 
-    Those of the practised split come from the phase's goal space; of the other split, all held-out
-    goals, or the training goals of the same space.
+    For the practised split, from the phase's goal space. For the other split, from all held-out
+    goals, or from the training goals of the same space.
 
     practised: goals of the phase, `goals_of`.
     """

@@ -118,14 +118,14 @@ class Record:
         for name, loss in values.items():
             self._losses.setdefault(name, []).append(loss)
 
-    def close_losses(self, **where: Any) -> None:
-        """Append a row of `training` with the mean losses since the last row.
+    def close_losses(self, **values: Any) -> None:
+        """Append a row of `training`: `values`, and the mean losses since the last row.
 
         The competence loss is NaN if the estimator took no gradient step in between.
         """
         means = {"competence_loss": float("nan")}
         means |= {name: float(np.mean(losses)) for name, losses in self._losses.items()}
-        self.add("training", {**where, **means})
+        self.add("training", {**values, **means})
         self._losses = {}
 
     def write(self, folder: Path) -> None:
@@ -190,5 +190,6 @@ def _is_cell(column: str, value: Any) -> bool:
     """Whether the type of a value fits the column: a name or a number."""
     if column in NAMES:
         return isinstance(value, str)
-    whole = isinstance(value, int | np.integer)
-    return isinstance(value, float) or bool(whole and abs(value) <= MOST)
+    if isinstance(value, int | np.integer):
+        return bool(abs(value) <= MOST)
+    return isinstance(value, float)

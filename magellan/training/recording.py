@@ -98,8 +98,8 @@ class Predictions:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole recording."""
-        said = np.stack(self._competences)
-        return {"updates": self._updates, "said": said, "vectors": self._vectors}
+        competences = np.stack(self._competences)
+        return {"updates": self._updates, "said": competences, "vectors": self._vectors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""

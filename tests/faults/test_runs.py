@@ -259,9 +259,9 @@ def test_jumps_of_the_clock_do_not_move_the_time_limit():
 def test_the_longest_round_and_save_are_kept_free_too():
     ticks = [0.0]
     stopper = Stopper(600.0, 100.0, clock=lambda: ticks[0])
-    stopper.took("round", 50.0)
-    stopper.took("round", 10.0)
-    stopper.took("save", 20.0)
+    stopper.record_duration("round", 50.0)
+    stopper.record_duration("round", 10.0)
+    stopper.record_duration("save", 20.0)
     ticks[0] = 429.0
     assert stopper.reason is None
     ticks[0] = 431.0
@@ -332,8 +332,10 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
     arguments += [word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")]
     with monkeypatch.context() as patch:
         # A round that seems to take an hour fits into no limit below.
-        took = Stopper.took
-        patch.setattr(Stopper, "took", lambda self, what, _: took(self, what, 3600.0))
+        record_duration = Stopper.record_duration
+        patch.setattr(
+            Stopper, "record_duration", lambda self, what, _: record_duration(self, what, 3600.0)
+        )
         limit = ["--stop-after", "30"] if case == "--stop-after" else []
         if not limit:
             patch.setenv(END_TIME, str(int(time.time()) + 1800))

@@ -140,4 +140,4 @@ def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
     ],
 )
 def test_slow_runs_say_how_slow_they_are(done, seconds, words):
-    assert progress.speed_in_words(done, seconds, 100 - done, "steps") == words
+    assert progress.describe_speed(done, seconds, 100 - done, "steps") == words

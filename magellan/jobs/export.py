@@ -122,7 +122,7 @@ def check_output(folder: Path) -> None:
         partial = folder if taken else folder.with_name(folder.name + PARTIAL)
         if partial.is_symlink() or partial.exists():
             raise InputError(
-                f"--output: {partial} exists already; allowed: a folder that is empty or absent, "
+                f"--output: {partial} already exists; allowed: a folder that is empty or absent, "
                 "without a folder of that name and .part beside it"
             )
     except OSError as error:

@@ -59,7 +59,7 @@ from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
 SECONDS_PER_LOGGED_SAVE = 300.0
-UNCHECKED = "the world names no texts: whether the model can tell its goals apart was not checked"
+UNCHECKED = "the world lists no texts: not checked whether the model distinguishes its goals"
 
 
 def train(

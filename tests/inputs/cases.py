@@ -286,7 +286,7 @@ replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more
 export docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
-export docs --output tests -> --output: tests exists already | empty or absent
+export docs --output tests -> --output: tests already exists | empty or absent
 watch -> run | required
 watch docs -> run: docs holds no checkpoint | allowed: the folder
 check nowhere.yaml -> nowhere.yaml | No such file

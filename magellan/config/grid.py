@@ -124,7 +124,7 @@ def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedStart]:
     users = Counter(start.run.identity for start in starts.values())
 
     def is_shared(run: str) -> bool:
-        """Whether other runs share the beginning of this run, or the beginning of that."""
+        """Whether other runs share this run's beginning, or a beginning of that beginning."""
         if run not in starts:
             return False
         name = starts[run].run.identity
@@ -161,7 +161,7 @@ def _beginnings(
 def _kept_beginnings(
     beginnings: Mapping[str, PlannedRun], grid_runs: Mapping[str, PlannedRun]
 ) -> dict[str, PlannedStart]:
-    """Checkpoints that stand in for beginnings outside the grid, of the longest run that keeps one.
+    """Starts at kept checkpoints, instead of beginnings outside the grid, from the longest run.
 
     That run is in its last phase there, so it trains this part itself, wherever it starts.
     """

@@ -66,8 +66,7 @@ def stored_config(
         path: of the file, for errors.
 
     Raises:
-        InputError: invalid here, of another identity, or it names user files and `modules` is
-            empty.
+        InputError: an invalid configuration, another identity, or user files without `modules`.
     """
     user_files = values.get("modules")
     if user_files and not modules:

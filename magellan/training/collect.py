@@ -124,7 +124,7 @@ class Collector:
             self._serials[env] = []
 
     def _draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Goals from the sampler, int64 (n,), and whether it explored (`Outcomes.explored`)."""
+        """Draw goals from the sampler, int64 (n,), and `Outcomes.explored` for each."""
         goals, explored = self.sampler.sample(n), self.sampler.explored
         neither = np.full(n, NEITHER, np.int8)
         return goals, neither if explored is None else explored.astype(np.int8)

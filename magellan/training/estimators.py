@@ -27,8 +27,8 @@ Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 class Estimators:
     """All estimators of a run by name; all learn from the same outcomes.
 
-    The sampler updates the driver, `update` the observers. Estimators do not depend on which they
-    are, and observers do not affect the run.
+    The sampler updates the driver, `update` the observers. An estimator behaves the same as driver
+    or observer, and observers do not affect the run.
 
     Args:
         config: the run's configuration.

@@ -77,9 +77,13 @@ class Record:
         """
         if self._outcomes is not None:
             columns = (
-                *(np.full(len(outcomes), number) for number in (self.phase, update)),
-                *(goals.codes_at(outcomes.goals), goals.categories_at(outcomes.goals)),
-                *(outcomes.standing_on, outcomes.success, outcomes.explored),
+                np.full(len(outcomes), self.phase),
+                np.full(len(outcomes), update),
+                goals.codes_at(outcomes.goals),
+                goals.categories_at(outcomes.goals),
+                outcomes.standing_on,
+                outcomes.success,
+                outcomes.explored,
             )
             self._outcomes.append(np.column_stack(columns).astype(np.int64))
 
@@ -134,11 +138,11 @@ class Record:
             write_table(folder / f"{name}.csv", self.columns(name), rows)
         if self._outcomes is not None:
             first = 0 if self._phased else 1
-            rows = (
+            outcomes = (
                 [phase, update, goal, self._categories[category], *values][first:]
                 for phase, update, goal, category, *values in self._all_outcomes().tolist()
             )
-            write_table(folder / "outcomes.csv", self.columns("outcomes"), rows)
+            write_table(folder / "outcomes.csv", self.columns("outcomes"), outcomes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return rows and running sums."""
@@ -191,5 +195,5 @@ def _is_cell(column: str, value: Any) -> bool:
     if column in NAMES:
         return isinstance(value, str)
     if isinstance(value, int | np.integer):
-        return bool(abs(value) <= MOST)
+        return abs(int(value)) <= MOST
     return isinstance(value, float)

@@ -50,7 +50,7 @@ class GoalConfig(Section):
     )
     split: Split = Field(
         "train",
-        description="Goals to practise: `train`, or those about held-out objects, `unseen`.",
+        description="Split to practise: `train`, or `unseen` (goals about held-out objects).",
     )
 
     @field_validator("seed", mode="before")

@@ -26,7 +26,7 @@ from magellan.worlds.little_zoo import parse_goal_space
 
 
 def trained(monkeypatch, *arguments):
-    """The configuration that a call of `train` arrives at."""
+    """Return the configuration that a call of `train` resolves to."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # and so put back after the test
     seen = []
@@ -76,7 +76,7 @@ def test_check_lists_the_runs(tmp_path, capsys):
 
 
 def test_a_grid_is_resolved_once_for_all_its_seeds(monkeypatch):
-    """A plan of 10,000 runs took minutes."""
+    """A plan of 10,000 runs used to take minutes."""
     values = {"preset": "smoke", "samplers": ["random", "magellan"], "seeds": list(range(200))}
     experiment = load_experiment(values)
     module, resolved = sys.modules[grid.__module__], []
@@ -208,7 +208,7 @@ def test_the_machines_own_memory_by_device(case):
 
 
 def test_each_run_can_draw_its_own_goals() -> None:
-    """`goals.seed: run` is the run's seed, in every phase that names no other."""
+    """`goals.seed: run` is the run's seed, in every phase that does not set another."""
 
     def seeds(**given) -> list[int]:
         config = resolve_run("smoke", [{"goals": {"seed": "run"}, "seed": 7, **given}])

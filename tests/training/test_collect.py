@@ -53,7 +53,7 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
 
 
 class OddAreExplored(GoalSampler):
-    """Says of each goal that it was drawn to explore if its position is odd."""
+    """Reports goals at odd positions as exploration."""
 
     def sample(self, n):
         goals = super().sample(n)

@@ -254,7 +254,7 @@ def _resolve_layer(
     for key, value in layers[-1].items():
         if key in GRID_KEYS:
             raise InputError(
-                f"{where}.{key}: {shown(value)} is not allowed: the experiment gives it; "
+                f"{where}.{key}: {shown(value)} is not allowed: the experiment sets it; "
                 f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:

@@ -170,8 +170,8 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr(command, "_schema", strike)
     assert main(["schema"]) == OutOfMemoryError.exit_status
-    line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); it needs "
-    assert capsys.readouterr().err == f"{line}more memory, or a smaller model, or bfloat16\n"
+    line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
+    assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
 
 
 def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):

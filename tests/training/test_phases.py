@@ -174,7 +174,7 @@ def test_an_estimator_that_cannot_move_is_refused_at_once(monkeypatch):
 
     fixed = dataclasses.replace(spec, build=lambda parts, settings: Fixed())
     monkeypatch.setitem(ESTIMATORS._entries, "per_goal", fixed)
-    with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot go on"):
+    with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot continue"):
         Trainer(config(NEW, "random", observers=["per_goal"]))
     Trainer(config(SAME, "random", observers=["per_goal"]))
 

@@ -4,7 +4,7 @@ import sys
 
 
 def run() -> int:
-    """Entry point; gives the exit status."""
+    """Run the command line; return the exit status."""
     from magellan.core.environment import prepare
 
     prepare()

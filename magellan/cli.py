@@ -1,4 +1,4 @@
-"""The command line: lists the commands, which own their arguments, and tells errors in one line."""
+"""The command line: the list of commands, and errors as one line."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ COMMANDS = (
     *(tools.add_watch, tools.add_play, tools.add_goals, add_backbone),
     *(tools.add_axes, tools.add_submit, tools.add_bench, add_check),
 )
-OF_MODELS = (
+MODEL_PACKAGES = (
     *("huggingface_hub", "peft", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
 )
-WITH_MODELS = "pip install 'magellan-bench[model]'"
+INSTALL_MODELS = "pip install 'magellan-bench[model]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; gives 0, or the status of `magellan.core.errors` after one line of why."""
+    """Run one command; return 0, or after an error its `exit_status`."""
     try:
         options = _parser().parse_args(arguments)
         options.command(options)
     except (InputError, JobError) as error:
-        return _told(error)
+        return _report(error)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -39,18 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except ModuleNotFoundError as error:
-        if error.name not in OF_MODELS:
+        if error.name not in MODEL_PACKAGES:
             raise
-        return _told(InputError(f"the package {error.name} is absent: {WITH_MODELS} brings it"))
+        return _report(InputError(f"the package {error.name} is missing; run: {INSTALL_MODELS}"))
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return _told(out_of_memory(error))
+        return _report(out_of_memory(error))
     return 0
 
 
-def _told(error: InputError | JobError) -> int:
-    """Print the line; gives the exit status."""
+def _report(error: InputError | JobError) -> int:
+    """Print an error; return its exit status."""
     with contextlib.suppress(OSError):
         print(f"{error.label}: {error}", file=sys.stderr, flush=True)
     return error.exit_status

@@ -1,4 +1,4 @@
-"""What lamorel's launcher runs in each of its processes (docs/lamorel.md).
+"""Script that lamorel's launcher runs in each process (docs/lamorel.md).
 
     python -m lamorel_launcher.launch --config-path $PWD/config/little_zoo \\
         --config-name local_gpu_config_magellan rl_script_args.path=$PWD/magellan/main.py \\
@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def run() -> None:
-    """Entry point; ends the process."""
-    # Started as a file, it would find this package's modules where others look for their own.
+    """Run the launcher's entry point and exit."""
+    # As a script, its folder is on the path: this package's modules would shadow other packages.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     from magellan.core.environment import prepare
 

@@ -1,4 +1,4 @@
-"""Small runs that tests train, and what such a run leaves in its folder."""
+"""Small runs that tests train, and the files in their folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPACE = "40-20-10-5-5"
 
 
 def watchers(sampler: str) -> list[str]:
-    """All estimators that can watch a run of this sampler: one at most has the model's head."""
+    """All estimators that can observe a run of this sampler: at most one has the model's head."""
     head = "learned_groups" if SAMPLERS[sampler].estimator == "learned_groups" else "learned"
     return [name for name in ESTIMATORS if name == head or ESTIMATORS[name].section != HEAD]
 
@@ -32,7 +32,7 @@ def config(sampler: str = "magellan", **layer) -> RunConfig:
 
 
 def trained(run: RunConfig, folder: Path, start: Path | None = None) -> Path:
-    """The folder of the run, trained in one go."""
+    """Train a run without interruption; return its folder."""
     train(run, folder, resume=False, progress="none", start=start)
     return folder
 
@@ -56,13 +56,13 @@ def tables(folder: Path) -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, but the lock's text."""
+    """Contents of every file below a folder, except the lock."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def refusal(call, *arguments, **named) -> str:
-    """The one line with which a call is refused."""
+    """The one-line error of a refused call."""
     with pytest.raises(InputError) as caught:
         call(*arguments, **named)
     assert "\n" not in str(caught.value)
@@ -70,7 +70,7 @@ def refusal(call, *arguments, **named) -> str:
 
 
 def stopped(run: RunConfig, folder: Path, reason: str = "on SIGTERM", **more) -> Path:
-    """The folder of the run, which was stopped as soon as it could be."""
+    """Train a run that stops as soon as possible; return its folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stopper, "reason", reason)
         with pytest.raises(StoppedEarly, match=re.escape(reason)):

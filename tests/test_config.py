@@ -26,7 +26,7 @@ from magellan.worlds.little_zoo import parse_goal_space
 
 
 def trained(monkeypatch, *arguments):
-    """The configuration that a call of `train` arrives at."""
+    """Return the configuration that a call of `train` resolves to."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")  # and so put back after the test
     seen = []
@@ -76,7 +76,7 @@ def test_check_lists_the_runs(tmp_path, capsys):
 
 
 def test_a_grid_is_resolved_once_for_all_its_seeds(monkeypatch):
-    """A plan of 10,000 runs took minutes."""
+    """A plan of 10,000 runs used to take minutes."""
     values = {"preset": "smoke", "samplers": ["random", "magellan"], "seeds": list(range(200))}
     experiment = load_experiment(values)
     module, resolved = sys.modules[grid.__module__], []
@@ -170,8 +170,8 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr(command, "_schema", strike)
     assert main(["schema"]) == OutOfMemoryError.exit_status
-    line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); it needs "
-    assert capsys.readouterr().err == f"{line}more memory, or a smaller model, or bfloat16\n"
+    line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
+    assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
 
 
 def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
@@ -208,7 +208,7 @@ def test_the_machines_own_memory_by_device(case):
 
 
 def test_each_run_can_draw_its_own_goals() -> None:
-    """`goals.seed: run` is the run's seed, in every phase that names no other."""
+    """`goals.seed: run` is the run's seed, in every phase that does not set another."""
 
     def seeds(**given) -> list[int]:
         config = resolve_run("smoke", [{"goals": {"seed": "run"}, "seed": 7, **given}])

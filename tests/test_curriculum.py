@@ -1,4 +1,4 @@
-"""A curriculum draws what a run draws, goes on where it stopped, and reads with any model."""
+"""A curriculum draws as a run does, resumes from its state, and uses any model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ READ = [
     for name, spec in SAMPLERS.items()
     if spec.reads or (spec.estimator and ESTIMATORS[spec.estimator].reads)
 ]
-"""Samplers that need something that reads goals."""
+"""Samplers that need a model to read goals."""
 
 
 def embed(texts: list[str]) -> np.ndarray:
-    """Which words there are."""
+    """One-hot vectors of words."""
     return np.array([[word in text.split() for word in WORDS] for text in texts], float)
 
 
@@ -54,7 +54,7 @@ def make(name: str, **given: Any) -> Curriculum:
 
 
 def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
-    """Play made-up episodes, later goals with more success; all draws."""
+    """Play simulated episodes, with more success for later goals; return all draws."""
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(updates):
         drawn.append(curriculum.sample(8))
@@ -63,7 +63,7 @@ def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
 
 
 class Run:
-    """Sampler and estimators of a trainer at the start of a run, told what a curriculum is told."""
+    """Sampler and estimators of a trainer at its start, updated as a curriculum is."""
 
     def __init__(self, name: str) -> None:
         from magellan.training.loop import Trainer
@@ -142,7 +142,7 @@ def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
 @pytest.mark.parametrize("estimator", ["per_goal", "expert_buckets", "learned", "ensemble"])
 @pytest.mark.parametrize("rule", ["learnability", "procurl", "pcl", "pools"])
 def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
-    """Told that goals of "grow" succeed half of the time and those of "grasp" never."""
+    """After episodes in which "grow" goals succeed half of the time and "grasp" goals never."""
     crossed = {"estimator": estimator, "epsilon_start": 0.0, "epsilon_end": 0.0}
     own = {"learned": {"competence": OFTEN}, "ensemble": {"ensemble": {"learning_rate": 0.05}}}
     settings = {"samplers": crossed, **own.get(estimator, {})}
@@ -162,14 +162,14 @@ def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "set_goal_space", CompetenceEstimator.set_goal_space)
         with pytest.raises(
-            InputError, match=r"^goals: none can be added, the estimator 'per_goal'"
+            InputError, match=r"^goals: cannot add any, as the estimator 'per_goal'"
         ):
             curriculum.add(["grow tiger"], ["grow"])
     assert len(curriculum) == 12
 
 
 def told_apart(curriculum: Curriculum, possible: np.ndarray, tried: np.ndarray) -> float:
-    """Practise goals that were `tried`; share of pairs of the others whose order is right."""
+    """Practise the `tried` goals; return the share of correctly ordered pairs of others."""
     for start in range(0, 60 * 16, 16):
         goals = np.resize(np.roll(tried, -start), 16)
         curriculum.update(goals, possible[goals])
@@ -223,7 +223,7 @@ def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
 
     counted = Counted()
     practise(make("magellan", embed=counted), 8)
-    # One vector tells the width; then each text once, or each again in three refreshes and more.
+    # One call for the width; then each text once, or again at each of three or more refreshes.
     assert (counted.asked > 1 + 3 * 12) if moving else (counted.asked == 1 + 12)
 
 
@@ -242,7 +242,7 @@ CASES = {
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make("online", groups="ab"),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
-    "goals: none, or one that is no text": lambda: Curriculum([], "random"),
+    "goals: empty, or not all strings": lambda: Curriculum([], "random"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
     "settings: 'budget' is not allowed; allowed: back": lambda: make(
         "online", settings={"budget": {}}
@@ -297,7 +297,7 @@ OF_OTHERS = ("pandas", "snakemake", "scipy", "matplotlib", "tqdm", "sklearn", "r
 
 
 def without(names: tuple[str, ...], code: str) -> str:
-    """What code prints where these packages are not installed."""
+    """Return what code prints if these packages are not installed."""
     script = WITHOUT.format(names=names) + code
     ran = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False

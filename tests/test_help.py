@@ -1,4 +1,4 @@
-"""Every option of every command says what it is when it is not given."""
+"""The help of every option of every command states its default."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""What a run is: which values count, and which do not."""
+"""Identity of a run: which values count, and which do not."""
 
 import json
 from pathlib import Path
@@ -177,7 +177,7 @@ def test_the_identity_is_the_hash_of_what_is_counted():
 
 
 def test_no_default_has_changed_without_a_new_generation():
-    """A value equal to its default is not written down, so a default may not change silently.
+    """Values equal to their default are not counted, so no default may change silently.
 
     Where this fails on purpose: raise GENERATION and write the file anew.
     """
@@ -215,7 +215,7 @@ def test_a_goal_space_has_one_name(name, canonical):
 
 
 def test_mixes_and_their_names_are_one_to_one():
-    """Every size up to a few thousand, and every mix of one that is too small to be a size."""
+    """Every size up to a few thousand, or a mix with as many goals if it is too small."""
     names = {}
     for size in (*range(391, 3_000), 24_999, 25_000, 25_001):
         mix = parse_goal_space(str(size))

@@ -1,4 +1,4 @@
-"""A user's own sampler and estimator: files outside the package, named in a configuration."""
+"""User-defined sampler and estimator: files outside the package, named in a configuration."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from tests.snippets import write_files
 
 @pytest.fixture
 def files(tmp_path):
-    """Both files of docs/extend.md; what they add is forgotten afterwards."""
+    """Both files of docs/extend.md; their entries are removed afterwards."""
     paths = write_files("docs/extend.md", tmp_path)
     yield [paths["my_estimator.py"], paths["my_sampler.py"]]
     SAMPLERS.remove("sharp")
@@ -102,14 +102,14 @@ def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):
 
 
 OWN_SAMPLERS = {
-    # It asks for `learned` by name: before, it got none and trained as `random`.
+    # It names `learned`: it used to get none and trained as `random`.
     "learned": """
 @register_sampler('mine', estimator='learned')
 def build(parts, settings):
     estimator = parts.estimator
     return GoalSampler(parts.goals, estimator, learnability, parts.epsilon, parts.rng)
 """,
-    # One that a sampler brings itself is known by the sampler's name.
+    # One that a sampler brings itself has the sampler's name.
     "mine": """
 @register_sampler('mine')
 def build(parts, settings):
@@ -250,7 +250,7 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
     words = (
         f"00000001.safetensors belongs to a run with another version of a file under modules: "
         f"{str(mine)!r} with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here and "
-        f"{sha256(MINE)[:12]} there; put that version back, or use another --output"
+        f"{sha256(MINE)[:12]} there; restore that version, or use another --output"
     )
     refused(lambda: train(run_of(mine), tmp_path / "run", True, "none"), words)
     renamed = mine.rename(tmp_path / "renamed.py")
@@ -283,7 +283,7 @@ def test_checkpoints_that_another_version_kept_are_refused(mine, tmp_path):
 
 
 def test_a_file_counts_where_a_run_uses_what_it_adds(mine, tmp_path):
-    """The figures of a study may change while its runs train, and so may other samplers."""
+    """Figures of a study and other samplers may change while its runs train."""
     figure, helper = tmp_path / "figure.py", tmp_path / "helper.py"
     figure.write_text(FIGURE)
     helper.write_text("import math\n")

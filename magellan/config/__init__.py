@@ -1,6 +1,6 @@
-"""Configuration: schema, presets, what a run is, and the grid of an experiment.
+"""Configuration: schema, presets, identity of a run, and the grid of an experiment.
 
-The resolved configuration is saved in a run's manifest. No torch here: the workflow imports this.
+A run's manifest holds its resolved configuration. No torch here: the workflow imports this package.
 """
 
 from magellan.config.grid import (
@@ -26,7 +26,7 @@ from magellan.config.identity import (
     identity,
     own_code_of,
 )
-from magellan.config.phases import HEAD, Phase, beginning, driver_of, part, phases_of
+from magellan.config.phases import HEAD, Phase, beginning, driver_of, phases_of, truncated
 from magellan.config.presets import PRESETS
 from magellan.config.resolve import (
     check_named,
@@ -88,7 +88,6 @@ __all__ = [
     "models_of",
     "own_code_of",
     "parse_assignment",
-    "part",
     "phases_of",
     "read_yaml",
     "resolve_run",
@@ -98,5 +97,6 @@ __all__ = [
     "sections",
     "shared_beginnings",
     "stored_config",
+    "truncated",
     "variants_of",
 ]

@@ -1,4 +1,4 @@
-"""`python -m magellan schema` and `check`: configurations without a run."""
+"""Commands `python -m magellan schema` and `check`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magellan.core.arguments import Commands, file_path
 
 
 def add_check(commands: Commands) -> None:
-    """`check` and `schema`."""
+    """Add the commands `check` and `schema`."""
     schema = commands.add_parser("schema", help="print the JSON schema of an experiment file")
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
@@ -19,7 +19,7 @@ def add_check(commands: Commands) -> None:
     check.add_argument(
         "--run-modules",
         action="store_true",
-        help="run the files under its key modules, without which it is not checked (default: no)",
+        help="run the files under its key modules, as needed to check it (default: no)",
     )
     check.set_defaults(command=_check)
 

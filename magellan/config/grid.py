@@ -11,7 +11,7 @@ from typing import Any
 
 from magellan.config.identity import flat_keys, identity
 from magellan.config.modules import load_modules
-from magellan.config.phases import beginning, part, phases_of
+from magellan.config.phases import beginning, phases_of, truncated
 from magellan.config.resolve import merged, resolve_run
 from magellan.config.schema import (
     GRID_KEYS,
@@ -26,18 +26,17 @@ from magellan.core.settings import validated
 from magellan.model.files import check_planned_backbone
 
 BEGINNING = "(beginning)"
-"""Stands for the variant of a run that is no part of the grid: others start from it. No variant of
-an experiment can be called so."""
+"""Variant of a run outside the grid, which others start from; not a valid name of a variant."""
 
 
 def run_path(sampler: str, goal_space: str, seed: int, identity: str) -> str:
-    """Folder of a run, below that of its experiment."""
+    """Return the folder of a run, relative to that of its experiment."""
     return f"runs/{sampler}/{goal_space}/seed{seed}/{identity}"
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a grid: its place there, its resolved configuration, and what it is."""
+    """One run of a grid: its coordinates, resolved configuration and identity."""
 
     sampler: str
     variant: str
@@ -48,57 +47,56 @@ class PlannedRun:
 
     @property
     def path(self) -> str:
-        """Folder of the run, below that of the experiment: another identity, another folder."""
+        """Folder of the run, relative to that of the experiment."""
         return run_path(self.sampler, self.goal_space, self.seed, self.identity)
 
     def declared(self) -> dict[str, Any]:
-        """The run as manifests list it."""
+        """Return the run as manifests list it."""
         names = ("sampler", "variant", "goal_space", "seed", "identity")
         return {name: getattr(self, name) for name in names}
 
 
 def variants_of(experiment: ExperimentConfig) -> Mapping[str, Mapping[str, Any]]:
-    """Variants by name; the plain one where none is declared."""
+    """Return the variants by name; only `PLAIN` if none is declared."""
     return experiment.variants or {PLAIN: {}}
 
 
 def configuration(
     experiment: ExperimentConfig, sampler: str, variant: str, goal_space: str, seed: int
 ) -> RunConfig:
-    """Resolved configuration of one run of an experiment."""
-    named = {"sampler": sampler, "goal_space": goal_space, "seed": seed}
-    layers = [experiment.overrides, variants_of(experiment)[variant], named]
-    return resolve_run(experiment.preset, [experiment.common, *layers])
+    """Return the resolved configuration of one run of an experiment."""
+    coordinates = {"sampler": sampler, "goal_space": goal_space, "seed": seed}
+    layers = [experiment.overrides, variants_of(experiment)[variant], coordinates]
+    return _resolve(experiment, layers)
 
 
 def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
-    """All runs, in the order of samplers, variants, goal spaces, seeds.
+    """Return all runs, in the order of samplers, variants, goal spaces, seeds.
 
-    A variant that makes no difference to a sampler is left out for it: `random` has no use for
-    another window of the learned estimator, and equal runs are made once.
+    Equal runs are listed once, such as those of `random` in variants that change an estimator.
     """
     runs: list[PlannedRun] = []
     seen: set[str] = set()
-    for place in itertools.product(
+    for cell in itertools.product(
         experiment.samplers, variants_of(experiment), experiment.goal_spaces
     ):
-        first = configuration(experiment, *place, experiment.seeds[0])
-        for seed in experiment.seeds:  # checked already, and no other key depends on it
+        first = configuration(experiment, *cell, experiment.seeds[0])
+        for seed in experiment.seeds:  # already validated, and no other key depends on it
             config = first.model_copy(update={"seed": seed})
             name = identity(config)
             if name not in seen:
                 seen.add(name)
-                runs.append(PlannedRun(*place, seed, config, name))
+                runs.append(PlannedRun(*cell, seed, config, name))
     return runs
 
 
 @dataclass(frozen=True)
 class PlannedStart:
-    """What a run of the workflow starts from.
+    """The checkpoint that a run of the workflow starts from.
 
     Attributes:
-        run: where it starts.
-        kept: length of that run at which it keeps the checkpoint; None: where it ends.
+        run: the run that writes it.
+        kept: length of that run at which it keeps the checkpoint; None: its end.
     """
 
     run: PlannedRun
@@ -106,92 +104,96 @@ class PlannedStart:
 
     @property
     def path(self) -> str:
-        """Folder, below that of the experiment."""
+        """Folder of the checkpoint, relative to that of the experiment."""
         return self.run.path if self.kept is None else f"{self.run.path}/{self.kept}"
 
 
 def shared_beginnings(runs: Iterable[PlannedRun]) -> dict[str, PlannedStart]:
-    """Beginnings that runs share, so that each is trained once and the runs start from it.
+    """Return the starts of runs that share beginnings, so that each is trained once.
 
-    A beginning that a longer run passes where it keeps a checkpoint is no run of its own.
+    A beginning that a longer run passes, keeping a checkpoint there, is not a separate run.
 
     Returns:
-        identity of a run -> what it starts from. That run may start from another; runs of which no
-        phase is shared are trained whole, and not listed.
+        identity of a run -> its start, whose run may have a start too. Runs that share no phase are
+        not listed.
     """
-    known = {run.identity: run for run in runs}
-    starts, begun = _beginnings(known)
-    longer = _longest_keepers(begun, known)
-    planned = {run: longer.get(first, PlannedStart(begun[first])) for run, first in starts.items()}
-    users = Counter(start.run.identity for start in planned.values())
+    grid_runs = {run.identity: run for run in runs}
+    names, beginnings = _beginnings(grid_runs)
+    kept = _kept_beginnings(beginnings, grid_runs)
+    starts = {run: kept.get(name, PlannedStart(beginnings[name])) for run, name in names.items()}
+    users = Counter(start.run.identity for start in starts.values())
 
-    def shares(run: str) -> bool:
-        """Whether others begin as this run does, in all its phases but the last or in fewer."""
-        if run not in planned:
+    def is_shared(run: str) -> bool:
+        """Whether other runs share this run's beginning, or a beginning of that beginning."""
+        if run not in starts:
             return False
-        first = planned[run].run.identity
-        return users[first] > 1 or shares(first)
+        name = starts[run].run.identity
+        return users[name] > 1 or is_shared(name)
 
-    return {run: start for run, start in planned.items() if shares(run)}
+    return {run: start for run, start in starts.items() if is_shared(run)}
 
 
-def _beginnings(known: Mapping[str, PlannedRun]) -> tuple[dict[str, str], dict[str, PlannedRun]]:
-    """What each run begins with, and beginnings with: run -> beginning, and beginnings by identity.
+def _beginnings(
+    grid_runs: Mapping[str, PlannedRun],
+) -> tuple[dict[str, str], dict[str, PlannedRun]]:
+    """Beginnings of all runs and of their beginnings: identity by run, and runs by identity.
 
-    known: runs of the grid by identity; a beginning that is one of them is that run.
+    grid_runs: by identity; used for beginnings that are in the grid.
     """
-    starts: dict[str, str] = {}
-    begun: dict[str, PlannedRun] = {}
-    waiting = list(known.values())
-    while waiting:
-        run = waiting.pop()
+    names: dict[str, str] = {}
+    beginnings: dict[str, PlannedRun] = {}
+    queue = list(grid_runs.values())
+    while queue:
+        run = queue.pop()
         first = beginning(run.config)
         if first is None:
             continue
-        name = starts[run.identity] = identity(first)
-        if name not in begun:
-            found = PlannedRun(first.sampler, BEGINNING, first.goal_space, first.seed, first, name)
-            begun[name] = known.get(name, found)
-            waiting += [found] if name not in known else []
-    return starts, begun
+        name = names[run.identity] = identity(first)
+        if name not in beginnings and name in grid_runs:
+            beginnings[name] = grid_runs[name]
+        elif name not in beginnings:
+            new = PlannedRun(first.sampler, BEGINNING, first.goal_space, first.seed, first, name)
+            beginnings[name] = new
+            queue.append(new)
+    return names, beginnings
 
 
-def _longest_keepers(
-    begun: Mapping[str, PlannedRun], known: Mapping[str, PlannedRun]
+def _kept_beginnings(
+    beginnings: Mapping[str, PlannedRun], grid_runs: Mapping[str, PlannedRun]
 ) -> dict[str, PlannedStart]:
-    """Beginnings that are no runs of the grid, and the longest run that keeps the same checkpoint.
+    """Starts at kept checkpoints, instead of beginnings outside the grid, from the longest run.
 
-    That run is in its last phase there, so that it trains it itself wherever it starts.
+    That run is in its last phase there, so it trains this part itself, wherever it starts.
     """
-    there = {**begun, **known}.values()
-    keepers = [run for run in there if run.config.budget.keep_every]
+    runs = {**beginnings, **grid_runs}.values()
+    keepers = [run for run in runs if run.config.budget.keep_every]
     keepers.sort(key=lambda run: run.config.budget.end, reverse=True)
-    found: dict[str, PlannedStart] = {}
-    for name in begun.keys() - known.keys():
-        first = begun[name]
+    starts: dict[str, PlannedStart] = {}
+    for name in beginnings.keys() - grid_runs.keys():
+        first = beginnings[name]
         longest = next((run for run in keepers if _keeps(run, first)), None)
         if longest is not None:
-            found[name] = PlannedStart(longest, first.config.budget.end)
-    return found
+            starts[name] = PlannedStart(longest, first.config.budget.end)
+    return starts
 
 
 def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     """Whether a run keeps a checkpoint in its last phase that is the end of a beginning."""
     budget, end = run.config.budget, first.config.budget.end
     if (run.sampler, run.goal_space, run.seed) != (first.sampler, first.goal_space, first.seed):
-        return False  # asked first, as it is soon answered
+        return False  # the cheapest check first
     if budget.unit == "episodes" and end % budget.practice_window:
-        return False  # a row of practice.csv would lie across it
+        return False  # a row of practice.csv would span it
     last = phases_of(run.config)[-1]
     if end % budget.keep_every or not last.begins < end < budget.end:
         return False
-    return identity(part(run.config, end)) == first.identity
+    return identity(truncated(run.config, end)) == first.identity
 
 
 def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
-    """Validate an experiment's configuration; loads the files under `modules`.
+    """Validate an experiment's configuration, after loading the files under `modules`.
 
-    models: whether its language models must be there.
+    models: whether to check that its language models exist.
 
     Raises:
         InputError: one line naming the key, the value and what is allowed.
@@ -200,12 +202,12 @@ def load_experiment(values: Mapping[str, Any], models: bool = True) -> Experimen
         raise InputError(f"config: {shown(values)} is not a mapping of keys to values")
     load_modules(values.get("modules", ()))
     experiment = validated(ExperimentConfig, dict(values))
-    _resolved_layer(experiment, [experiment.overrides], "overrides")
+    _resolve_layer(experiment, [experiment.overrides], "overrides")
     configs: dict[str, RunConfig] = {}
     for name, layer in experiment.variants.items():
         _check_variant_name(name)
         layers = [experiment.overrides, layer]
-        configs[name] = _resolved_layer(experiment, layers, f"variants.{name}")
+        configs[name] = _resolve_layer(experiment, layers, f"variants.{name}")
     _check_differences(configs)
     _check_unit(configs)
     if models:
@@ -214,49 +216,49 @@ def load_experiment(values: Mapping[str, Any], models: bool = True) -> Experimen
 
 
 def check_models(experiment: ExperimentConfig) -> None:
-    """Check that the language models of an experiment are there, or are made by the workflow.
+    """Check that the language models of an experiment exist, or that the workflow builds them.
 
     Raises:
-        InputError: one is missing or is none.
+        InputError: one is missing or invalid.
     """
     for model in models_of(experiment):
         check_planned_backbone(model)
 
 
 def models_of(experiment: ExperimentConfig) -> list[str]:
-    """Values of `backbone.model` in an experiment, each once: with and without its variants."""
+    """Return the distinct values of `backbone.model`, with and without variants."""
     layers = ({}, *experiment.variants.values())
-    runs = (_resolved(experiment, [experiment.overrides, layer]) for layer in layers)
-    return list(dict.fromkeys(run.backbone.model for run in runs))
+    configs = (_resolve(experiment, [experiment.overrides, layer]) for layer in layers)
+    return list(dict.fromkeys(config.backbone.model for config in configs))
 
 
 def _check_unit(variants: Mapping[str, RunConfig]) -> None:
-    """One x axis for all runs of an experiment: each variant ends runs by the same unit."""
+    """Check that all variants have the same budget unit: the x axis of the experiment."""
     first = next(iter(variants), "")
     for name, config in variants.items():
-        unit, wanted = config.budget.unit, variants[first].budget.unit
-        if unit != wanted:
+        unit, first_unit = config.budget.unit, variants[first].budget.unit
+        if unit != first_unit:
             raise InputError(
                 f"variants.{name}.budget: its runs end by {unit}, those of variants.{first} by "
-                f"{wanted}; allowed: one unit for all runs of an experiment"
+                f"{first_unit}; allowed: one unit for all runs of an experiment"
             )
 
 
-def _resolved(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+def _resolve(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     return resolve_run(experiment.preset, [experiment.common, *layers])
 
 
-def _resolved_layer(
+def _resolve_layer(
     experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]], where: str
 ) -> RunConfig:
     for key, value in layers[-1].items():
         if key in GRID_KEYS:
             raise InputError(
-                f"{where}.{key}: {shown(value)} is not allowed: the experiment gives it; "
+                f"{where}.{key}: {shown(value)} is not allowed: the experiment sets it; "
                 f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:
-        return _resolved(experiment, layers)
+        return _resolve(experiment, layers)
     except InputError as error:
         raise InputError(f"{where}.{error}") from None
 
@@ -270,43 +272,38 @@ def _check_variant_name(name: str) -> None:
 
 
 def _check_differences(variants: Mapping[str, RunConfig]) -> None:
-    """Two variants with the same values are a mistake."""
-    known: dict[RunConfig, str] = {}
+    """Refuse two variants with the same values."""
+    names: dict[RunConfig, str] = {}
     for name, config in variants.items():
-        if config in known:
+        if config in names:
             raise InputError(
-                f"variants.{name}: is the same as variants.{known[config]}; allowed: a difference "
+                f"variants.{name}: is the same as variants.{names[config]}; allowed: a difference "
                 "in the value of a key"
             )
-        known[config] = name
+        names[config] = name
 
 
 def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:
-    """Flat keys that an experiment, as its manifest has it, gives to the runs of a variant."""
-    layers = merged(experiment.get("overrides") or {}, _variant(experiment, variant))
-    return flat_keys(layers)
-
-
-def _variant(experiment: Mapping[str, Any], variant: str) -> Mapping[str, Any]:
-    return (experiment.get("variants") or {}).get(variant) or {}
+    """Return the flat keys that an experiment's manifest sets for the runs of a variant."""
+    changes = (experiment.get("variants") or {}).get(variant) or {}
+    return flat_keys(merged(experiment.get("overrides") or {}, changes))
 
 
 ON_CPU, ON_GPU = 2000, 4000
-"""MB of anything but the model: libraries, goals, replay; libraries for GPUs are larger."""
+"""MB besides the model: libraries (larger for GPUs), goals, replay."""
 
 
 def host_memory_mb(config: RunConfig, parameters: int) -> int:
-    """MB that a run asks a cluster for, of the machine's own memory, not of a GPU's.
+    """Return the MB of host memory, not GPU memory, that a run requests from a cluster.
 
-    On a CPU measured with zoo-mini and with a model of 248 million parameters (docs/speed.md):
-    weights with their adapters, and what a batch of transitions leaves behind for its gradients.
-    With a GPU these are there; here the weights are read in float32, for `merged` with a copy. That
-    part is arithmetic. `auto` may find no GPU, and asks for what a CPU needs. docs/slurm.md.
+    On a CPU: weights, adapters and activations of a batch, measured with zoo-mini and with a model
+    of 248 million parameters (docs/speed.md). With a GPU, calculated: the weights are loaded in
+    float32, twice for `merged`. `auto` may find no GPU, and requests as for a CPU (docs/slurm.md).
 
-    parameters: numbers in the model's weights.
+    parameters: number of the model's weights.
     """
     merged, batch = config.backbone.lora_mode == "merged", config.agent.batch_size
     if config.backend.device.startswith("cuda"):
         return ON_GPU + round(parameters / 1e6 * (8 if merged else 4))
-    each = 15 + 0.2 * batch if merged else 6 + 0.5 * batch
-    return ON_CPU + round(parameters / 1e6 * each)
+    bytes_per_weight = 15 + 0.2 * batch if merged else 6 + 0.5 * batch
+    return ON_CPU + round(parameters / 1e6 * bytes_per_weight)

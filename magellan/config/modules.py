@@ -1,6 +1,6 @@
-"""A user's own samplers, estimators, worlds, backends, figures ...: files named under `modules`.
+"""User-defined samplers, estimators, worlds, backends, figures, ...: the files under `modules`.
 
-Such a file is run as any program is: use only files that you trust.
+These files are executed: use only files that you trust.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from magellan.competence import ESTIMATORS
-from magellan.core.errors import InputError, refused, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.registry import REGISTRIES, is_built_in
 from magellan.samplers import SAMPLERS
 
 Name = tuple[str, str]
-"""(kind, name) of something that is registered."""
+"""(kind, name) of a registered entry."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file as it was loaded: SHA-256 of its bytes, and what it has registered."""
+    """A loaded file: SHA-256 of its bytes, and the entries that it registered."""
 
     sha256: str
     added: frozenset[Name]
@@ -35,94 +35,94 @@ _LOADED: dict[Path, _File] = {}
 
 
 def load_modules(paths: Any) -> None:
-    """Run each file once, in order; what it registers can then be named.
+    """Run each file once, in order, to register its entries.
 
     Args:
-        paths: paths of Python files, relative to the working folder.
+        paths: of Python files, relative to the working folder.
 
     Raises:
         InputError: not a list of paths, no such file, or the file cannot be run.
     """
     if not isinstance(paths, list | tuple):
-        raise refused("modules", paths, "a list of paths")
+        raise not_allowed("modules", paths, "a list of paths")
     for path in paths:
         _load(path)
 
 
-def beside(paths: Any, file: Path) -> Any:
-    """What a file has under `modules`: its paths, relative to its own folder, as seen from here.
+def resolve_paths(paths: Any, file: Path) -> Any:
+    """Resolve the `modules` of a configuration file, which are relative to its folder.
 
-    Those below the working folder stay relative; what is no list of texts is for `load_modules`.
+    Paths below the working folder stay relative; invalid values are left to `load_modules`.
     """
     if not isinstance(paths, list):
         return paths
-    return [_seen_from_here(path, file) if isinstance(path, str) else path for path in paths]
+    return [_resolve_beside(path, file) if isinstance(path, str) else path for path in paths]
 
 
-def _seen_from_here(path: str, file: Path) -> str:
-    whole = Path(os.path.abspath(file.parent / path))
-    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
+def _resolve_beside(path: str, file: Path) -> str:
+    absolute, folder = Path(os.path.abspath(file.parent / path)), Path.cwd()
+    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
 
 
 def refuse_modules(paths: Any) -> None:
-    """Name the files instead of running them, for a configuration that is not trusted yet.
+    """Refuse a configuration with modules, without running them.
 
     Raises:
-        InputError: there are some.
+        InputError: lists the modules.
     """
     if paths:
         names = paths if isinstance(paths, list) else [paths]
         raise InputError(
-            f"modules: {', '.join(map(shown, names))}: programs, which were not run, so the file "
-            "is not checked; allowed: none, or read them and check again with --run-modules"
+            f"modules: {', '.join(map(shown, names))}: not run, so the file is not checked; "
+            "allowed: none, or read them and check again with --run-modules"
         )
 
 
 def _load(name: Any) -> None:
-    path = _checked(name)
+    path = _check_path(name)
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if path in _LOADED and _LOADED[path].sha256 == digest:
         return
-    _LOADED.pop(path, None)  # should the new version fail, none is loaded
-    before = _registered()
+    _LOADED.pop(path, None)  # if the new version fails, none is loaded
+    old = _registered_entries()
     try:
         _run(path, content)
-        _check_drivers(_registered().keys() - before)
-    except Exception as error:  # whatever a user's file raises
-        _forget(_registered().keys() - before)
+        _check_drivers(_registered_entries().keys() - old)
+    except Exception as error:  # a user's file may raise anything
+        _unregister(_registered_entries().keys() - old)
         if isinstance(error, InputError):
             raise InputError(f"modules: {shown(name)}: {error}") from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"modules: {shown(name)} cannot be loaded ({reason[:200]})") from error
-    added = {name for name, entry in _registered().items() if entry is not before.get(name)}
-    _LOADED[path] = _File(digest, frozenset(added))
+    entries = _registered_entries().items()
+    added = frozenset(name for name, entry in entries if entry is not old.get(name))
+    _LOADED[path] = _File(digest, added)
 
 
-def _registered() -> dict[Name, Any]:
-    """Everything that is registered."""
-    return {(each.kind, name): each[name] for each in REGISTRIES for name in each}
+def _registered_entries() -> dict[Name, Any]:
+    return {(registry.kind, name): registry[name] for registry in REGISTRIES for name in registry}
 
 
 def _check_drivers(added: set[Name]) -> None:
-    """Refuse samplers whose estimator is unknown."""
+    """Refuse samplers with an unknown estimator."""
     for kind, name in added:
         driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
         if driver is not None:
             ESTIMATORS.find(driver, f"{name}: estimator")
 
 
-def _forget(added: set[Name]) -> None:
-    """Take back what a file that failed has added; not what it imported from here."""
+def _unregister(added: set[Name]) -> None:
+    """Remove the entries of a file that failed, except those of this package that it imported."""
     for registry in REGISTRIES:
         for name in list(registry):
             if (registry.kind, name) in added and not is_built_in(registry[name]):
                 registry.remove(name)
 
 
-def _checked(name: Any) -> Path:
+def _check_path(name: Any) -> Path:
     if not isinstance(name, str) or not name.endswith(".py") or "\0" in name:
-        raise refused("modules", name, "paths of .py files")
+        raise not_allowed("modules", name, "paths of .py files")
     path = Path(name)
     if not path.is_file():
         raise InputError(f"modules: {shown(name)} is missing; allowed: paths of .py files")
@@ -130,7 +130,7 @@ def _checked(name: Any) -> Path:
 
 
 def _run(path: Path, content: bytes) -> None:
-    """Run these very bytes: the file may be another one by now, or compiled from an earlier one."""
+    """Run exactly these bytes: the file may have changed, or a stale compiled version may exist."""
     name = f"magellan_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -140,17 +140,17 @@ def _run(path: Path, content: bytes) -> None:
 
 
 def own_code(paths: tuple[str, ...], used: Collection[Name]) -> dict[str, dict[str, str]]:
-    """A run's files of its user as they were loaded, whatever has become of them since.
+    """Describe a run's user files as they were loaded, even if they changed since.
 
     Args:
         paths: of the files.
-        used: what the run uses of all that is registered.
+        used: registered entries that the run uses.
 
     Returns:
-        `modules`: SHA-256 by path; `uses`: path of the file by what the run uses of it. A file that
-        registers nothing is used as such; statistics and figures are never used by a run.
+        `modules`: SHA-256 by path; `uses`: path of the file by the entry that the run uses. A file
+        that registers nothing is an entry itself; runs never use statistics or figures.
     """
-    files = {path: _loaded(path) for path in paths}
+    files = {path: _loaded_file(path) for path in paths}
     uses = {}
     for path, file in files.items():
         if not file.added:
@@ -159,26 +159,26 @@ def own_code(paths: tuple[str, ...], used: Collection[Name]) -> dict[str, dict[s
     return {"modules": {path: file.sha256 for path, file in files.items()}, "uses": uses}
 
 
-def _loaded(name: str) -> _File:
+def _loaded_file(name: str) -> _File:
     path = Path(name).resolve()
     if path not in _LOADED:
         _load(name)
     return _LOADED[path]
 
 
-def in_use(made: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """What a run used of its user's files: (path, SHA-256) by its name, and by the file's.
+def in_use(code: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the user files that a run used: (path, SHA-256) by name of the entry and of the file.
 
-    made: with `modules` and `uses`, as `own_code` gives them and a file may hold them. Runs of
-        earlier versions had no `uses`: there every file counts.
+    code: `modules` and `uses` as from `own_code`, possibly read from a file. Without `uses`, as in
+        earlier versions, every file counts.
     """
-    modules, uses = _texts(made.get("modules")), _texts(made.get("uses"))
-    paths = modules if made.get("uses") is None else uses.values()
+    modules, uses = _strings(code.get("modules")), _strings(code.get("uses"))
+    paths = modules if code.get("uses") is None else uses.values()
     uses |= {f"file {path}": path for path in paths}
     return {name: (path, modules[path]) for name, path in uses.items() if path in modules}
 
 
-def _texts(found: Any) -> dict[str, str]:
-    """The texts in a mapping that a file holds."""
-    whole = found if isinstance(found, Mapping) else {}
-    return {key: value for key, value in whole.items() if isinstance(value, str)}
+def _strings(values: Any) -> dict[str, str]:
+    """String values of a mapping from a file."""
+    items = values.items() if isinstance(values, Mapping) else ()
+    return {key: value for key, value in items if isinstance(value, str)}

@@ -6,10 +6,10 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 
-# The accelerated recipe for two CPU cores. It was fixed with the random sampler only (see
-# docs/studies/archive.md) and is the same for every sampler.
+# The recipe for two CPU cores, the same for every sampler; it was tuned with the random sampler
+# only (docs/studies/archive.md).
 LAPTOP: dict[str, Any] = {
     "backbone": {"lora_targets": "all_linear"},
     "agent": {
@@ -57,11 +57,11 @@ SMOKE: dict[str, Any] = {
     },
 }
 
-# Every default above is the paper's or the released code's constant; see DEVIATIONS.md. The paper's
-# backbone is not in the repository: point backbone.model at a local copy of flan-t5-base.
+# All other values are the schema's defaults: constants of the paper or the released code (see
+# DEVIATIONS.md). Set backbone.model to a local copy of flan-t5-base, as it is not included.
 PAPER: dict[str, Any] = {
     "backbone": {"model": "google/flan-t5-base", "lora_mode": "per_token"},
-    "competence": {"pool": 100_000},  # its largest goal space, scored as a whole
+    "competence": {"pool": 100_000},  # its largest goal space, scored completely
     "expert_buckets": {"drop_standing_starts": True},
 }
 
@@ -71,10 +71,10 @@ PRESETS: Mapping[str, dict[str, Any]] = types.MappingProxyType(
 
 
 def check_preset(name: str) -> str:
-    """The name itself; InputError when there is no such preset."""
+    """Return the name; InputError if there is no such preset."""
     if name not in PRESETS:
         allowed = ", ".join(PRESETS)
         raise InputError(
-            f"preset: {shown(name)} is unknown; allowed: {allowed}{meant(name, PRESETS)}"
+            f"preset: {shown(name)} is unknown; allowed: {allowed}{suggestion(name, PRESETS)}"
         )
     return name

@@ -1,4 +1,4 @@
-"""From presets, files and command lines to a typed configuration."""
+"""Resolve presets, files and command lines to a typed configuration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config.identity import identity
-from magellan.config.modules import beside, load_modules
-from magellan.config.phases import check_phases, check_recorded, check_watchers
+from magellan.config.modules import load_modules, resolve_paths
+from magellan.config.phases import check_observers, check_phases, check_recorded
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, shown
@@ -21,10 +21,10 @@ from magellan.worlds import WORLDS
 def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     """Build a run's configuration: schema defaults, then the preset, then each layer in turn.
 
-    Files under `modules` are loaded first, so that their samplers, estimators and worlds are known.
+    Loads the files under `modules` first, for their samplers, estimators and worlds.
 
     Raises:
-        InputError: unknown preset, unknown key or a value out of range; one line.
+        InputError: unknown preset, unknown key or a value out of range.
     """
     values: dict[str, Any] = {"preset": check_preset(preset)}
     for layer in (PRESETS[preset], *layers):
@@ -39,14 +39,14 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
 
 
 def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
-    """A run's configuration from its values; `where` goes before the key in errors.
+    """Validate a run's configuration; `where` precedes the key in errors.
 
     Raises:
-        InputError: unknown key, a value out of range, or values that do not fit together.
+        InputError: unknown key, a value out of range, or inconsistent values.
     """
     config = validated(run_model(), values, where)
     try:
-        for check in (check_phases, check_watchers, check_recorded):
+        for check in (check_phases, check_observers, check_recorded):
             check(config)
     except InputError as error:
         raise InputError(f"{where}{error}") from None
@@ -56,23 +56,22 @@ def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
 def stored_config(
     values: dict[str, Any], stored_identity: Any, modules: tuple[str, ...], path: Path
 ) -> RunConfig:
-    """A run's configuration from what its manifest or checkpoint says: checked, never trusted.
+    """Validate the configuration in a run's manifest or checkpoint, which is not trusted.
 
     Args:
         values: of the configuration.
-        stored_identity: of the run, as the file says it.
-        modules: Python files with samplers, estimators or worlds of the run that are no part of
-            this package; they are run. What the file names is not.
+        stored_identity: of the run, according to the file.
+        modules: user files with the run's samplers, estimators or worlds; they are run, not those
+            that the file names.
         path: of the file, for errors.
 
     Raises:
-        InputError: not a configuration of this code, or of another run, or one with files of its
-            user that `modules` does not name.
+        InputError: an invalid configuration, another identity, or user files without `modules`.
     """
-    named = values.get("modules")
-    if named and not modules:
+    user_files = values.get("modules")
+    if user_files and not modules:
         raise InputError(
-            f"{path}: the run used files of its user, {shown(named)}; name them with --module "
+            f"{path}: the run used files of its user, {shown(user_files)}; name them with --module "
             "if you trust them: they are run"
         )
     load_modules(modules)
@@ -86,7 +85,7 @@ def stored_config(
 
 
 def merged(base: Mapping[str, Any], extra: Any, where: str = "") -> dict[str, Any]:
-    """A nested mapping with the values of another on top; `where` goes before keys in errors."""
+    """Merge a nested mapping over another; `where` precedes keys in errors."""
     if not isinstance(extra, Mapping):
         raise InputError(
             f"{where.rstrip('.') or 'overrides'}: {shown(extra)} is not a mapping of keys to values"
@@ -101,7 +100,7 @@ def merged(base: Mapping[str, Any], extra: Any, where: str = "") -> dict[str, An
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
-    """Turn `section.key=value` into a nested mapping; the value is read as YAML."""
+    """Parse `section.key=value` to a nested mapping; the value is YAML."""
     key, separator, value = text.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
@@ -113,10 +112,10 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
 
 def check_named(values: Mapping[str, Any], place: str) -> None:
-    """A file of its own has results of its own: it must say `experiment`.
+    """Check that an experiment file sets `experiment`, the folder of its results.
 
     Raises:
-        InputError: the key is missing, so results would go among those of the default experiment.
+        InputError: the key is missing: results would mix with those of the default experiment.
     """
     if "experiment" not in values:
         raise InputError(
@@ -125,10 +124,10 @@ def check_named(values: Mapping[str, Any], place: str) -> None:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML mapping; an empty file is an empty mapping. `modules` are relative to the file.
+    """Read a YAML mapping, empty for an empty file; `modules` are relative to the file.
 
     Raises:
-        InputError: one line with the file and the place, when it is absent or malformed.
+        InputError: the file is absent or malformed.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -147,18 +146,18 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         )
     if "__use_yte__" in values:
         raise InputError(
-            f"config file: {path}: __use_yte__ is not allowed: it makes Snakemake run Python that "
-            "stands in the file; allowed: plain YAML"
+            f"config file: {path}: __use_yte__ is not allowed: it makes Snakemake run Python code "
+            "in the file; allowed: plain YAML"
         )
     if "modules" in values:
-        values["modules"] = beside(values["modules"], Path(path))
+        values["modules"] = resolve_paths(values["modules"], Path(path))
     return values
 
 
 def experiment_schema() -> dict[str, Any]:
-    """JSON schema of the experiment file, generated from the typed configuration.
+    """Return the JSON schema of an experiment file, generated from the typed configuration.
 
-    Samplers and worlds are examples, no closed lists: files under `modules` add their own.
+    Samplers and worlds are listed as examples, since files under `modules` may add more.
     """
     schema = ExperimentConfig.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -169,5 +168,5 @@ def experiment_schema() -> dict[str, Any]:
 
 
 def sampler_names() -> list[str]:
-    """Names that `sampler` accepts."""
+    """Return the names of all samplers."""
     return list(SAMPLERS)

@@ -1,7 +1,7 @@
-"""The schema: one model for a run, one for an experiment (a grid of runs).
+"""The schema: models of a run and of an experiment (a grid of runs).
 
-Every key has its default and a sentence saying what it is. Sections of samplers, estimators and
-backends come from their registries, so that a new one brings its own keys.
+Every key has a default and a description. Sections of samplers, estimators and backends come from
+their registries, so that new ones bring their own keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, create_model, field_validator, model
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import check_preset
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 from magellan.core.registry import Spec
 from magellan.core.settings import (
     LARGEST_SEED,
@@ -37,7 +37,7 @@ from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 Split = Literal["train", "unseen"]
-"""Goals of training, and those of the test space."""
+"""Goals about training objects, or about held-out objects."""
 
 
 class GoalConfig(Section):
@@ -50,8 +50,7 @@ class GoalConfig(Section):
     )
     split: Split = Field(
         "train",
-        description="Goals that are practised: those of training, or those of the test space "
-        "(`unseen`), made of held-out objects.",
+        description="Split to practise: `train`, or `unseen` (goals about held-out objects).",
     )
 
     @field_validator("seed", mode="before")
@@ -64,15 +63,15 @@ class GoalConfig(Section):
 
 
 class SamplerConfig(Section):
-    """What goal samplers share: exploration, and what tells them how competent the agent is."""
+    """Settings common to goal samplers: exploration and estimator."""
 
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
     estimator: str = Field(
         "",
-        description="Estimator that samplers follow instead of their own, where they follow one: "
-        "any rule with any estimator. Empty: their own.",
+        description="Estimator that drives samplers instead of their own, if they have one: "
+        "combines any rule with any estimator. Empty: their own.",
     )
 
     @field_validator("estimator")
@@ -84,14 +83,14 @@ class SamplerConfig(Section):
 
 
 Unit = Literal["episodes", "steps", "updates"]
-"""What the length of a run is counted in."""
+"""Unit of a run's length."""
 
 UNIT_COLUMNS: Mapping[str, str] = {"episodes": "episode", "steps": "step", "updates": "update"}
 """Column of each unit in the tables of a run."""
 
 
 class BudgetConfig(Section):
-    """How long a run is, and when it is looked at."""
+    """Length of a run, evaluation and output."""
 
     episodes: Count = Field(500_000, description="Training episodes.")
     steps: int = Field(
@@ -109,13 +108,13 @@ class BudgetConfig(Section):
     )
     evaluate_every: Count = Field(
         5_000,
-        description="Episodes between two evaluations; steps or updates where these end the run.",
+        description="Episodes between evaluations; steps or updates if these end the run.",
     )
     evaluation_goals: Count = Field(
-        64, description="Goals per category and split; fewer where the goal space has fewer."
+        64, description="Goals per category and split, or all if the goal space has fewer."
     )
     evaluation_seed: Seed = Field(
-        12_345, description="Seed of the evaluation set and of its episodes."
+        12_345, description="Seed of the evaluated goals and of their episodes."
     )
     record_goals: bool = Field(
         False,
@@ -127,8 +126,8 @@ class BudgetConfig(Section):
     )
     record_predictions: bool = Field(
         False,
-        description="Also write outcomes.csv and a recording, with checksums: what the sampler's "
-        "estimator says of every goal at each refresh (docs/runs.md).",
+        description="Also write outcomes.csv and a recording, with checksums: the predictions of "
+        "the sampler's estimator for every goal at each refresh (docs/runs.md).",
     )
     export: bool = Field(
         False,
@@ -138,28 +137,27 @@ class BudgetConfig(Section):
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(
-        300.0, ge=0.0, description="Seconds between two checkpoints, at least."
+        300.0, ge=0.0, description="Minimum number of seconds between checkpoints."
     )
     checkpoint_share: float = Field(
         0.01,
         gt=0.0,
         le=1.0,
-        description="Largest share of the run time spent saving: after a slow save the next one "
-        "waits longer; 1 is no limit.",
+        description="Maximum share of the run time spent on saving: a slow save delays the next; 1 "
+        "is no limit.",
     )
     keep_every: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Also keep a checkpoint for good each time so many episodes have passed (steps "
-        "or updates where these end the run), in a folder that is called by their number; 0 keeps "
-        "none.",
+        description="Also keep a checkpoint for good every so many episodes (steps or updates if "
+        "these end the run), in a folder named by their number; 0 keeps none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
         ge=0.0,
-        description="A job with a time limit stops this long before it, and earlier by its longest "
-        "round and save so far.",
+        description="A job with a time limit stops this long before it, plus its longest round and "
+        "save so far.",
     )
 
     @model_validator(mode="after")
@@ -173,7 +171,7 @@ class BudgetConfig(Section):
 
     @property
     def unit(self) -> Unit:
-        """What ends the run, and what `evaluate_every` counts."""
+        """Unit of the budget and of `evaluate_every`."""
         if self.steps:
             return "steps"
         return "updates" if self.updates else "episodes"
@@ -185,33 +183,33 @@ class BudgetConfig(Section):
 
 
 class PhaseGoals(Section):
-    """Goals of a phase, where they differ from the run's `goals`."""
+    """Goals of a phase, if they differ from the run's `goals`."""
 
     seed: Seed | None = Field(None, description="Seed that draws them.")
     split: Split | None = Field(None, description="`train` or `unseen`.")
 
 
 class PhaseConfig(Section):
-    """A part of a run. What it leaves out is as the run itself has it."""
+    """A part of a run; keys that are not set have the run's value."""
 
     until: Count | None = Field(
         None,
-        description="Length of the run at which the phase ends, in what the budget counts; the "
-        "last phase has none: it takes the rest.",
+        description="Length of the run at which the phase ends, in the unit of the budget; not for "
+        "the last phase, which takes the rest.",
     )
     sampler: str | None = Field(
-        None, description="Goal sampler; the last phase has none: the run's own drives it."
+        None, description="Goal sampler; not for the last phase, which has the run's own."
     )
     goal_space: str | None = Field(None, description="Goal space.")
     goals: PhaseGoals = Field(default_factory=PhaseGoals, description="Draw and split.")
     seed: Seed | None = Field(
         None,
-        description="Root seed of the random streams; another than that of the phase before starts "
-        "them anew.",
+        description="Root seed of the random streams; they restart if it differs from that of the "
+        "previous phase.",
     )
     explore_anew: bool = Field(
         False,
-        description="Whether epsilon begins at its start again; otherwise it goes on falling.",
+        description="Whether epsilon restarts from its initial value; otherwise it keeps decaying.",
     )
 
     @field_validator("sampler")
@@ -221,17 +219,15 @@ class PhaseConfig(Section):
 
 
 MODULES_DESCRIPTION = (
-    "Python files that add samplers, estimators, worlds, backends, updates, statistics or figures "
-    "of your own; what they hold is run."
+    "Python files with samplers, estimators, worlds, backends, updates, statistics or figures of "
+    "your own; they are executed."
 )
-WORLD_DESCRIPTION = "Text world that goals are of and episodes are played in."
+WORLD_DESCRIPTION = "Text world of the goals and episodes."
 OBSERVERS_DESCRIPTION = (
-    "Estimators that watch the run beside the one that drives its sampler, without changing it."
+    "Estimators that observe the run beside the one that drives its sampler, without affecting it."
 )
-
-
 PHASES_DESCRIPTION = (
-    "Parts of the run, in order, each with its goals and its sampler; none: the run is one."
+    "Parts of the run, in order, each with its own goals and sampler; empty: a single phase."
 )
 
 
@@ -243,11 +239,11 @@ class RunConfig(Section):
     goal_space: str = Field(
         "25k",
         description="25k, 50k, 100k, another size up to 1.29M in the same proportions, a mix such "
-        "as 1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore), or all: every "
-        "goal there is.",
+        "as 1000-400-200-100-50 (impossible, grasp, plant, herbivore, carnivore), or all: all "
+        "goals.",
     )
     seed: Seed = Field(0, description="Root seed of all random streams of the run.")
-    preset: str = Field("paper", description="Preset that the values started from.")
+    preset: str = Field("paper", description="Preset that the values derive from.")
     threads: int = Field(1, ge=1, le=1024, description="Threads of the numerical libraries.")
     modules: tuple[str, ...] = Field((), description=MODULES_DESCRIPTION)
     observers: tuple[str, ...] = Field((), description=OBSERVERS_DESCRIPTION)
@@ -277,8 +273,8 @@ class RunConfig(Section):
 
     @field_validator("goal_space")
     @classmethod
-    def _known_goal_space(cls, name: str, given: ValidationInfo) -> str:
-        return _in_world([name], given)[0]
+    def _known_goal_space(cls, name: str, info: ValidationInfo) -> str:
+        return _canonical_goal_spaces([name], info)[0]
 
     @model_validator(mode="after")
     def _can_learn(self) -> RunConfig:
@@ -298,27 +294,27 @@ class RunConfig(Section):
         return self
 
     def section(self, name: str) -> Any:
-        """Settings of a sampler's or estimator's section."""
+        """Return the settings of a sampler's, estimator's or backend's section."""
         return getattr(self, name)
 
     def constants(self, spec: Spec) -> Any:
-        """Own constants of a sampler, an estimator or a backend."""
+        """Return the constants of a sampler, an estimator or a backend."""
         return self.section(spec.section) if spec.settings.model_fields else spec.settings()
 
 
-# Top-level keys of an experiment file, where an override stands below a section.
+# Keys of a run that an experiment sets itself, so they are not allowed in overrides.
 GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "modules")
 
 
 def run_model() -> type[RunConfig]:
-    """Model of a run with the sections of all registered estimators, samplers and backends.
+    """Return the model of a run, with sections of all registered estimators, samplers, backends.
 
     Raises:
-        InputError: a section has the name of another key.
+        InputError: a section's name is already a key.
     """
-    entries: list[Spec] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
-    own = [(entry.section, entry.settings) for entry in entries if entry.settings.model_fields]
-    return _run_model(tuple(dict.fromkeys(own)))  # two may share a section
+    specs: list[Spec] = [*ESTIMATORS.values(), *SAMPLERS.values(), *BACKENDS.values()]
+    pairs = [(spec.section, spec.settings) for spec in specs if spec.settings.model_fields]
+    return _run_model(tuple(dict.fromkeys(pairs)))  # specs may share a section
 
 
 @functools.lru_cache(maxsize=8)
@@ -334,7 +330,7 @@ def _run_model(sections: tuple[tuple[str, type[Section]], ...]) -> type[RunConfi
 
 
 def sections() -> tuple[str, ...]:
-    """Names of all sections of a run's configuration."""
+    """Return the names of all sections of a run's configuration."""
     return tuple(
         name
         for name, field in run_model().model_fields.items()
@@ -342,30 +338,30 @@ def sections() -> tuple[str, ...]:
     )
 
 
-def _in_world(names: list[str], given: ValidationInfo) -> list[str]:
-    """Goal spaces of the world that stands before them; as they are where that one is wrong."""
-    if "world" not in given.data:
+def _canonical_goal_spaces(names: list[str], info: ValidationInfo) -> list[str]:
+    """Canonical names of goal spaces; unchanged if the `world` validated before is invalid."""
+    if "world" not in info.data:
         return names
-    return [checked_goal_space(name, WORLDS[given.data["world"]]) for name in names]
+    return [checked_goal_space(name, WORLDS[info.data["world"]]) for name in names]
 
 
 def checked_goal_space(name: str, world: World) -> str:
-    """The one name of a goal space: `25000` is `25k`.
+    """Return the canonical name of a goal space: `25k` for `25000`.
 
     Raises:
-        InputError: not a goal space, or none of its goals is possible.
+        InputError: not a goal space, or all its goals are impossible.
     """
-    possible = zip(world.parse(name), world.categories, strict=True)
-    if not any(count for count, category in possible if category.feasible):
+    mix = zip(world.parse(name), world.categories, strict=True)
+    if not any(count for count, category in mix if category.feasible):
         raise InputError(
-            f"goal_space = {name!r}: all goals are impossible; allowed are mixes with a goal of "
+            f"goal_space = {name!r}: all goals are impossible; allowed: mixes with a goal of "
             f"{', '.join(world.categories.feasible)}"
         )
     canonical = world.canonical(name)
     if not GOAL_SPACE.fullmatch(canonical):
         raise InputError(
-            f"goal_space = {name!r}: {shown(canonical)} cannot name a folder; allowed: letters, "
-            "digits, dots and dashes, a letter or digit first"
+            f"goal_space = {name!r}: {shown(canonical)} is not a valid folder name; allowed: "
+            "letters, digits, dots and dashes, a letter or digit first"
         )
     return canonical
 
@@ -373,9 +369,7 @@ def checked_goal_space(name: str, world: World) -> str:
 GOAL_SPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 VARIANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 PLAIN = "default"
-"""Name of the only variant of an experiment that names none."""
-
-
+"""Name of the only variant of an experiment without variants."""
 VARIANT_LABEL = re.compile(r"[A-Za-z0-9 .,:()/_-]{1,34}")
 
 
@@ -389,18 +383,18 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="What Holm's correction of the comparison goes over: all that the reference is "
-        "compared with on one split of the goals, or on both together.",
+        description="Family of Holm's correction: all comparisons with the reference on one split "
+        "of the goals, or on both splits.",
     )
     reference: str = Field(
         "",
-        description="Sampler (or sampler/variant) that all others are compared with; empty is "
-        "`magellan`, or the first sampler where the experiment has none, with its first variant.",
+        description="Sampler (or sampler/variant) that all others are compared with. Empty: "
+        "`magellan`, or the first sampler if the experiment lacks it, with its first variant.",
     )
     labels: dict[str, str] = Field(
         {},
-        description="What variants are called in figures: by VARIANT, or by SAMPLER/VARIANT where "
-        "samplers differ in what it changes; those without a label have their name.",
+        description="Labels of variants in figures, by VARIANT, or by SAMPLER/VARIANT if its "
+        "changes differ by sampler; variants without a label show their name.",
     )
 
     @field_validator("labels")
@@ -416,12 +410,12 @@ class AnalysisConfig(Section):
 
 
 class ExperimentConfig(Section):
-    """A grid sampler x variant x goal space x seed, and what is made of it."""
+    """A grid sampler x variant x goal space x seed, and its analysis."""
 
     experiment: str = Field(
         "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
     )
-    # No braces: to Snakemake they are wildcards. No <: its report has paths inside a script.
+    # No braces: wildcards to Snakemake. No <: Snakemake's report embeds paths in a script.
     results: str = Field(
         "results",
         pattern=r"^[^\x00-\x1f{}<>]+$",
@@ -442,21 +436,21 @@ class ExperimentConfig(Section):
     )
     seeds: list[Seed] = Field([0, 1], min_length=1, description="Root seeds.")
     overrides: dict[str, Any] = Field(
-        {}, description="Keys of the run configuration that differ from the preset, by section."
+        {}, description="Keys of the run configuration that override the preset, by section."
     )
     variants: dict[str, dict[str, Any]] = Field(
         {},
-        description="Named sets of such keys, on top of `overrides`: each sampler runs once with "
-        "every one that makes a difference to it. Without any there is one, `default`.",
+        description="Named sets of such keys, on top of `overrides`: each sampler runs with every "
+        "variant that affects it. Without variants there is one, `default`.",
     )
     allow_incomplete: bool = Field(
         False,
-        description="Report on the runs that are complete, and start none.",
+        description="Report on the complete runs only, and start no others.",
     )
     log: Literal["none", "tensorboard"] = Field(
         "none",
-        description="Where curves of each run go while it trains, besides its tables; what a run "
-        "is does not depend on it.",
+        description="Where the curves of each run go during training, besides its tables; not part "
+        "of a run's identity.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 
@@ -467,14 +461,14 @@ class ExperimentConfig(Section):
 
     @field_validator("goal_spaces")
     @classmethod
-    def _known_goal_spaces(cls, names: list[str], given: ValidationInfo) -> list[str]:
-        return without_duplicates(_in_world(names, given))
+    def _known_goal_spaces(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        return without_duplicates(_canonical_goal_spaces(names, info))
 
     @field_validator("samplers")
     @classmethod
     def _known_samplers(cls, names: list[str]) -> list[str]:
-        for place, name in enumerate(names):
-            SAMPLERS.find(name, f"samplers.{place}")
+        for index, name in enumerate(names):
+            SAMPLERS.find(name, f"samplers.{index}")
         return without_duplicates(names)
 
     @field_validator("seeds")
@@ -494,18 +488,18 @@ class ExperimentConfig(Section):
 
     @property
     def common(self) -> dict[str, Any]:
-        """Keys that all runs have from here; the goal space stands in until the grid gives it."""
+        """Keys common to all runs; the goal space is a placeholder that the grid replaces."""
         return {"modules": self.modules, "world": self.world, "goal_space": self.goal_spaces[0]}
 
     @model_validator(mode="after")
     def _known_labels(self) -> ExperimentConfig:
-        """Labels are of variants, or of variants of one sampler."""
+        """Check that labels name variants, or variants of one sampler."""
         for key in self.analysis.labels:
             sampler, slash, variant = key.rpartition("/")
             if variant not in self.variants or (slash and sampler not in self.samplers):
                 allowed = ", ".join(self.variants) or "none, as there are no variants"
                 raise InputError(
-                    f"analysis.labels.{key}: is no variant; allowed: {allowed}, or one of these "
-                    f"after SAMPLER/{meant(variant, self.variants)}"
+                    f"analysis.labels.{key}: not a variant; allowed: {allowed}, or one of these "
+                    f"after SAMPLER/{suggestion(variant, self.variants)}"
                 )
         return self

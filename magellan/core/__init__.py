@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files, columns of tables, settings, registries, parsing."""
+"""Base layer: errors, files, columns of tables, settings, registries, parsing."""

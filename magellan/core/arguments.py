@@ -1,4 +1,4 @@
-"""Command lines: wrong arguments are input errors like all others, one line each."""
+"""Command-line parsing with one-line errors, and arguments common to several commands."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser that raises InputError instead of printing its usage; sub-commands inherit it."""
+    """A parser that raises InputError instead of printing its usage, as do its sub-commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse would have printed."""
+        """Raise the message of argparse as an InputError."""
         text = message.removeprefix("argument ").replace("invalid choice: ", "")
         choice = re.fullmatch(r".*?: '(.*)' \(choose from (.*)\)", text)
-        near = meant(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        raise InputError(f"{text}{near}; see {self.prog} --help")
+        hint = suggestion(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        raise InputError(f"{text}{hint}; see {self.prog} --help")
 
     def parse_args(  # type: ignore[override]  # the overloads with a namespace are not used
         self, args: Sequence[str] | None = None
     ) -> argparse.Namespace:
-        """Parse, and name every argument that no command knows."""
+        """Parse; raise InputError for an unknown argument."""
         options, unknown = self.parse_known_args(args)
         if unknown:
-            near = meant(unknown[0], self._options(sys.argv[1:] if args is None else args))
+            hint = suggestion(unknown[0], self._options(sys.argv[1:] if args is None else args))
             raise InputError(
-                f"{shown(unknown[0])} is not an argument here{near}; see {self.prog} --help"
+                f"{shown(unknown[0])} is not an argument here{hint}; see {self.prog} --help"
             )
         return options
 
-    def _options(self, words: Sequence[str]) -> list[str]:
-        """Options of this parser and of the command that these words are of."""
-        found = list(self._option_string_actions)
+    def _options(self, arguments: Sequence[str]) -> list[str]:
+        """Options of this parser and of the sub-command among the arguments."""
+        options = list(self._option_string_actions)
         for action in self._actions:
             choices = action.choices if isinstance(action.choices, dict) else {}
-            named = [choices[word] for word in map(str, words) if word in choices]
-            found += [option for parser in named[:1] for option in parser._options(())]
-        return found
+            parsers = [choices[word] for word in map(str, arguments) if word in choices]
+            options += [option for parser in parsers[:1] for option in parser._options(())]
+        return options
 
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ else:
 
 
 def whole_number(text: str, least: int | None = None, most: int | None = None) -> int:
-    """Type of an argument that is a whole number, within bounds where there are some."""
+    """Parse a whole number within optional bounds; an argparse type."""
     with contextlib.suppress(ValueError):
         number = int(text)
         if (least is None or number >= least) and (most is None or number <= most):
@@ -64,27 +64,27 @@ def whole_number(text: str, least: int | None = None, most: int | None = None) -
 
 
 def file_path(text: str) -> Path:
-    """Type of an argument that names a file or a folder."""
+    """Parse a path; an argparse type."""
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed: a path")
     return Path(text)
 
 
-# --- what several commands have -------------------------------------------------------------------
+# --- common arguments -----------------------------------------------------------------------------
 
 
 def add_run(command: argparse.ArgumentParser) -> None:
-    """The run that a command reads."""
+    """Add the run that a command reads."""
     command.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
 
 
 def add_output(command: argparse.ArgumentParser, of: str) -> None:
-    """The folder that a command makes."""
+    """Add the output folder of a command."""
     command.add_argument("--output", type=file_path, required=True, help=f"{of} (required)")
 
 
 def add_settings(command: argparse.ArgumentParser, what: str) -> None:
-    """Keys of a configuration, each by itself."""
+    """Add `--set`, for single keys of a configuration."""
     command.add_argument(
         "--set",
         action="append",
@@ -95,18 +95,18 @@ def add_settings(command: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_modules(command: argparse.ArgumentParser) -> None:
-    """Files of the user."""
+    """Add `--module`, for user files."""
     command.add_argument(
         "--module",
         action="append",
         default=[],
         metavar="FILE",
-        help="Python file with samplers, estimators, worlds, backends of your own; may be repeated "
+        help="Python file with your own samplers, estimators, worlds, backends; may be repeated "
         "(default: none)",
     )
 
 
 def add_seed(command: argparse.ArgumentParser, of: str) -> None:
-    """A seed, 0 where none is given."""
+    """Add `--seed`, 0 by default."""
     seed = partial(whole_number, least=0)
     command.add_argument("--seed", type=seed, default=0, help=f"{of} (default: %(default)s)")

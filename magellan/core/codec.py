@@ -1,5 +1,4 @@
-"""States as integers, and the text that they come from. No torch here: samplers' estimators and
-the collection of episodes speak in these.
+"""Tokenised states. No torch here, as estimators and the collection of episodes use them.
 
 A packed state is the prompt followed by one branch per candidate action, in one sequence of tokens.
 """
@@ -17,7 +16,7 @@ from magellan.core.errors import InputError
 PADDING = -1
 PROMPT = 0
 MOST_CANDIDATES = int(np.iinfo(np.int8).max)
-"""Candidates of a state are numbered in int8."""
+"""Maximum number of a state's candidates, which are numbered in int8."""
 
 Packed = tuple[np.ndarray, np.ndarray]
 """States padded to one length: tokens int32 and segments int8, both (n, length)."""
@@ -32,31 +31,31 @@ class PackedState:
 
 
 class Codec:
-    """Text to tokens, remembered: the same text is tokenised once.
+    """Converts text to tokens, with a cache.
 
     Args:
-        tokenizer: a `transformers` tokenizer, or what is called as one; no special tokens are
-            added, as in the released code.
-        remember: number of prompts kept before the memory is emptied.
+        tokenizer: a `transformers` tokenizer, or a callable like it; no special tokens are added,
+            as in the released code.
+        remember: maximum number of cached texts; beyond it the cache is cleared.
     """
 
     def __init__(self, tokenizer: Callable[..., Any], remember: int = 100_000) -> None:
         self._tokenizer = tokenizer
         self._remember = remember
-        self._known: dict[str, np.ndarray] = {}
+        self._cache: dict[str, np.ndarray] = {}
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text, int32 (length,)."""
-        new = list(dict.fromkeys(text for text in texts if text not in self._known))
-        if len(self._known) + len(new) > self._remember:
-            self._known.clear()
+        """Return the token ids of each text, int32 (length,)."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._cache))
+        if len(self._cache) + len(new) > self._remember:
+            self._cache.clear()
             new = list(dict.fromkeys(texts))
         if new:
             encoded = self._tokenizer(new, add_special_tokens=False)["input_ids"]
-            self._known.update(
+            self._cache.update(
                 (text, np.asarray(ids, np.int32)) for text, ids in zip(new, encoded, strict=True)
             )
-        return [self._known[text] for text in texts]
+        return [self._cache[text] for text in texts]
 
     def pack(
         self, prompts: Sequence[str], candidates: Sequence[Sequence[str]]
@@ -64,7 +63,7 @@ class Codec:
         """Pack each prompt with its candidates (an empty list packs the prompt alone).
 
         Raises:
-            InputError: a prompt has more candidates than can be numbered.
+            InputError: a prompt has more than `MOST_CANDIDATES`.
         """
         most = max(map(len, candidates), default=0)
         if most > MOST_CANDIDATES:
@@ -81,28 +80,28 @@ class Codec:
         return packed
 
     def check(self, tokens: np.ndarray, segments: np.ndarray) -> None:
-        """Look at states that were kept, (n, length), padded.
+        """Check restored states, (n, length), padded.
 
         Raises:
-            InputError: no codec of this tokenizer can have packed them.
+            InputError: no codec with this tokenizer can have packed them.
         """
-        fitting = tokens.ndim == 2 and tokens.shape == segments.shape and tokens.shape[1] > 0
-        if not fitting or (tokens.dtype, segments.dtype) != (np.int32, np.int8):
+        valid = tokens.ndim == 2 and tokens.shape == segments.shape and tokens.shape[1] > 0
+        if not valid or (tokens.dtype, segments.dtype) != (np.int32, np.int8):
             raise InputError(
                 f"states: tokens of {tokens.dtype} {tokens.shape} and segments of {segments.dtype} "
                 f"{segments.shape} are not allowed; allowed: int32 and int8 (states, length)"
             )
-        before, after = segments[:, :-1], segments[:, 1:]
-        step = after - before
-        follows = (after == PADDING) | (step == 0) | ((step == 1) & (before != PADDING))
-        if not follows.all() or not np.isin(segments[:, 0], (PROMPT, PADDING)).all():
+        left, right = segments[:, :-1], segments[:, 1:]
+        step = right - left
+        ordered = (right == PADDING) | (step == 0) | ((step == 1) & (left != PADDING))
+        if not ordered.all() or not np.isin(segments[:, 0], (PROMPT, PADDING)).all():
             raise InputError(
-                "states: the segments of one are not allowed; allowed: a prompt 0, candidates from "
-                f"1 on in order, and {PADDING} behind them"
+                "states: the segments of one are not allowed; allowed: 0 for the prompt, then "
+                f"candidates from 1 on in order, then {PADDING}"
             )
         size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
-        for odd in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
-            raise InputError(f"states: token {odd} is not allowed; allowed: 0 to {size - 1}")
+        for token in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
+            raise InputError(f"states: token {token} is not allowed; allowed: 0 to {size - 1}")
 
 
 def _pack(head: np.ndarray, branches: Sequence[np.ndarray]) -> PackedState:

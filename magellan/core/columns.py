@@ -1,9 +1,9 @@
-"""Columns of a run's tables: what the trainer writes and the analysis reads."""
+"""Columns of a run's tables, shared by trainer and analysis."""
 
 from __future__ import annotations
 
 CRITIC = ("value", "dormant", "spread")
-"""Columns of `evaluation` about the critic, as `magellan.agent.sac.SAC.look` gives them."""
+"""Columns of `evaluation` about the critic."""
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "evaluation": ("update", "step", "episode", "split", "category", "n", "success", *CRITIC),
@@ -46,11 +46,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-
 OPTIONAL = ("goals", "outcomes")
-"""Tables that a run has only where its configuration asks for them."""
+"""Tables that a run writes only if configured."""
 
 NAMES = ("split", "category", "estimator")
-"""Columns of texts; all others hold numbers."""
+"""Columns of strings; all others hold numbers."""
 PHASE = "phase"
-"""First column of all tables of a run with phases; its numbers begin at 1."""
+"""First column of all tables of a run with phases; phases are numbered from 1."""

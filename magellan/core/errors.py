@@ -1,4 +1,4 @@
-"""Errors that a user can mend. Each ends a command with one line and its own exit status."""
+"""Errors that a user can fix. Each ends a command with one line and its exit status."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 160
 _SHORT.maxlong = 40
 _SHORT.maxlevel = 3
-# Controls (C0, DEL, C1), line and paragraph separators, marks that turn text around, and halves of
-# characters, which no terminal and no UTF-8 file takes.
+# Controls (C0, DEL, C1), line and paragraph separators, bidirectional marks, and surrogates, which
+# cannot be encoded in UTF-8.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """A text on one line that moves no cursor and hides nothing: each control is shown escaped.
+    """Return a text as one line with control characters escaped.
 
-    Anything from a file, from another host or from a library goes through this before a person
-    sees it: an escape sequence could colour, move or rewrite what a terminal shows.
+    For text from files, other hosts or libraries: escape sequences could alter a terminal's output.
     """
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class InputError(ValueError):
@@ -38,26 +37,26 @@ class InputError(ValueError):
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in an error: its repr, cut where it would fill the screen."""
+    """Return the repr of a value for an error, abbreviated if long."""
     try:
         return _SHORT.repr(value)
     except ValueError:  # Python does not print whole numbers of more than 4,300 digits
         return f"{type(value).__name__} too long to show"
 
 
-def refused(key: str, value: Any, allowed: str) -> InputError:
-    """The error of a value that is not allowed."""
+def not_allowed(key: str, value: Any, allowed: str) -> InputError:
+    """Return the error for a value that is not allowed."""
     return InputError(f"{key}: {shown(value)} is not allowed; allowed: {allowed}")
 
 
-def meant(name: Any, known: Iterable[str]) -> str:
-    """End of an error about an unknown name: the known one that it is nearly; else nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
-    return f"; did you mean {near[0]}?" if near else ""
+def suggestion(name: Any, allowed: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: the closest allowed one, if any."""
+    matches = difflib.get_close_matches(name, list(allowed), n=1) if isinstance(name, str) else []
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 class JobError(RuntimeError):
-    """A training job that could not go on; what it saved before is intact."""
+    """A training job failed; its saved state is intact."""
 
     exit_status = 1
     label = "error"
@@ -73,41 +72,41 @@ class NotFiniteError(JobError):
 
 
 class OutOfMemoryError(JobError):
-    """The machine had no memory left for the job."""
+    """The machine ran out of memory."""
 
     exit_status = 71
 
 
 class LockedError(JobError):
-    """Another process works in the folder."""
+    """Another process has locked the folder."""
 
     exit_status = 73
 
 
 class StorageError(JobError):
-    """A file could not be written: full disk, read-only folder, missing rights."""
+    """A file could not be written: full disk, read-only folder, missing permissions."""
 
     exit_status = 74
 
 
 class StoppedEarly(JobError):
-    """The job was asked to stop, or its time was nearly over; its state is saved."""
+    """The job was asked to stop or approached its time limit; its state is saved."""
 
     exit_status = 75
     label = "stopped"
 
 
 class ServersDiffer(JobError):
-    """Servers that hold the same weights no longer say the same."""
+    """Servers with the same weights give different results."""
 
     exit_status = 76
 
 
 def out_of_memory(error: BaseException) -> OutOfMemoryError:
-    """An error of a library that memory ran out, as one line; see `is_out_of_memory`."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())
+    """Convert a library's error (see `is_out_of_memory`) to one line."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())
     return OutOfMemoryError(
-        f"out of memory ({said[:160]}); it needs more memory, or a smaller model, or bfloat16"
+        f"out of memory ({message[:160]}); use more memory, a smaller model, or bfloat16"
     )
 
 
@@ -118,7 +117,7 @@ _NO_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error of Python or of a library, or one behind it, says that memory ran out."""
+    """Whether an error, or one that caused it, reports that memory ran out."""
     if error is None or isinstance(error, InputError | JobError):
         return False
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:

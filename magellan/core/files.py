@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes of files and tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ import numpy as np
 
 from magellan.core.errors import StorageError
 
-# Ending of a file that is still being written.
-PARTIAL = ".part"
+PARTIAL = ".part"  # suffix of a file being written
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:
-    """Write one table as CSV, whole or not at all."""
+    """Write one table as CSV, atomically."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -30,25 +29,25 @@ def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[An
 
 
 def _cell(value: Any) -> Any:
-    """Floats with six significant digits, and an empty cell for what does not exist."""
+    """Format floats with six significant digits, and NaN as an empty cell."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.6g}"
     return value
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, also after a power cut.
+    """Write a file so that readers see the old or the new content, even after a power failure.
 
     Raises:
-        StorageError: full disk, read-only folder or the like; the old content is still there.
+        StorageError: full disk, read-only folder or the like; the old content is intact.
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
         descriptor = os.open(partial, _WRITE, 0o666)
         try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -61,12 +60,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Flush the entries of a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network filesystems cannot sync a folder; the rename itself is done.
+        # Some network filesystems cannot sync a folder; the rename has still been done.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -74,5 +73,5 @@ def sync_folder(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> StorageError:
-    """The error that a user sees for a file that could not be written."""
+    """Return the error for a file that could not be written."""
     return StorageError(f"{path} cannot be written ({error.strerror or error})")

@@ -1,4 +1,4 @@
-"""NaN and infinity are caught where they arise, and never saved."""
+"""Checks that losses and weights are finite, before anything is saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magellan.core.errors import NotFiniteError
 
 
 def check_losses(update: int, losses: Mapping[str, float]) -> None:
-    """Stop at the first loss that is NaN or infinite.
+    """Check that all losses are finite.
 
     Raises:
         NotFiniteError: names the update, the loss and its value.
@@ -23,7 +23,7 @@ def check_losses(update: int, losses: Mapping[str, float]) -> None:
 
 
 def check_weights(update: int, state: Mapping[str, Any]) -> None:
-    """Stop at the first array of a state (weights, optimizer moments) that is not finite.
+    """Check that all arrays of a state (weights, optimizer moments) are finite.
 
     Raises:
         NotFiniteError: names the update and the array.

@@ -1,4 +1,4 @@
-"""YAML and JSON as input: plain values only, every key once, errors that name the place."""
+"""Strict parsing of YAML and JSON: plain values, no duplicate keys, errors with the position."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ from numpy.typing import ArrayLike
 from magellan.core.errors import InputError, shown
 
 MOST_MERGED = 1000
-"""Keys of a mapping with others merged into it (`<<`): merges of merges grow without end."""
-# Whole numbers in base 8 or 60, and numbers in base 60, which YAML 1.2 no longer has.
+"""Maximum number of keys after merges (`<<`), which could grow exponentially."""
+# Octal integers and sexagesimal numbers of YAML 1.1, dropped in YAML 1.2.
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
 
-def _refused(node: yaml.Node, reason: str) -> yaml.MarkedYAMLError:
+def _yaml_error(node: yaml.Node, reason: str) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, with three refusals.
-
-    By itself it lets the last of two equal keys win, follows merges however large they grow, and
-    reads 010 and 1:40 as YAML 1.1 did.
-    """
+    """PyYAML's safe loader that also refuses duplicate keys, large merges and old numbers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()
@@ -37,7 +33,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (key.tag, key.value) in seen:
-                raise _refused(key, f"key {shown(key.value)} stands twice")
+                raise _yaml_error(key, f"key {shown(key.value)} appears twice")
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
@@ -46,16 +42,16 @@ class _Loader(yaml.SafeLoader):
         super().flatten_mapping(node)
         keys = len(node.value)
         if keys > max(own, MOST_MERGED):
-            raise _refused(node, f"<< makes {keys} keys; at most {MOST_MERGED}")
+            raise _yaml_error(node, f"<< makes {keys} keys; at most {MOST_MERGED}")
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
         read = self.construct_yaml_float if node.tag.endswith("float") else self.construct_yaml_int
         value: float = read(node)
         if _OLD_NUMBER.fullmatch(node.value):
-            raise _refused(
+            raise _yaml_error(
                 node,
                 f"{shown(node.value)} is {shown(value)} in YAML 1.1 and something else in YAML "
-                "1.2; write a decimal number without zeros before it, or quotes around a text",
+                "1.2; write a decimal number without leading zeros, or a quoted string",
             )
         return value
 
@@ -65,10 +61,10 @@ for _kind in ("int", "float"):
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Value of a YAML text; `where` says in an error what the text is.
+    """Parse a YAML text; `where` names it in errors.
 
     Raises:
-        InputError: one line with the place and the reason.
+        InputError: names the position and the reason.
     """
     try:
         return _Loader(text).get_single_data()
@@ -86,28 +82,28 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Value of a JSON text; `where` says in an error what the text is.
+    """Parse a JSON text; `where` names it in errors.
 
     Raises:
-        InputError: one line with the place and the reason.
+        InputError: names the position and the reason.
     """
     try:
-        return json.loads(text, object_pairs_hook=_with_every_key_once)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         place, reason = f" at line {error.lineno}, column {error.colno}", error.msg
     except RecursionError:
         place, reason = "", "nested too deeply"
-    except ValueError as error:  # a key that stands twice, a number of thousands of digits
+    except ValueError as error:  # a duplicate key, a number of thousands of digits
         place, reason = "", str(error)
     raise InputError(f"{where} is not valid JSON{place} ({reason})")
 
 
-def _with_every_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {shown(twice)} stands twice")
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"key {shown(key)} appears twice")
+        values[key] = value
     return values
 
 
@@ -118,27 +114,27 @@ def checked_numbers(
     lowest: ArrayLike = 0,
     largest: ArrayLike = 2**62,
 ) -> np.ndarray:
-    """A copy of an array of a saved state, in which somebody may have changed something.
+    """Validate and copy an array of an untrusted saved state.
 
     Args:
         values: the array, or lists.
-        where: says in an error what they are.
-        shape: theirs; None stands for any length.
-        lowest, largest: bounds that are allowed themselves; numbers, or an array that broadcasts.
+        where: names the array in errors.
+        shape: expected shape; None: any length.
+        lowest, largest: inclusive bounds; numbers, or arrays that broadcast.
 
     Raises:
-        InputError: another shape, no numbers, or one that is out of bounds or NaN.
+        InputError: another shape, not numbers, or a number that is out of bounds or NaN.
     """
-    found = np.array(values)
-    fits = len(shape) == found.ndim and all(
-        wanted in (None, length) for wanted, length in zip(shape, found.shape, strict=True)
+    array = np.array(values)
+    fits = len(shape) == array.ndim and all(
+        expected in (None, length) for expected, length in zip(shape, array.shape, strict=True)
     )
-    if fits and found.dtype.kind in "iuf" and ((found >= lowest) & (found <= largest)).all():
-        return found
+    if fits and array.dtype.kind in "iuf" and ((array >= lowest) & (array <= largest)).all():
+        return array
     sizes = ", ".join("any" if length is None else str(length) for length in shape)
     bounds = f"{shown(np.asarray(lowest).tolist())} to {shown(np.asarray(largest).tolist())}"
     raise InputError(
-        f"{where}: {shown(found.tolist())} is not allowed; allowed: numbers of shape ({sizes}), "
+        f"{where}: {shown(array.tolist())} is not allowed; allowed: numbers of shape ({sizes}), "
         f"{bounds}"
     )
 
@@ -147,7 +143,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        InputError: one line with the file and the reason, when it is absent or malformed.
+        InputError: the file is absent or malformed.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():

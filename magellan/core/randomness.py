@@ -1,46 +1,40 @@
-"""One root seed, named streams; none of them is a global generator."""
+"""Independent named random streams derived from one root seed."""
 
 from __future__ import annotations
 
 import numpy as np
 
 STREAMS = ("world", "policy", "sampler", "replay", "init")
-"""Streams that every run has; estimators ask for more by names of their own."""
+"""Streams of every run; estimators use additional names."""
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """One of the independent generators of a run.
-
-    It depends on the seed and its own name only, so adding one never changes another.
-    """
+    """Return a generator that depends only on the seed and its name."""
     return np.random.default_rng([seed, *name.encode()])
 
 
 class Streams:
-    """The streams of a run, each by its name, until they begin anew with another seed.
-
-    seed: root seed.
-    """
+    """The random streams of a run, by name; `seed`: root seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._given: list[tuple[str, np.random.Generator]] = []
+        self._generators: list[tuple[str, np.random.Generator]] = []
 
     def __call__(self, name: str) -> np.random.Generator:
-        """A generator at the beginning of the stream of this name."""
+        """Return a new generator at the start of the stream of this name."""
         rng = stream(self.seed, name)
-        self._given.append((name, rng))
+        self._generators.append((name, rng))
         return rng
 
     def restart(self, seed: int) -> None:
-        """Take another root seed; every generator that was given begins anew."""
+        """Switch to another root seed, resetting all generators returned so far."""
         self.seed = seed
-        for name, rng in self._given:
+        for name, rng in self._generators:
             rng.bit_generator.state = stream(seed, name).bit_generator.state
 
 
 def initial_seeds(seed: int) -> list[int]:
-    """Seeds of a run's initial values: of the adapters, of the agent, of the estimators."""
+    """Return the seeds of a run's initial weights: adapters, agent, estimators."""
     return [int(part) for part in stream(seed, "init").integers(2**31, size=3)]
 
 

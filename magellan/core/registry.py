@@ -1,7 +1,7 @@
-"""Named things: samplers, estimators, worlds, backends, updates; the analysis' tables and figures.
+"""Registries: samplers, estimators, worlds, backends, updates; tables and figures of the analysis.
 
-A user's own file adds to the same registries as the built-in ones (`magellan.config.modules`);
-schema, documentation and figures take names, labels and looks from here.
+User files add to the same registries as built-in ones (`magellan.config.modules`); schema,
+documentation and figures take names, labels and looks from them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 from magellan.core.settings import NoSettings, Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -23,7 +23,7 @@ PACKAGES = tuple(Path(__file__).parents[2] / name for name in ("magellan", "anal
 
 @dataclass(frozen=True)
 class Look:
-    """How the lines of something are drawn: colour, matplotlib line style, marker."""
+    """Style of an entry's lines in figures: colour, matplotlib line style, marker."""
 
     color: str
     dash: Any = "-"
@@ -31,7 +31,7 @@ class Look:
 
 
 class Named(Protocol):
-    """What every registered thing has."""
+    """Attributes of every registry entry."""
 
     @property
     def name(self) -> str: ...
@@ -46,14 +46,14 @@ BuilderT = TypeVar("BuilderT", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """Something that a builder makes when a run names it.
+    """A registry entry that a run names and a builder builds.
 
     Attributes:
         name: in configurations and tables.
-        build: its builder.
-        settings: its own constants.
-        section: where their keys stand in a run's configuration; the name, unless told otherwise.
-        source: file that it comes from.
+        build: the builder.
+        settings: its constants.
+        section: their section in a run's configuration; by default the name.
+        source: file that defines it.
     """
 
     name: str
@@ -67,11 +67,7 @@ class Spec:
 
 
 class Registry(Mapping[str, EntryT], Generic[EntryT]):
-    """Entries by name, in the order in which they were added.
-
-    Args:
-        kind: what it holds, for messages.
-    """
+    """Entries by name, in the order of adding; `kind`: of the entries, for messages."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -79,7 +75,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         REGISTRIES.append(self)
 
     def add(self, entry: EntryT) -> EntryT:
-        """Add an entry; the same file may add it again, as when it is loaded anew.
+        """Add an entry; the same file may add it again when it is reloaded.
 
         Raises:
             InputError: the name is malformed, or another file has taken it.
@@ -101,7 +97,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
     def adding(
         self, spec: Callable[..., EntryT], name: str, **fields: Any
     ) -> Callable[[BuilderT], BuilderT]:
-        """Decorator of a builder: adds what `spec` makes of it."""
+        """Return a decorator that registers a builder as a `spec`."""
 
         def add(build: BuilderT) -> BuilderT:
             self.add(spec(name=name, build=build, source=source_of(build), **fields))
@@ -110,7 +106,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         return add
 
     def remove(self, name: str) -> None:
-        """Forget an entry, as when the file that added it failed."""
+        """Remove an entry, such as one from a file that failed to load."""
         self._entries.pop(name, None)
 
     def __getitem__(self, name: str) -> EntryT:
@@ -120,11 +116,11 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
             raise KeyError(name) from None
 
     def find(self, name: object, key: str | None = None) -> EntryT:
-        """Entry of this name; InputError with the names that exist, after `key`."""
+        """Return the entry; InputError with the allowed names if there is none, for `key`."""
         if not isinstance(name, str) or name not in self._entries:
             raise InputError(
                 f"{key or self.kind}: {shown(name)} is unknown; allowed: {', '.join(self)}"
-                f"{meant(name, self)}"
+                f"{suggestion(name, self)}"
             )
         return self._entries[name]
 
@@ -136,26 +132,26 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 
 
 REGISTRIES: list[Registry[Any]] = []
-"""All that there are."""
+"""All registries."""
 
 
 def as_registered(registry: Registry[Any], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Label and look of a user's own entries, as manifests have them: JSON values by name."""
-    own = [registry[name] for name in names if not is_built_in(registry[name])]
+    """Return label and look of user-defined entries by name, as JSON values for manifests."""
+    entries = [registry[name] for name in names if not is_built_in(registry[name])]
     return {
         entry.name: {"label": entry.label, **({"look": asdict(entry.look)} if entry.look else {})}
-        for entry in own
+        for entry in entries
     }
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """File that a function or class was written in, as entries name it."""
-    written = inspect.unwrap(function)
-    module = sys.modules.get(written.__module__)
-    file = getattr(module, "__file__", None) or written.__module__
-    return str(getattr(getattr(written, "__code__", None), "co_filename", file))
+    """Return the file that defines a function or class."""
+    function = inspect.unwrap(function)
+    module = sys.modules.get(function.__module__)
+    file = getattr(module, "__file__", None) or function.__module__
+    return str(getattr(getattr(function, "__code__", None), "co_filename", file))
 
 
 def is_built_in(entry: Named) -> bool:
-    """Whether an entry is the package's own, and not a user's."""
+    """Whether an entry is from this package, not from a user file."""
     return any(Path(entry.source).is_relative_to(package) for package in PACKAGES)

@@ -1,7 +1,7 @@
-"""Typed settings: groups of keys with defaults, ranges and a sentence each.
+"""Typed settings: groups of keys with defaults, ranges and descriptions.
 
-Everything that brings constants of its own (a sampler, an estimator, the agent) states them as a
-`Section`. No torch here: the workflow imports this.
+The constants of a sampler, an estimator or the agent are a `Section`. No torch here: the workflow
+imports this module.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from pydantic import (
     field_validator,
 )
 
-from magellan.core.errors import InputError, meant, shown
+from magellan.core.errors import InputError, shown, suggestion
 
 Validated = typing.TypeVar("Validated", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """A group of keys: immutable; an unknown key is an error, and so are NaN and infinity."""
+    """A group of keys: immutable, without unknown keys, NaN or infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_value_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _no_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         values = value if isinstance(value, list | tuple) else [value]
-        wanted = cls.model_fields[str(info.field_name)].annotation
-        if any(isinstance(item, bool) for item in values) and _takes_numbers(wanted):
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if any(isinstance(item, bool) for item in values) and _takes_numbers(annotation):
             raise ValueError("Input should be a number, not true or false")
         return value
 
 
 class NoSettings(Section):
-    """No constants of its own."""
+    """No constants."""
 
 
 def _takes_numbers(annotation: Any) -> bool:
     return annotation in (int, float) or any(map(_takes_numbers, typing.get_args(annotation)))
 
 
-# Upper limits keep numbers within what arrays, random generators and memory can hold.
+# Upper limits fit arrays, random generators and memory.
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 StepSize = Annotated[float, Field(gt=0.0, le=1e3)]
@@ -59,18 +59,18 @@ Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 def without_duplicates(values: list) -> list:
-    """The values, if each stands once; for use in validators."""
-    twice = sorted(value for value, times in Counter(values).items() if times > 1)
-    if twice:
-        raise ValueError(f"{twice[0]!r} is listed twice; each value may stand once")
+    """Return the values, or raise ValueError if one is listed twice; for validators."""
+    duplicates = sorted(value for value, count in Counter(values).items() if count > 1)
+    if duplicates:
+        raise ValueError(f"{duplicates[0]!r} is listed twice; each value may be listed once")
     return values
 
 
 def validated(model: type[Validated], values: Any, where: str = "") -> Validated:
-    """Values as a typed model; `where` goes before the key in the error.
+    """Validate values as a typed model; `where` precedes the key in the error.
 
     Raises:
-        InputError: one line naming the key, the value and what is allowed.
+        InputError: names the key, the value and what is allowed.
     """
     try:
         return model.model_validate(values)
@@ -83,9 +83,9 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = _keys_at(model, problem["loc"][:-1])
-        near = meant(problem["loc"][-1], known)
-        return f"{key}: unknown key; allowed here: {', '.join(known)}{near}"
+        allowed = _keys_at(model, problem["loc"][:-1])
+        hint = suggestion(problem["loc"][-1], allowed)
+        return f"{key}: unknown key; allowed here: {', '.join(allowed)}{hint}"
     if problem["type"] == "missing":
         return f"{key}: key is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -99,7 +99,7 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _keys_at(model: type[BaseModel], location: tuple) -> list[str]:
     for part in location:
-        if isinstance(part, int):  # an entry of a list of models, which the key before gave
+        if isinstance(part, int):  # index in a list of models
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         kinds = [

@@ -19,39 +19,38 @@ from magellan.jobs.log import append_line, utc_now
 NAME = "attempts.jsonl"
 KILLED = "killed"
 FINAL = {error.exit_status: error for error in (InputError, NotFiniteError)}
-"""Errors that the same call meets again, by their exit status."""
-# What the manifest says of every attempt.
+"""Errors that a retry would meet again, by exit status."""
 MADE_WITH = ("code_version", "versions", "modules", "uses", "passes", "device", "dtype")
-"""What the numbers of an attempt depend on, and may change between attempts."""
+"""What an attempt's numbers depend on and may change between attempts."""
+# What the manifest reports for every attempt.
 LOGGED = (
     *("attempt", *MADE_WITH, "cpu", "matmul_gflop_per_second"),
     *("started", "resumed_from", "reason"),
 )
-# No number of an attempt, of a process, of seconds or of MiB is larger.
-LARGEST = 10**9
+LARGEST = 10**9  # upper bound of attempt numbers, process ids, seconds and MiB
 
 
 class Attempts:
-    """The attempts of one run; the file is only ever appended to.
+    """The attempts of one run, in an append-only file.
 
     Args:
-        folder: folder of the run; the file may also tell of runs with other configurations.
-        identity: configuration of this run.
+        folder: the run's folder; its file may also list attempts with other configurations.
+        identity: identity of this run.
 
     Raises:
-        StorageError: from `begin` and `end`, when the file cannot be written.
+        StorageError: from `begin` and `end`, if the file cannot be written.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
         self._path = folder / NAME
         self._identity = identity
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._number = 0
 
     def begin(self, resumed_from: str | None, origin: Mapping[str, Any] | None = None) -> int:
-        """Note the start of this attempt, with code and libraries; gives its number, from 1."""
-        self._begun = time.monotonic()
-        self._number = _next({row["attempt"] for row in self.read()})
+        """Record the start of this attempt, with code and libraries; return its number, from 1."""
+        self._start_time = time.monotonic()
+        self._number = _next_number({row["attempt"] for row in self.read()})
         self._append(
             started=utc_now(),
             host=socket.gethostname(),
@@ -64,12 +63,12 @@ class Attempts:
         return self._number
 
     def end(self, reason: str, status: int = 0) -> None:
-        """Note why this attempt ended, and its exit status."""
+        """Record why this attempt ended, and its exit status."""
         self._append(
             ended=utc_now(),
             reason=reason,
             status=status,
-            seconds=round(time.monotonic() - self._begun, 1),
+            seconds=round(time.monotonic() - self._start_time, 1),
             peak_memory_mb=peak_memory_mb(),
         )
 
@@ -77,9 +76,9 @@ class Attempts:
         append_line(self._path, json.dumps({"attempt": self._number, **values}))
 
     def read(self) -> list[dict[str, Any]]:
-        """One row per attempt, oldest first: its start, and `reason` `killed` if it has no end.
+        """Return one row per attempt, oldest first; `reason` is `killed` if it has no end.
 
-        Lines that are cut short, and values that no trainer writes, are left out; never raises.
+        Skips truncated lines and values that no trainer writes; never raises.
         """
         attempts: dict[int, dict[str, Any]] = {}
         for event in self._events():
@@ -90,35 +89,31 @@ class Attempts:
     def _events(self) -> list[dict[str, Any]]:
         try:
             if not self._path.is_file():
-                return []  # nor anything that has no end
+                return []  # absent, or a device that never ends
             text = self._path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        events = (_event(line) for line in text.splitlines())
+        events = (_parse_event(line) for line in text.splitlines())
         return [event for event in events if "attempt" in event]
 
     def summary(self, reason: str = "complete") -> dict[str, Any]:
-        """For the manifest: this run's attempts, how many resumed, why each ended.
-
-        Args:
-            reason: why the present attempt ends.
-        """
+        """Summarise this run's attempts for the manifest; `reason`: why the current one ends."""
         rows = [row for row in self.read() if row.get("identity") == self._identity]
         earlier = [row for row in rows if row["attempt"] != self._number]
-        ends = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
+        current = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
         peaks = [row["peak_memory_mb"] for row in earlier if "peak_memory_mb" in row]
         return {
             "started": rows[0].get("started") if rows else None,
             "restarts": sum(row.get("resumed_from") is not None for row in rows),
             "attempts": len(rows),
             "stop_reasons": [*(row["reason"] for row in earlier), reason],
-            "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *ends)],
+            "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *current)],
             "peak_memory_mb": max([peak_memory_mb(), *peaks]),
         }
 
 
 def check_worth_trying(folder: Path, identity: str) -> None:
-    """Raise again what the last attempt at a run ended with, if another one would end with it."""
+    """Raise the error of a run's last attempt again if a retry would meet it too."""
     rows = Attempts(folder, identity).read()
     last = rows[-1] if rows else {}
     error = FINAL.get(last.get("status", 0))
@@ -126,40 +121,40 @@ def check_worth_trying(folder: Path, identity: str) -> None:
         raise error(last["reason"].removeprefix(f"{error.label}: "))
 
 
-def _next(taken: set[int]) -> int:
-    """The number after the largest; the first free one where nobody can count further."""
+def _next_number(taken: set[int]) -> int:
+    """Number after the largest; the first free one if that would exceed `LARGEST`."""
     largest = max(taken, default=0)
     return largest + 1 if largest < LARGEST else next(n for n in count(1) if n not in taken)
 
 
-def _event(line: str) -> dict[str, Any]:
-    """A line of the file without what does not belong there; empty where nothing of it does."""
+def _parse_event(line: str) -> dict[str, Any]:
+    """Parse a line of the file, dropping invalid values; empty if the line is invalid."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
-        return {}  # cut short by a kill or a full disk, or not written by a trainer
+        return {}  # truncated by a kill or a full disk, or not written by a trainer
     if not isinstance(event, dict):
         return {}
-    return {key: value for key, value in event.items() if _fits(key, value)}
+    return {key: value for key, value in event.items() if _is_valid(key, value)}
 
 
 def made_with(state: Any) -> list[dict[str, Any]]:
-    """What the attempts behind a checkpoint had of `MADE_WITH`; each change is one more.
+    """Return the `MADE_WITH` values of the attempts behind a checkpoint, one row per change.
 
-    state: of the checkpoint, or what a run started from; earlier versions do not say it.
+    state: of a checkpoint, or a run's `started_from`; earlier versions wrote none.
     """
-    found = state.get("made_with") if isinstance(state, Mapping) else None
-    rows = [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
-    return [{key: row[key] for key in MADE_WITH if _fits(key, row.get(key))} for row in rows]
+    rows = state.get("made_with") if isinstance(state, Mapping) else None
+    rows = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    return [{key: row[key] for key in MADE_WITH if _is_valid(key, row.get(key))} for row in rows]
 
 
 def ancestry(state: Any) -> list[dict[str, Any]]:
-    """The same, what the run started from first."""
-    begun = state.get("started_from") if isinstance(state, Mapping) else None
-    return [*made_with(begun), *made_with(state)]
+    """Return `made_with` of a state, preceded by that of the run it started from."""
+    start = state.get("started_from") if isinstance(state, Mapping) else None
+    return [*made_with(start), *made_with(state)]
 
 
-def _fits(key: str, value: Any) -> bool:
+def _is_valid(key: str, value: Any) -> bool:
     """Whether a trainer writes such a value under this key."""
     if key in ("versions", "backbone", "modules", "uses"):
         return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
@@ -176,5 +171,5 @@ def peak_memory_mb() -> int:
 
 
 def host_description() -> str:
-    """Kind of machine, without its name."""
+    """Architecture, cores and system of this machine, without its name."""
     return f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"

@@ -1,4 +1,4 @@
-"""The model card of a trained agent: what it is, how well it does, how it is loaded."""
+"""The model card of a trained agent: what it is, how well it performs, how to load it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ GOALS = {"train": "training goals", "unseen": "unseen goals"}
 
 
 @dataclass(frozen=True)
-class About:
-    """What a card says beside the configuration.
+class CardData:
+    """Contents of a model card.
 
     Attributes:
-        config: of the run.
-        reached: updates, steps and episodes behind the agent, by `update`, `step`, `episode`.
-        complete: whether the run is at its end.
+        config: configuration of the run.
+        reached: number of updates, steps and episodes, by `update`, `step`, `episode`.
+        complete: whether the run has ended.
         evaluation: rows of the run's table `evaluation`, in order.
-        origin: code and libraries that made it, and its language model.
-        encoder_decoder: whether the language model is one.
+        origin: code, libraries and language model behind the agent.
+        encoder_decoder: whether the language model is an encoder-decoder.
         adapters: names of the adapters' folders.
-        prompt, actions: at the beginning of an episode, as an example.
+        prompt, actions: an example, from the start of an episode.
         folder: of the agent.
     """
 
@@ -48,13 +48,13 @@ class About:
     folder: Path
 
 
-def model_card(about: About) -> str:
-    """Text of the card, in Markdown with the front matter that model hubs read."""
-    config = about.config
+def model_card(data: CardData) -> str:
+    """Return the card in Markdown, with the front matter that model hubs read."""
+    config = data.config
     base = from_anywhere(config.backbone.model)
     front = {
         "library_name": "peft",
-        # A hub reads its own names here, no others.
+        # Hubs only resolve model names here, not paths.
         **({} if Path(base).is_absolute() else {"base_model": base}),
         "tags": ["lora", "reinforcement-learning", config.world, config.sampler],
     }
@@ -64,37 +64,37 @@ def model_card(about: About) -> str:
 ---
 # Agent: {config.sampler}, {config.world} {goals}, seed {config.seed}
 
-LoRA adapters and heads of an agent that learned by reinforcement to act in the text world
+LoRA adapters and heads of an agent trained by reinforcement learning in the text world
 {WORLDS[config.world].label}. The language model is frozen and not in this folder.
-{"" if about.complete else _unfinished(about)}
+{"" if data.complete else _progress_note(data)}
 ## What was trained
 | | |
 |---|---|
-{_rows(_facts(about))}
+{_table_rows(_facts(data))}
 
 ## Files
 | | |
 |---|---|
-{_rows(_files(about))}
+{_table_rows(_files(data))}
 
 ## Success
-{_success(about)}
+{_success(data)}
 
 ## Use
-Run this from any folder. `agent` is this folder, `folder` that of the language model: change what
-is elsewhere now.
+Run this from any folder. `agent` is this folder, `folder` that of the language model: edit the
+paths if either has moved.
 
 ```python
-{snippet(about)}```
+{snippet(data)}```
 """
 
 
-def _unfinished(about: About) -> str:
-    done = about.reached[_unit(about.config)]
-    budget = about.config.budget
+def _progress_note(data: CardData) -> str:
+    done = data.reached[_unit(data.config)]
+    budget = data.config.budget
     return (
-        f"\nThe run is **not at its end**: {done} of {budget.end} {budget.unit}, "
-        f"update {about.reached['update']}.\n"
+        f"\nThe run is **not complete**: {done} of {budget.end} {budget.unit}, "
+        f"update {data.reached['update']}.\n"
     )
 
 
@@ -102,20 +102,20 @@ def _unit(config: RunConfig) -> str:
     return UNIT_COLUMNS[config.budget.unit]
 
 
-def _rows(cells: Iterable[Sequence[str]]) -> str:
-    """Lines of a table; a cell is one line, and has no bar of its own."""
+def _table_rows(cells: Iterable[Sequence[str]]) -> str:
+    """Format table rows; newlines and bars in cells are escaped."""
     clean = ([printable(cell).replace("|", "\\|") for cell in row] for row in cells)
     return "\n".join(f"| {' | '.join(row)} |" for row in clean)
 
 
-def _facts(about: About) -> list[tuple[str, str]]:
-    config, reached = about.config, about.reached
+def _facts(data: CardData) -> list[tuple[str, str]]:
+    config, reached = data.config, data.reached
     lora, budget = config.backbone, config.budget
-    versions = ", ".join(f"{name} {version}" for name, version in about.origin.versions.items())
+    versions = ", ".join(f"{name} {version}" for name, version in data.origin.versions.items())
     return [
         ("world", WORLDS[config.world].label),
         ("goal sampler", config.sampler),
-        ("goal space", _goal_spaces(config)),
+        ("goal space", ", then ".join(map(_describe_goals, phases_of(config)))),
         ("seed", str(config.seed)),
         ("budget", f"{reached[_unit(config)]} of {budget.end} {budget.unit}"),
         (
@@ -124,7 +124,7 @@ def _facts(about: About) -> list[tuple[str, str]]:
             f"{reached['episode']} episodes",
         ),
         ("language model", f"`{lora.model}`"),
-        ("SHA-256 of its files", f"`{about.origin.backbone['sha256']}`"),
+        ("SHA-256 of its files", f"`{data.origin.backbone['sha256']}`"),
         (
             "adapters",
             f"LoRA, rank {lora.lora_rank}, alpha {lora.lora_alpha:g}, {lora.lora_targets}"
@@ -132,41 +132,37 @@ def _facts(about: About) -> list[tuple[str, str]]:
         ),
         ("number format of the frozen model", config.backend.dtype),
         ("run", f"`{identity(config)}`"),
-        ("written by", f"magellan-bench {about.origin.code_version}; {versions}"),
+        ("written by", f"magellan-bench {data.origin.code_version}; {versions}"),
     ]
 
 
-def _goal_spaces(config: RunConfig) -> str:
-    return ", then ".join(map(_goal_space, phases_of(config)))
-
-
-def _goal_space(phase: Phase) -> str:
+def _describe_goals(phase: Phase) -> str:
     return f"{phase.goal_space} ({GOALS[phase.goals.split]}, drawn with seed {phase.goals.seed})"
 
 
-def _files(about: About) -> list[tuple[str, str]]:
+def _files(data: CardData) -> list[tuple[str, str]]:
     meaning = {
         "policy": "adapter of policy and critic",
         "critic_target": "adapter of the target critic",
-        "competence": "adapter of the competence estimator, as it is now",
-        "competence_delayed": "adapter of the competence estimator, as it was some updates ago",
+        "competence": "adapter of the current competence estimator",
+        "competence_delayed": "adapter of the delayed competence estimator, some updates old",
     }
     heads = "heads on the hidden states: `critic`, `target`"
-    if "competence" in about.adapters:
+    if "competence" in data.adapters:
         heads += ", `competence`, `competence_delayed`"
-    rows = [(f"`{name}/`", meaning[name]) for name in about.adapters]
+    rows = [(f"`{name}/`", meaning[name]) for name in data.adapters]
     return [*rows, ("`heads.safetensors`", heads)]
 
 
-def _success(about: About) -> str:
-    """Shares of the last evaluation; it may be earlier than the agent where a run was stopped."""
-    columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(about.config)
+def _success(data: CardData) -> str:
+    """Success at the last evaluation, which may predate the agent if the run was stopped."""
+    columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(data.config)
     # Only runs with phases have the first column.
-    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in about.evaluation]
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in data.evaluation]
     if not rows:
-        return "The run was not evaluated yet."
-    when = [(row.get(PHASE), row[unit]) for row in rows]
-    last = [row for row, point in zip(rows, when, strict=True) if point == when[-1]]
+        return "The run has not been evaluated yet."
+    points = [(row.get(PHASE), row[unit]) for row in rows]
+    last = [row for row, point in zip(rows, points, strict=True) if point == points[-1]]
     cells = {
         (row["category"], row["split"]): f"{row['success']:.2f} (n = {row['n']})" for row in last
     }
@@ -174,32 +170,32 @@ def _success(about: About) -> str:
         [str(category), *(cells.get((category, split), "") for split in SPLITS)]
         for category in dict.fromkeys(row["category"] for row in last)
     ]
-    length = f"{when[-1][1]} {about.config.budget.unit}"
+    length = f"{points[-1][1]} {data.config.budget.unit}"
     return f"""Share of goals reached in the evaluation after {length},
 actions drawn from the policy; n is the number of goals, one episode each.
 
 | category | {" | ".join(GOALS[split] for split in SPLITS)} |
 |{"---|" * (1 + len(SPLITS))}
-{_rows(lines)}"""
+{_table_rows(lines)}"""
 
 
-def snippet(about: About) -> str:
-    """Python that loads the agent, and asks it about one state."""
-    score = "logits[0, -len(tail) - 1 : -1]" if not about.encoder_decoder else "logits[0, :-1]"
-    before = f"output.{score}"
-    if about.config.agent.score == "log_prob_sum":
-        before = f"{before}.log_softmax(-1)"
+def snippet(data: CardData) -> str:
+    """Python code that loads the agent and applies it to one state."""
+    score = "logits[0, -len(tail) - 1 : -1]" if not data.encoder_decoder else "logits[0, :-1]"
+    logits = f"output.{score}"
+    if data.config.agent.score == "log_prob_sum":
+        logits = f"{logits}.log_softmax(-1)"
     return _SNIPPET.format(
-        agent=str(about.folder.resolve()),
-        folder=from_anywhere(about.config.backbone.model),
-        auto="AutoModelForSeq2SeqLM" if about.encoder_decoder else "AutoModelForCausalLM",
-        read=_READ_ENCODER_DECODER if about.encoder_decoder else _READ_CAUSAL,
-        states="decoder_hidden_states" if about.encoder_decoder else "hidden_states",
-        before=before,
-        competence=_COMPETENCE if "competence" in about.adapters else "",
-        prompt=about.prompt,
-        actions=list(about.actions),
-        ask="print(competence(prompt))\n" if "competence" in about.adapters else "",
+        agent=str(data.folder.resolve()),
+        folder=from_anywhere(data.config.backbone.model),
+        auto="AutoModelForSeq2SeqLM" if data.encoder_decoder else "AutoModelForCausalLM",
+        read=_READ_ENCODER_DECODER if data.encoder_decoder else _READ_CAUSAL,
+        states="decoder_hidden_states" if data.encoder_decoder else "hidden_states",
+        logits=logits,
+        competence=_COMPETENCE if "competence" in data.adapters else "",
+        prompt=data.prompt,
+        actions=list(data.actions),
+        ask="print(competence(prompt))\n" if "competence" in data.adapters else "",
     )
 
 
@@ -215,7 +211,7 @@ _COMPETENCE = '''
 
 @torch.no_grad()
 def competence(prompt, which="competence"):
-    """Predicted chance to reach the goal of a prompt; `which` may be `competence_delayed`."""
+    """Predicted chance of reaching the prompt's goal; `which` may be `competence_delayed`."""
     if which not in model.peft_config:
         model.load_adapter(f"{agent}/{which}", which)
     model.set_adapter(which)
@@ -239,7 +235,7 @@ def tokens_of(text):
 
 
 def read(prompt, tail):
-    """One pass over a prompt and the tokens of an action."""
+    """Forward pass over a prompt and the tokens of an action."""
 {read}
 
 
@@ -264,8 +260,8 @@ def judge(prompt, actions):
     for action in actions:
         tail = tokens_of(action)
         output = read(prompt, tail)
-        before = {before}
-        scores.append(before.gather(1, torch.tensor(tail)[:, None]).sum())
+        logits = {logits}
+        scores.append(logits.gather(1, torch.tensor(tail)[:, None]).sum())
         values.append(head("critic", last_state(output), torch.relu).item())
     return torch.softmax(torch.stack(scores), 0).tolist(), values
 {competence}

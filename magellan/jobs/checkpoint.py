@@ -1,7 +1,7 @@
 """Checkpoints: a tree of arrays, tensors and JSON values in one safetensors file. Never pickle.
 
 A run keeps its last two in `checkpoints/`. Each holds the resolved configuration, the SHA-256 of
-the backbone and one over everything in it; one that is damaged gives way to the one before.
+the backbone and that of its own content; if one is damaged, the one before it is used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from magellan.config import (
     flat_keys,
     identity,
     own_code_of,
-    part,
     stored_config,
+    truncated,
 )
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, shown
@@ -41,26 +41,25 @@ from magellan.model.files import model_digest
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 KEPT = 2
-MOST_METADATA = 1 << 28  # bytes; what is longer is no checkpoint
-# Format of the files. A checkpoint of another one is whole, but not for this code.
-VERSION = "4"
+MOST_METADATA = 1 << 28  # bytes; a longer header is not a checkpoint's
+VERSION = "4"  # file format; checkpoints of another version are intact, but unusable here
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a state that no run has written leads to."""
+"""Errors that an invalid state raises."""
 _CHECKED = ("version", "serial", "config", "counted", "identity", "backbone", "state")
 
 
 class DamagedCheckpoint(Exception):
-    """A file that cannot be read back as it was written."""
+    """A checkpoint file whose content is not what was written."""
 
 
 class OtherFormat(Exception):
-    """A file that an older or newer version of this code has written."""
+    """A checkpoint file written by an older or newer version of this code."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The newest checkpoint that can be used, the run that wrote it, and newer ones, damaged."""
+class LoadedCheckpoint:
+    """The newest usable checkpoint, the run that wrote it, and newer, damaged ones."""
 
     name: str
     state: dict[str, Any]
@@ -72,13 +71,13 @@ class Checkpoints:
     """The checkpoints of one run folder, numbered in the order of writing.
 
     Args:
-        folder: folder of the run; `checkpoints/` in it is made by the first `save`.
+        folder: folder of the run; the first `save` creates `checkpoints/` in it.
         config: resolved configuration of the run.
-        backbone: `model_digest` of the configured backbone; reckoned where it is not given.
-        own: false where another run starts from them: nothing in the folder is changed.
-        argument: that names the folder, for errors; None: `--resume`, or `--start` of another run.
-        at: length of the other run when it kept what is here: up to there it has to be the run of
-            `config`. None: as a whole.
+        backbone: `model_digest` of the configured backbone; None: computed here.
+        own: False if another run starts from them: nothing in the folder is changed.
+        argument: option that names the folder, for errors; None: `--resume`, or `--start` if not
+            `own`.
+        at: length at which the run that wrote them must match `config`; None: its full length.
     """
 
     def __init__(
@@ -93,38 +92,38 @@ class Checkpoints:
         self.folder = folder / FOLDER
         self._own, self._at = own, at
         self._argument = argument or ("--resume" if own else "--start")
-        self._anew = f"move {self.folder} away to start over"
-        self._other = "use another --output, or move the checkpoints away to start over"
+        self._if_damaged = f"move {self.folder} away to start over"
+        self._if_other = "use another --output, or move the checkpoints away to start over"
         if not own and argument is not None:
-            self._anew = "name another checkpoint of this run"
-            self._other = "name a checkpoint of this very run"
+            self._if_damaged = "name another checkpoint of this run"
+            self._if_other = "name a checkpoint of this very run"
         elif not own:
-            self._anew = f"remove {folder} and train that run again"
-            self._other = "name the run that has the phases before the last one"
-            there = folder / str(config.budget.end)
-            if there.is_dir():
-                self._other += f"; allowed: {there}, which it keeps"
+            self._if_damaged = f"remove {folder} and train that run again"
+            self._if_other = "name the run that has the phases before the last one"
+            kept = folder / str(config.budget.end)
+            if kept.is_dir():
+                self._if_other += f"; allowed: {kept}, which it keeps"
         if at is not None:
-            self._anew = f"move {folder.parent} away and train that run again"
-            self._other = f"name a run that is the same up to {at} {config.budget.unit}"
+            self._if_damaged = f"move {folder.parent} away and train that run again"
+            self._if_other = f"name a run that is the same up to {at} {config.budget.unit}"
         self._config, self._in_use = config, in_use(own_code_of(config))
         self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
 
     def paths(self) -> list[Path]:
-        """Files of the checkpoints, oldest first."""
+        """Return the checkpoint files, oldest first."""
         return paths_in(self.folder, self._argument)
 
     def save(self, state: Mapping[str, Any]) -> Path:
-        """Write the next checkpoint, whole or not at all, then drop all but the last two.
+        """Write the next checkpoint atomically, then remove all but the last two.
 
         Raises:
-            StorageError: the two newest that were there are untouched.
+            StorageError: it cannot be written; the two newest earlier ones are untouched.
         """
-        before = self.paths()
-        serial = 1 + (int(before[-1].stem) if before else 0)
+        earlier = self.paths()
+        serial = 1 + (int(earlier[-1].stem) if earlier else 0)
         path = self.folder / f"{serial:08d}{SUFFIX}"
         try:
-            if self.folder.is_symlink():  # put there since the attempt began
+            if self.folder.is_symlink():  # created since the attempt began
                 raise OSError(errno.ELOOP, "it is a symbolic link")
             if not self.folder.is_dir():
                 self.folder.mkdir()
@@ -132,11 +131,11 @@ class Checkpoints:
         except OSError as error:
             raise cannot_write(self.folder, error) from error
         write_atomically(path, encode(state, serial, self._config, self._backbone))
-        self._remove(before[: 1 - KEPT])
+        self._remove(earlier[: 1 - KEPT])
         return path
 
     def remove_partial(self) -> None:
-        """Remove what a killed save left half written."""
+        """Remove partial files of an interrupted save."""
         self._remove(_entries(self.folder, self._argument, f"*{SUFFIX}{PARTIAL}"))
 
     def _remove(self, paths: list[Path]) -> None:
@@ -146,44 +145,45 @@ class Checkpoints:
             except OSError as error:
                 raise cannot_write(path, error) from error
 
-    def load(self) -> Found | None:
-        """The newest checkpoint that is whole; None where there is none.
+    def load(self) -> LoadedCheckpoint | None:
+        """Return the newest intact checkpoint; None if there is none.
 
-        Nothing in the folder changes: `set_aside` is for damaged ones that are newer. In the folder
-        of another run these are an error.
+        Changes nothing in the folder: `set_aside` renames newer, damaged ones. In the folder of
+        another run these are an error.
 
         Raises:
-            InputError: all are damaged, or the newest whole one belongs to another configuration,
-                another backbone, another version of a user's file or another format of checkpoints.
+            InputError: all are damaged, or the newest intact one has another configuration,
+                backbone, version of a user's file or checkpoint format.
         """
-        whole, damaged = newest(self.folder, self._argument, f", or {self._anew}")
-        if whole is not None:
-            path, metadata, state = whole
+        intact, damaged = newest(self.folder, self._argument, f", or {self._if_damaged}")
+        if intact is not None:
+            path, metadata, state = intact
             self._check_backbone(path, metadata)
-            self._check_config(path, self._up_to_there(path, metadata))
+            self._check_config(path, self._truncated_metadata(path, metadata))
             self._check_modules(path, state)
             if self._own or not damaged:
-                return Found(path.name, state, metadata["identity"], tuple(damaged))
+                return LoadedCheckpoint(path.name, state, metadata["identity"], tuple(damaged))
         if damaged:
             listed = "; ".join(f"{path} is damaged ({why})" for path, why in damaged.items())
-            raise InputError(f"{self._argument}: {listed}; {self._anew}")
+            raise InputError(f"{self._argument}: {listed}; {self._if_damaged}")
         return None
 
-    def set_aside(self, found: Found) -> str | None:
-        """Rename damaged checkpoints that are newer than the one found; the newest one's name.
-
-        None of them is removed.
+    def set_aside(self, loaded: LoadedCheckpoint) -> str | None:
+        """Rename the damaged checkpoints that are newer than `loaded`; return the newest's name.
 
         Raises:
             StorageError: one cannot be renamed.
         """
-        renamed = [_set_aside(path) for path in found.damaged]
-        return renamed[0] if renamed else None
+        asides = [path.with_name(f"{path.name}.damaged") for path in loaded.damaged]
+        for path, aside in zip(loaded.damaged, asides, strict=True):
+            try:
+                os.replace(path, aside)
+            except OSError as error:
+                raise cannot_write(path, error) from error
+        return asides[0].name if asides else None
 
-    def check_kept_by_this_run(self) -> None:
-        """Refuse checkpoints that another run has written here.
-
-        One that cannot be read passes: it is nobody's.
+    def check_written_by_this_run(self) -> None:
+        """Refuse checkpoints that another run has written here; unreadable ones are ignored.
 
         Raises:
             InputError: another configuration or backbone.
@@ -201,77 +201,78 @@ class Checkpoints:
     def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["backbone"] == self._backbone:
             return
-        there = _stored(metadata).get("backbone.model")
+        stored = _stored_keys(metadata).get("backbone.model")
         raise InputError(
             f"{self._argument}: {path} belongs to a run with another backbone: backbone.model is "
             f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
-            f"{shown(there)} with {metadata['backbone'][:12]} there; {self._other}"
+            f"{shown(stored)} with {metadata['backbone'][:12]} there; {self._if_other}"
         )
 
     def _check_modules(self, path: Path, state: Mapping[str, Any]) -> None:
-        """What is used of a user's files had the same bytes in all attempts behind the state."""
-        for made in ancestry(state):
-            for name, (_, there) in in_use(made).items():
-                file, here = self._in_use.get(name, ("", there))
-                if here != there:
+        """Check that all attempts behind the state used the user's files as they are now."""
+        for attempt in ancestry(state):
+            for name, (_, stored) in in_use(attempt).items():
+                file, current = self._in_use.get(name, ("", stored))
+                if current != stored:
                     raise InputError(
                         f"{self._argument}: {path} belongs to a run with another version of a file "
-                        f"under modules: {shown(file)} with {name} has SHA-256 {here[:12]} here "
-                        f"and {there[:12]} there; put that version back, or {self._other}"
+                        f"under modules: {shown(file)} with {name} has SHA-256 {current[:12]} here "
+                        f"and {stored[:12]} there; restore that version, or {self._if_other}"
                     )
 
-    def _up_to_there(self, path: Path, metadata: dict[str, str]) -> dict[str, str]:
-        """Metadata as a run has it that ended where this one was kept."""
+    def _truncated_metadata(self, path: Path, metadata: dict[str, str]) -> dict[str, str]:
+        """Metadata of the run that ends at `at`."""
         if self._at is None:
             return metadata
         modules = self._config.modules
         try:
             values = dict(json.loads(metadata["config"]))
-            whole = stored_config(values, metadata["identity"], modules, path)
+            config = stored_config(values, metadata["identity"], modules, path)
         except InputError as error:
             raise InputError(f"{self._argument}: {error}") from None
         except (*MALFORMED, RecursionError):
             raise InputError(
-                f"{self._argument}: {path} holds no configuration; {self._anew}"
+                f"{self._argument}: {path} holds no configuration; {self._if_damaged}"
             ) from None
-        if self._at > whole.budget.end:
+        if self._at > config.budget.end:
             raise InputError(
-                f"{self._argument}: {path}: its run ends at {whole.budget.end} "
-                f"{whole.budget.unit}, before {self._at}; {self._other}"
+                f"{self._argument}: {path}: its run ends at {config.budget.end} "
+                f"{config.budget.unit}, before {self._at}; {self._if_other}"
             )
-        return metadata | _described(part(whole, self._at))
+        return metadata | _run_metadata(truncated(config, self._at))
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
         if metadata["identity"] == identity(self._config):
             return
-        here, there = counted(self._config), _stored(metadata, "counted")
-        keys = [key for key in here.keys() | there if here.get(key) != there.get(key)]
+        current, stored = counted(self._config), _stored_keys(metadata, "counted")
+        keys = [key for key in current.keys() | stored if current.get(key) != stored.get(key)]
         keys.sort(key=lambda key: ("." in key, key))  # sampler, goal space and seed first
-        # A value that is the default is not counted, and shown all the same.
-        here = flat_keys(self._config.model_dump(mode="json")) | here
-        there = _stored(metadata) | there
-        # One that counts for one of the two runs only may have one value in both.
-        keys = [key for key in keys if _shown(here, key) != _shown(there, key)] or keys
+        # Default values do not enter the identity, but the message shows them.
+        current = flat_keys(self._config.model_dump(mode="json")) | current
+        stored = _stored_keys(metadata) | stored
+        # A key that enters only one of the identities may have the same value in both runs.
+        keys = [key for key in keys if _value(current, key) != _value(stored, key)] or keys
         listed = ", ".join(
-            f"{key} is {_shown(here, key)} here and {_shown(there, key)} there" for key in keys[:3]
+            f"{key} is {_value(current, key)} here and {_value(stored, key)} there"
+            for key in keys[:3]
         )
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
         raise InputError(
             f"{self._argument}: {path} belongs to a run with another configuration: "
-            f"{listed}{more}; {self._other}"
+            f"{listed}{more}; {self._if_other}"
         )
 
 
 def paths_in(folder: Path, argument: str) -> list[Path]:
-    """Files of the checkpoints in a folder `checkpoints`, oldest first.
+    """Return the checkpoint files in a folder `checkpoints`, oldest first.
 
-    argument: that names the run's folder, for the error.
+    argument: option that names the run's folder, for the error.
 
     Raises:
         InputError: the folder cannot be read.
     """
-    found = _entries(folder, argument, f"*{SUFFIX}")
-    return sorted(path for path in found if path.name.removesuffix(SUFFIX).isdecimal())
+    paths = _entries(folder, argument, f"*{SUFFIX}")
+    return sorted(path for path in paths if path.name.removesuffix(SUFFIX).isdecimal())
 
 
 def _entries(folder: Path, argument: str, pattern: str) -> list[Path]:
@@ -287,19 +288,18 @@ def _entries(folder: Path, argument: str, pattern: str) -> list[Path]:
 def newest(
     folder: Path, argument: str, otherwise: str = ""
 ) -> tuple[tuple[Path, dict[str, str], dict[str, Any]] | None, dict[Path, str]]:
-    """The newest checkpoint in a folder `checkpoints` that is whole, unchecked.
+    """Return the newest intact checkpoint in a folder `checkpoints`, whichever run wrote it.
 
     Args:
-        folder: that one.
-        argument: that names the run's folder, for errors.
-        otherwise: what else can be done about another format.
+        folder: the folder.
+        argument: option that names the run's folder, for errors.
+        otherwise: another remedy for checkpoints of another format, for errors.
 
     Returns:
-        its path, metadata and state, None where none is whole; and newer ones, damaged, with what
-        is wrong with them.
+        its path, metadata and state (None if none is intact); newer, damaged ones with the reason.
 
     Raises:
-        InputError: the folder cannot be read, or the newest whole one is of another format.
+        InputError: the folder cannot be read, or the newest intact one has another format.
     """
     damaged: dict[Path, str] = {}
     for path in reversed(paths_in(folder, argument)):
@@ -309,43 +309,34 @@ def newest(
             damaged[path] = str(error)
         except OtherFormat as error:
             raise InputError(
-                f"{argument}: {path} has format version {error}; allowed: {VERSION}; go on with "
+                f"{argument}: {path} has format version {error}; allowed: {VERSION}; continue with "
                 f"the code that wrote it{otherwise}"
             ) from None
     return None, damaged
 
 
-def does_not_fit(place: str, error: Exception) -> InputError:
-    """The error that a user sees for a state that no run of this code has written."""
+def invalid_state(place: str, error: Exception) -> InputError:
+    """Return the error for a state that this code cannot have written."""
     return InputError(
         f"{place} does not fit this version of the code ({type(error).__name__}); move the "
         "checkpoints away to start over"
     )
 
 
-def _stored(metadata: Mapping[str, str], name: str = "config") -> dict[str, Any]:
-    """Flat keys of a configuration in a checkpoint; none where it is no configuration."""
+def _stored_keys(metadata: Mapping[str, str], name: str = "config") -> dict[str, Any]:
+    """Flat keys of a configuration in a checkpoint; empty if it is invalid."""
     try:
         return flat_keys(json.loads(metadata[name]))
     except (*MALFORMED, RecursionError):
         return {}
 
 
-def _shown(values: Mapping[str, Any], key: str) -> str:
+def _value(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "absent"
 
 
-def _set_aside(path: Path) -> str:
-    aside = path.with_name(f"{path.name}.damaged")
-    try:
-        os.replace(path, aside)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return aside.name
-
-
-def _described(config: RunConfig) -> dict[str, str]:
-    """What the metadata of a checkpoint say of its run."""
+def _run_metadata(config: RunConfig) -> dict[str, str]:
+    """Metadata that identify a checkpoint's run."""
     return {
         "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
         "counted": json.dumps(counted(config), sort_keys=True),
@@ -354,13 +345,13 @@ def _described(config: RunConfig) -> dict[str, str]:
 
 
 def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: str) -> bytes:
-    """Content of a checkpoint file; `backbone` is the SHA-256 of its files."""
+    """Return the content of a checkpoint file; `backbone`: SHA-256 of the backbone's files."""
     tensors: dict[str, torch.Tensor] = {}
     tree = without_arrays(state, "", tensors)
     metadata = {
         "version": VERSION,
         "serial": str(serial),
-        **_described(config),
+        **_run_metadata(config),
         "backbone": backbone,
         "state": json.dumps(tree),
     }
@@ -369,7 +360,7 @@ def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: s
 
 
 def _read_metadata(path: Path) -> dict[str, str]:
-    """Metadata alone, unchecked."""
+    """Read the metadata only, without verifying the checksum."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         metadata = json.loads(file.read(min(length, MOST_METADATA)))["__metadata__"]
@@ -377,11 +368,11 @@ def _read_metadata(path: Path) -> dict[str, str]:
 
 
 def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Metadata and state of a checkpoint file.
+    """Return metadata and state of a checkpoint file.
 
     Raises:
-        DamagedCheckpoint: the file is cut short or holds anything else than what was written.
-        OtherFormat: it is of another format version.
+        DamagedCheckpoint: the file is truncated or was altered.
+        OtherFormat: it has another format version.
     """
     try:
         content = path.read_bytes()
@@ -395,19 +386,19 @@ def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     except OSError as error:
         raise DamagedCheckpoint(f"cannot be read: {error.strerror}") from error
     except (SafetensorError, struct.error, RecursionError, *MALFORMED) as error:
-        raise DamagedCheckpoint("cut short or no checkpoint") from error
+        raise DamagedCheckpoint("truncated or not a checkpoint") from error
 
 
 def _check_version(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Another format, unless all but the number of the version is as this code has written it."""
+    """Raise OtherFormat, unless this code wrote the file and only its version was altered."""
     version = metadata["version"]
     if version == VERSION or not version.isdecimal() or "identity" not in metadata:
         return
     try:
-        ours = _checksum({**metadata, "version": VERSION}, tensors) == metadata["sha256"]
+        current = _checksum({**metadata, "version": VERSION}, tensors) == metadata["sha256"]
     except MALFORMED:
-        ours = False
-    if not ours:
+        current = False
+    if not current:
         raise OtherFormat(version)
 
 
@@ -425,7 +416,7 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) 
 
 
 def without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """JSON form of a tree; arrays go to `tensors` under their path and leave a mark."""
+    """Return a tree as JSON values; arrays move to `tensors`, by their path in the tree."""
     if isinstance(value, torch.Tensor):
         tensors[key] = value.detach().contiguous().clone()
         return {_TENSOR: key}
@@ -442,6 +433,7 @@ def without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> An
 
 
 def with_arrays(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Invert `without_arrays`."""
     if isinstance(value, dict):
         if _TENSOR in value:
             return tensors[value[_TENSOR]]

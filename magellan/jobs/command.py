@@ -1,4 +1,4 @@
-"""`python -m magellan train`: its command line. Nothing here imports torch."""
+"""Command line of `python -m magellan train`, without torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from magellan.config import (
     PRESETS,
@@ -36,6 +37,7 @@ NAMED = ("sampler", "world", "goal_space", "seed", "threads")
 
 
 def add_train(commands: Commands) -> None:
+    """Add the command `train`."""
     train = commands.add_parser("train", help="one training run")
     defaults = RunConfig()
     for name, values in (
@@ -49,10 +51,10 @@ def add_train(commands: Commands) -> None:
         train.add_argument(
             f"--{name.replace('_', '-')}",
             type=whole_number if isinstance(default, int) else str,
-            help=f"{values} (default: {default}, unless --config or --set says)",
+            help=f"{values} (default: {default}, unless --config or --set sets it)",
         )
     _add_job(train)
-    add_backend(train, "unless --config or --set says")
+    add_backend(train, "unless --config or --set sets it")
     add_modules(train)
     train.add_argument(
         "--config",
@@ -64,7 +66,7 @@ def add_train(commands: Commands) -> None:
 
 
 def _add_job(train: argparse.ArgumentParser) -> None:
-    """What the run starts from, where it goes, and what is seen of it."""
+    """Add options for the start, output and display of a run."""
     presets = ", ".join(PRESETS)
     train.add_argument("--preset", default="laptop", help=f"{presets} (default: %(default)s)")
     add_output(train, "folder of the run")
@@ -75,33 +77,32 @@ def _add_job(train: argparse.ArgumentParser) -> None:
         "--stop-after",
         type=float,
         metavar="MINUTES",
-        help="time limit: save and stop by itself shortly before, exit status 75 (default: none)",
+        help="time limit: save and stop shortly before it, exit status 75 (default: none)",
     )
     train.add_argument(
         "--start",
         type=file_path,
         metavar="FOLDER",
-        help="folder of a run with all phases of this one but the last: go on where it ended; or "
-        "what a longer run has kept there, RUN/10000 (default: from the first phase)",
+        help="folder of a run with all phases of this one but the last: continue from its end; or "
+        "a checkpoint that a longer run has kept there, RUN/10000 (default: from the first phase)",
     )
     train.add_argument(
         "--identity",
-        help="refuse to train unless the run is this one; the workflow says so (default: any run)",
+        help="train only if the run has this identity; set by the workflow (default: any run)",
     )
     train.add_argument(
         "--attempt",
         type=int,
         default=1,
         metavar="N",
-        help="which attempt of one call this is; the second and later ones end at once, with the "
-        "same error, if the run cannot succeed; the workflow says so (default: %(default)s)",
+        help="number of this attempt; from the second on, end at once with the same error if the "
+        "run cannot succeed; set by the workflow (default: %(default)s)",
     )
     train.add_argument(
         "--progress",
         choices=("bar", "lines", "none"),
         default="bar",
-        help="what is shown while it trains; without a terminal a bar is lines (default: "
-        "%(default)s)",
+        help="display during training; without a terminal, bar means lines (default: %(default)s)",
     )
     train.add_argument(
         "--log",
@@ -112,35 +113,39 @@ def _add_job(train: argparse.ArgumentParser) -> None:
 
 
 def add_backend(command: argparse.ArgumentParser, otherwise: str) -> None:
+    """Add options for device and number format; `otherwise` qualifies the default in the help."""
     defaults = BackendConfig()
     for name, values in (
-        ("device", "cpu, cuda, cuda:1 and so on, or auto: cuda where there is a GPU"),
-        ("dtype", "numbers of the frozen model, float32 or bfloat16"),
+        ("device", "cpu, cuda, cuda:1 and so on, or auto: cuda if there is a GPU"),
+        ("dtype", "number format of the frozen model, float32 or bfloat16"),
     ):
         default = getattr(defaults, name)
         command.add_argument(f"--{name}", help=f"{values} (default: {default}, {otherwise})")
 
 
 def backend_given(options: argparse.Namespace) -> dict[str, str]:
-    """Keys of the section `backend` that the command line gives."""
-    given = {name: getattr(options, name) for name in ("device", "dtype")}
-    return {name: value for name, value in given.items() if value is not None}
+    """Keys of the section `backend` that the command line sets."""
+    return _given(options, ("device", "dtype"))
+
+
+def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _train(options: argparse.Namespace) -> None:
-    given = {name: getattr(options, name) for name in NAMED}
-    named = {name: value for name, value in given.items() if value is not None}
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     if options.module:
         layers.append({"modules": options.module})
-    config = resolve_run(options.preset, [*layers, named, {"backend": backend_given(options)}])
+    layers += [_given(options, NAMED), {"backend": backend_given(options)}]
+    config = resolve_run(options.preset, layers)
     if options.identity not in (None, identity(config)):
         raise InputError(
             f"--identity: {options.identity!r} is not this run, which is {identity(config)}; did "
             "the code or a file under modules change since the workflow was started?"
         )
-    check_backbone(config.backbone.model)  # before the libraries are loaded, which takes seconds
+    check_backbone(config.backbone.model)  # before the imports, which take seconds
     if options.attempt > 1:
         check_worth_trying(options.output, identity(config))
     prepare_threads(config.threads)
@@ -155,12 +160,12 @@ def _train(options: argparse.Namespace) -> None:
         options.log,
         options.start,
     )
-    if options.progress != "none" and options.identity is None:  # the workflow goes on by itself
+    if options.progress != "none" and options.identity is None:  # not in the workflow
         _show_next(options.output, config.modules)
 
 
 def _show_next(run: Path, modules: Sequence[str]) -> None:
-    """What can be done with a run that is complete."""
+    """Print commands to use a complete run."""
     own = [word for path in modules for word in ("--module", path)]
     agent = Path("agents") / run.name
     for words in (["watch", str(run), *own], ["export", str(run), *own, "--output", str(agent)]):

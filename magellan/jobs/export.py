@@ -14,7 +14,7 @@ import numpy as np
 from magellan.config import RunConfig, check_backbone, phases_of
 from magellan.core.errors import InputError
 from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
-from magellan.jobs.card import About, model_card
+from magellan.jobs.card import CardData, model_card
 from magellan.jobs.versions import Origin
 from magellan.training.parts import goals_of
 from magellan.worlds import GoalSet
@@ -28,24 +28,24 @@ HEADS, CARD = "heads.safetensors", "README.md"
 def agent_files(
     config: RunConfig, state: Mapping[str, Any], origin: Origin, folder: Path
 ) -> dict[str, bytes]:
-    """All files of a trained agent, by their path in its folder.
+    """Return the files of a trained agent, by path in its folder.
 
     Args:
-        config: of the run.
-        state: of the trainer, as a checkpoint has it.
-        origin: code and libraries that made it, and its language model.
-        folder: where they are to lie, which the code on the card names.
+        config: configuration of the run.
+        state: trainer state, as in a checkpoint.
+        origin: code, libraries and language model behind it.
+        folder: where the files will be; the code on the card names it.
 
     Raises:
         InputError: the language model is missing.
-        KeyError, TypeError, ValueError: the state is not one of this configuration.
+        KeyError, TypeError, ValueError: the state does not fit the configuration.
     """
     from magellan.model.saving import adapter_files, head_file, is_encoder_decoder
 
     encoder_decoder = is_encoder_decoder(check_backbone(config.backbone.model))
-    adapters, heads = _parts(state["backend"], config.section("competence").adapter)
-    prompt, actions = _beginning(goals_of(config, phases_of(config)[int(state["phase"]) - 1]))
-    about = About(
+    adapters, heads = _adapters_and_heads(state["backend"], config.section("competence").adapter)
+    prompt, actions = _first_state(goals_of(config, phases_of(config)[int(state["phase"]) - 1]))
+    data = CardData(
         config=config,
         reached={key: int(state[f"{key}s"]) for key in ("update", "step", "episode")},
         complete=is_complete(config, state),
@@ -62,46 +62,43 @@ def agent_files(
         for name, parameters in adapters.items()
         for file, content in adapter_files(parameters, config.backbone, encoder_decoder).items()
     }
-    return {**files, HEADS: head_file(heads), CARD: model_card(about).encode()}
+    return {**files, HEADS: head_file(heads), CARD: model_card(data).encode()}
 
 
 def is_complete(config: RunConfig, state: Mapping[str, Any]) -> bool:
-    """Whether a trainer's state is that of the end of its run."""
+    """Whether a trainer's state is that of a finished run."""
     phases = phases_of(config)
     return bool(state["phase"] == len(phases) and state["next_evaluation"] > phases[-1].ends)
 
 
-def _parts(state: Mapping[str, Any], reads: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Adapters, and heads, from a backend's state: arrays by name.
-
-    reads: `competence.adapter`; the files hold what the estimator predicts with.
-    """
+def _adapters_and_heads(
+    state: Mapping[str, Any], adapter: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Adapters and heads of a backend's state, arrays by name; adapter: `competence.adapter`."""
     sac, learned = state["sac"], state.get("competence")
     adapters = {name: sac["adapters"][name] for name in ADAPTERS[:2]}
     heads = {"critic": sac["critic"], "target": sac["target"]}
     if learned is not None:
         delayed = learned["snapshots"][str(learned["restored"])]
-        now, then = learned["adapter"], delayed["adapter"]
-        if reads == "ignored":
-            now = then = adapters["policy"]
-        adapters |= {"competence": now, "competence_delayed": then}
+        adapters |= {"competence": learned["adapter"], "competence_delayed": delayed["adapter"]}
+        if adapter == "ignored":  # the estimator reads the policy's
+            adapters |= dict.fromkeys(ADAPTERS[2:], adapters["policy"])
         heads |= {"competence": learned["head"], "competence_delayed": delayed["head"]}
-        _check_alike(learned["head"], delayed["head"])
-    _check_alike(*adapters.values())
-    _check_alike(sac["critic"], sac["target"])
+        _check_same_shapes(learned["head"], delayed["head"])
+    _check_same_shapes(*adapters.values())
+    _check_same_shapes(sac["critic"], sac["target"])
     return adapters, heads
 
 
-def _check_alike(first: Mapping[str, Any], *others: Mapping[str, Any]) -> None:
-    """ValueError: what a run has several copies of has not the same arrays in all."""
-    shapes = {name: (each.shape, each.dtype) for name, each in first.items()}
-    for other in others:
-        if {name: (each.shape, each.dtype) for name, each in other.items()} != shapes:
-            raise ValueError("copies of different shapes")
+def _check_same_shapes(*copies: Mapping[str, Any]) -> None:
+    """Raise ValueError if the copies differ in names, shapes or types of their arrays."""
+    shapes = [{name: (a.shape, a.dtype) for name, a in arrays.items()} for arrays in copies]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError("copies of different shapes")
 
 
-def _beginning(goals: GoalSet) -> tuple[str, list[str]]:
-    """Prompt and possible actions at the start of an episode of some goal that can be reached."""
+def _first_state(goals: GoalSet) -> tuple[str, list[str]]:
+    """Prompt and possible actions at the start of an episode, of a feasible goal if any."""
     sizes = goals.sizes * goals.feasible
     category = int(np.flatnonzero(sizes if sizes.any() else goals.sizes)[0])
     goal = goals.goal(int(goals.nth(category, np.zeros(1, np.int64))[0]))
@@ -111,31 +108,29 @@ def _beginning(goals: GoalSet) -> tuple[str, list[str]]:
 
 
 def check_output(folder: Path) -> None:
-    """Look at the folder that a user names, before any work.
+    """Check a user's output folder before any work.
 
     Raises:
-        InputError: it is a link, or not empty, or the present folder, or the one beside it in which
-            it is made is there.
+        InputError: it is a link, not empty or the current folder, or FOLDER.part exists beside it.
     """
     try:
         if folder.exists() and folder.samefile("."):
             raise InputError(
-                f"--output: {folder} is the present folder; allowed: one that is empty or absent, "
-                "which is made anew"
+                f"--output: {folder} is the current folder; allowed: another one, empty or absent"
             )
         taken = folder.is_symlink() or (folder.exists() and any(folder.iterdir()))
         partial = folder if taken else folder.with_name(folder.name + PARTIAL)
         if partial.is_symlink() or partial.exists():
             raise InputError(
-                f"--output: {partial} is there already; allowed: a folder that is empty or absent, "
-                "without one of the same name and .part beside it"
+                f"--output: {partial} already exists; allowed: a folder that is empty or absent, "
+                "without a folder of that name and .part beside it"
             )
     except OSError as error:
         raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
 
 
 def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write an agent's folder, whole or not at all; one that was there gives way.
+    """Write an agent's folder atomically, replacing an existing one.
 
     Raises:
         StorageError: full disk, read-only folder or the like.
@@ -160,6 +155,6 @@ def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder with all that is in it; links in it are removed, not followed."""
+    """Remove a folder with its contents; links in it are removed, not followed."""
     if folder.is_symlink() or folder.exists():
-        shutil.rmtree(folder)  # refuses what is itself a link
+        shutil.rmtree(folder)  # refuses a folder that is itself a link

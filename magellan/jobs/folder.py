@@ -1,8 +1,8 @@
-"""The folder of a run: one process at a time works in it, and no name in it leads out of it.
+"""The folder of a run: only one process works in it, and it contains no links.
 
-A folder that comes from somebody else could hold links at names that the trainer writes, truncates
-or removes. The folder itself may be a link: its user names it. The lock is an flock, which the
-kernel takes back when its owner dies.
+A folder from somebody else could hold links at names that the trainer writes, truncates or
+removes. The folder itself may be a link, as the user names it. The lock is an flock, which the
+kernel releases when its owner dies.
 """
 
 from __future__ import annotations
@@ -24,16 +24,11 @@ from magellan.jobs import attempts, checkpoint, export, keeping, log, progress
 from magellan.training.recording import CHECKSUMS, PREDICTIONS
 
 MANIFEST, LOCK = "manifest.json", ".lock"
-# Written beside their place and renamed.
-_WHOLE = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKSUMS)
-# A folder with one of these is that of a run, whole or not.
-_OWN = (MANIFEST, log.NAME, attempts.NAME)
-FILES = (
-    LOCK,
-    *_OWN[1:],
-    *_WHOLE,
-    *(f"{name}{PARTIAL}" for name in _WHOLE),
-)
+# Written atomically, by way of a partial file.
+_ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKSUMS)
+# A folder with one of these is that of a run, complete or not.
+_RUN_FILES = (MANIFEST, log.NAME, attempts.NAME)
+FILES = (LOCK, *_RUN_FILES[1:], *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISDIR, "a folder"),
@@ -44,59 +39,59 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def check_folder(folder: Path, argument: str = "--output") -> None:
-    """Look at every name that a run reads or writes, before anything is read or written.
+    """Check every path that a run reads or writes, before it does.
 
-    argument: that names the folder, for errors.
+    argument: option that names the folder, for errors.
 
     Raises:
-        InputError: one is a link or something else than a file of the run, or cannot be looked at.
+        InputError: a path is a link or of the wrong kind, or cannot be read.
     """
     try:
-        for path, wanted in _names(folder):
+        for path, allowed in _expected_paths(folder):
             kind = _kind(path)
-            if kind not in (None, wanted):
+            if kind not in (None, allowed):
                 raise InputError(
                     f"{argument}: {path} is {kind}; allowed at this place in the folder of a run: "
-                    f"{wanted} of its own, or nothing; remove it, or name another folder"
+                    f"{allowed} of its own, or nothing; remove it, or name another folder"
                 )
     except OSError as error:
         raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
 
 
 def check_no_run(folder: Path) -> None:
-    """Refuse the folder of a run as a place for something else.
+    """Refuse the folder of a run as an output folder.
 
     Raises:
-        InputError: names what a run has left there, or the folder cannot be read.
+        InputError: it holds a file of a run (named in the error), or cannot be read.
     """
     try:
         kept = (checkpoint.FOLDER, *map(str, keeping.points(folder)))
-        found = [name for name in (*_OWN, *kept) if (folder / name).exists()]
+        names = [name for name in (*_RUN_FILES, *kept) if (folder / name).exists()]
     except OSError as error:
         raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
-    if found:
+    if names:
         raise InputError(
-            f"--output: {folder} is not allowed: it holds a run ({found[0]}); allowed: another "
+            f"--output: {folder} is not allowed: it holds a run ({names[0]}); allowed: another "
             "folder"
         )
 
 
-def _names(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Every name with what may be there; what is in a folder once that has been looked at."""
+def _expected_paths(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Each path of a run with its allowed kind; a folder comes before its contents."""
     yield from ((folder / name, "a file") for name in FILES)
     for inner in (folder / checkpoint.FOLDER, folder / progress.TENSORBOARD):
         yield inner, "a folder"
         if inner.is_dir():
             yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
-        yield from _agent(folder / name)
+        yield from _agent_paths(folder / name)
     for kept in keeping.folders(folder):
         yield kept, "a folder"
         yield kept / checkpoint.FOLDER, "a folder"
 
 
-def _agent(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Names of an exported agent: files, and a folder for each adapter with files."""
+def _agent_paths(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Paths of an exported agent: files, and a folder of files for each adapter."""
     yield folder, "a folder"
     if not folder.is_dir():
         return
@@ -108,12 +103,12 @@ def _agent(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _kind(path: Path) -> str | None:
-    """What lies at a path, links not followed; None for nothing."""
+    """Kind of file at a path, links not followed; None if absent."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return next((kind for is_one, kind in _KINDS if is_one(mode)), "a device")
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a device")
 
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -121,49 +116,46 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
 
 class FolderLock:
-    """Holds a folder for this process, making it if need be.
-
-    Args:
-        folder: folder of a run.
+    """Locks a run's folder for this process, creating it if absent.
 
     Raises:
-        InputError: the folder cannot be made or written, or its filesystem has no flock.
-        LockedError: another live process holds the folder; nothing in it was touched.
+        InputError: the folder cannot be created or written, or its filesystem has no flock.
+        LockedError: another live process holds the folder; nothing in it was changed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
-        self._made = _make_folders(folder)
-        self._fresh = not os.path.lexists(self._path)
+        self._created_folders = _make_folders(folder)
+        self._created_lock = not os.path.lexists(self._path)
         try:
             self._descriptor = _acquire(self._path, folder)
         except InputError:
-            self._remove_what_was_made()
+            self._remove_created()
             raise
         owner = f"process {os.getpid()} on {socket.gethostname()} since {log.utc_now()}\n"
-        with contextlib.suppress(OSError):  # only text for a person; the lock holds without it
+        with contextlib.suppress(OSError):  # informative only; the lock holds without it
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, owner.encode(), 0)
 
     def release(self) -> None:
-        """Let others in; the file stays."""
+        """Release the lock; its file stays."""
         os.close(self._descriptor)
 
     def release_without_trace(self) -> None:
-        """Let others in and remove what the lock itself made, for a job that never began."""
-        self._remove_what_was_made()
+        """Release the lock and remove what it created, for a job that never began."""
+        self._remove_created()
         self.release()
 
-    def _remove_what_was_made(self) -> None:
+    def _remove_created(self) -> None:
         with contextlib.suppress(OSError):
-            if self._fresh:
+            if self._created_lock:
                 self._path.unlink()
-        _remove_folders(self._made)
+        _remove_folders(self._created_folders)
 
 
 @contextlib.contextmanager
 def held(lock: FolderLock) -> Iterator[None]:
-    """Release at the end of a block, whatever ends it."""
+    """Release the lock at the end of a block, also on errors."""
     try:
         yield
     finally:
@@ -171,10 +163,10 @@ def held(lock: FolderLock) -> Iterator[None]:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and its parents; gives those that were absent, innermost first."""
+    """Create a folder and its parents; return those that were absent, innermost first."""
     absent: list[Path] = []
     try:
-        absent += itertools.takewhile(lambda place: not place.exists(), (folder, *folder.parents))
+        absent += itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         _remove_folders(absent)
@@ -189,7 +181,7 @@ def _remove_folders(folders: list[Path]) -> None:
 
 
 def _acquire(path: Path, folder: Path) -> int:
-    """Descriptor of the locked file."""
+    """Lock the file and return its descriptor."""
     while True:
         try:
             descriptor = os.open(path, _OPEN, 0o666)
@@ -200,20 +192,20 @@ def _acquire(path: Path, folder: Path) -> int:
         except OSError as error:
             owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             os.close(descriptor)
-            raise _refusal(folder, owner, error) from error
-        if _is_still(descriptor, path):
+            raise _lock_error(folder, owner, error) from error
+        if _is_current(descriptor, path):
             return descriptor
-        os.close(descriptor)  # its last owner removed the file before it let go
+        os.close(descriptor)  # the last owner removed the file before releasing it
 
 
-def _is_still(descriptor: int, path: Path) -> bool:
+def _is_current(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
 
 
-def _refusal(folder: Path, owner: str, error: OSError) -> InputError | LockedError:
+def _lock_error(folder: Path, owner: str, error: OSError) -> InputError | LockedError:
     if isinstance(error, BlockingIOError):
         return LockedError(
             f"--output: {folder} is in use by {owner or 'another process'}; wait until it has "

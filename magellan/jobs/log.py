@@ -1,4 +1,4 @@
-"""run.log: what happened in a run folder, for a person to read."""
+"""run.log: the events of a run, in plain text."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RunLog:
-    """One line per event: UTC time, seconds since this attempt began, text. Appends only.
+    """One line per event: UTC time, seconds since this attempt began, text. Append-only.
 
     Raises:
-        StorageError: from `write` and `warn`, when the file cannot be written.
+        StorageError: from `write` and `warn`, if the file cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
 
     def write(self, text: str) -> None:
         """Append one line."""
-        seconds = time.monotonic() - self._begun
+        seconds = time.monotonic() - self._start_time
         append_line(self._path, f"{utc_now()} +{seconds:.1f}s {printable(text)}")
 
     def warn(self, text: str) -> None:
-        """Append a warning, and show it on standard error."""
+        """Append a warning and print it to standard error."""
         show(f"warning: {text}")
         self.write(f"warning: {text}")
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file; one that was cut short by a kill does not swallow it.
+    """Append a line to a file, after a newline if a kill truncated the last line.
 
     Raises:
         StorageError: the file cannot be written, or is a symbolic link.
@@ -48,8 +48,8 @@ def append_line(path: Path, line: str) -> None:
         descriptor = os.open(path, _APPEND, 0o666)
         try:
             size = os.fstat(descriptor).st_size
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            content = f"{chr(10) if torn else ''}{line}\n".encode()
+            truncated = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            content = f"{chr(10) if truncated else ''}{line}\n".encode()
             if os.write(descriptor, content) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
@@ -59,11 +59,11 @@ def append_line(path: Path, line: str) -> None:
 
 
 def show(text: str) -> None:
-    """Print one line to standard error; a reader that has gone away must not end a run."""
+    """Print one line to standard error; a closed stream must not end a run."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(text), file=sys.stderr, flush=True)
 
 
 def utc_now() -> str:
-    """Wall clock, to the second. For people only: nothing is decided by it."""
+    """Return the wall-clock time to the second, for display only."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time()))

@@ -1,4 +1,4 @@
-"""A run in a folder: lock, checkpoints, log, tables and manifest around the training loop."""
+"""Train a run in its folder: lock, checkpoints, log, tables and manifest."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from magellan.jobs.attempts import (
 from magellan.jobs.checkpoint import (
     MALFORMED,
     Checkpoints,
-    Found,
-    does_not_fit,
+    LoadedCheckpoint,
+    invalid_state,
 )
 from magellan.jobs.folder import MANIFEST, FolderLock, check_folder, held
-from magellan.jobs.keeping import Keeper, check_kept, check_start, find_start, points
+from magellan.jobs.keeping import Keeper, check_kept, check_start, load_start, points
 from magellan.jobs.log import RunLog, utc_now
 from magellan.jobs.progress import Progress, TensorBoard, check_sink
 from magellan.jobs.stopping import Stopper, seconds_granted
@@ -59,7 +59,7 @@ from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
 SECONDS_PER_LOGGED_SAVE = 300.0
-UNCHECKED = "the world names no texts: whether the model can tell its goals apart was not checked"
+UNCHECKED = "the world lists no texts: not checked whether the model distinguishes its goals"
 
 
 def train(
@@ -72,26 +72,25 @@ def train(
     start: Path | None = None,
     backend: Backend | None = None,
 ) -> dict[str, Any]:
-    """Train one run to its end and write its tables; gives the manifest.
+    """Train one run to its end, write its tables and return the manifest.
 
     Args:
         config: the resolved configuration.
-        output: the run's folder; made when absent.
-        resume: continue from the folder's checkpoint when there is one.
-        progress: `bar` (`lines` where there is no terminal), `lines` or `none`.
-        stop_after: minutes after which the job will be killed, so that it stops by itself before;
-            the limit in SLURM_JOB_END_TIME counts too.
-        log: where curves go while it trains, `none` or `tensorboard`.
-        start: folder of the run that is the beginning of this one, which goes on where that one
-            ended; or a checkpoint that a longer run kept there, such as `RUN/10000`. Not used where
-            this one has a checkpoint of its own.
-        backend: the language model at its start; closed at the end. None: the one of the
-            configuration is made.
+        output: the run's folder; created if absent.
+        resume: continue from the folder's checkpoint, if there is one.
+        progress: `bar` (`lines` without a terminal), `lines` or `none`.
+        stop_after: minutes until the job is killed: it stops shortly before. The limit in
+            SLURM_JOB_END_TIME also applies.
+        log: destination of curves during training, `none` or `tensorboard`.
+        start: folder of the run that is the beginning of this one, or a checkpoint that a longer
+            run kept there, such as `RUN/10000`; ignored if this run has a checkpoint of its own.
+        backend: the language model at its start; closed at the end. None: built from the
+            configuration.
 
     Raises:
         InputError: the folder cannot be written, holds another run, or the configuration is wrong.
-        JobError: the job could not go on, or was asked to stop (`StoppedEarly`); its last
-            checkpoint is whole, and `resume` goes on from there.
+        JobError: the job failed or was asked to stop (`StoppedEarly`); its last checkpoint is
+            intact, and `resume` continues from it.
     """
     stopper = _stopper(config, stop_after)
     check_sink(log)
@@ -102,31 +101,32 @@ def train(
         check_backend(config.backend, config.backbone)
     check_folder(output)
     lock = FolderLock(output)
-    with _left_without_trace(lock):
+    with _undo_on_error(lock):
         origin = Origin.now(config, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         check_kept(output, config, origin.backbone["sha256"])
-        found = checkpoints.load() if resume else None
-        begun = None
-        if start is not None and found is None:
-            begun = find_start(start, config, origin.backbone["sha256"])
-        trainer = _trainer(config, backend)
-        if found is not None:
-            _restore(trainer, checkpoints, found)
-        elif begun is not None:
-            _restore_state(trainer, begun.state, f"--start: {start} {begun.checkpoint}")
-    earlier = found.state.get("started_from") if found else None
-    started = begun.described() if begun else earlier
+        loaded = checkpoints.load() if resume else None
+        beginning, started_from = None, None
+        if start is not None and loaded is None:
+            beginning = load_start(start, config, origin.backbone["sha256"])
+        settle(config.threads, config.backend.deterministic)
+        trainer = Trainer(config, backend)
+        if loaded is not None:
+            _restore(trainer, checkpoints, loaded)
+            started_from = loaded.state.get("started_from")
+        elif beginning is not None:
+            _restore_state(trainer, beginning.state, f"--start: {start} {beginning.checkpoint}")
+            started_from = beginning.as_dict()
     with held(lock), stopper, contextlib.closing(trainer.backend):
-        on = origin.on(trainer.backend)
-        job = Job(trainer, output, checkpoints, stopper, on, log, started)
-        return job.run(found, progress)
+        origin = origin.on(trainer.backend)
+        job = Job(trainer, output, checkpoints, stopper, origin, log, started_from)
+        return job.run(loaded, progress)
 
 
 @contextlib.contextmanager
-def _left_without_trace(lock: FolderLock) -> Iterator[None]:
-    """While a run is set up: whatever goes wrong, its folder is as it was."""
+def _undo_on_error(lock: FolderLock) -> Iterator[None]:
+    """Leave the folder as it was if setting up the run fails."""
     try:
         yield
     except BaseException as error:
@@ -134,7 +134,7 @@ def _left_without_trace(lock: FolderLock) -> Iterator[None]:
         if is_out_of_memory(error):
             raise OutOfMemoryError(
                 f"out of memory while the run was set up, peak {peak_memory_mb()} MB; nothing was "
-                "changed, the same call goes on where there is more memory"
+                "changed, retry with more memory"
             ) from error
         raise
 
@@ -151,7 +151,7 @@ def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
 
 
 def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
-    """Only `resume` may go on in a folder that holds a run."""
+    """Refuse a folder that holds a run, unless `resume`."""
     present = [MANIFEST] if (output / MANIFEST).exists() else []
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
     present += [str(point) for point in points(output)]
@@ -162,19 +162,14 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
         )
 
 
-def _trainer(config: RunConfig, backend: Backend | None) -> Trainer:
-    settle(config.threads, config.backend.deterministic)
-    return Trainer(config, backend)
-
-
-def _restore(trainer: Trainer, checkpoints: Checkpoints, found: Found) -> None:
-    place = f"--resume: {checkpoints.folder / found.name}"
-    _restore_state(trainer, found.state.get("trainer", {}), place)
+def _restore(trainer: Trainer, checkpoints: Checkpoints, loaded: LoadedCheckpoint) -> None:
+    place = f"--resume: {checkpoints.folder / loaded.name}"
+    _restore_state(trainer, loaded.state.get("trainer", {}), place)
     try:
-        _times(found)
-        json.dumps(dict(found.state.get("started_from") or {}))  # goes into the manifest
+        _seconds_spent(loaded)
+        json.dumps(dict(loaded.state.get("started_from") or {}))  # goes into the manifest
     except MALFORMED as error:
-        raise does_not_fit(place, error) from error
+        raise invalid_state(place, error) from error
 
 
 def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
@@ -184,30 +179,30 @@ def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
         raise
     except InputError as error:
         raise InputError(f"{place}: {error}; move the checkpoints away to start over") from None
-    except Exception as error:  # a checksum can be reckoned anew: whatever a state may hold
+    except Exception as error:  # a valid checksum does not imply a valid state
         if is_out_of_memory(error):
             raise
-        raise does_not_fit(place, error) from error
+        raise invalid_state(place, error) from error
 
 
-def _times(found: Found) -> tuple[float, float]:
+def _seconds_spent(loaded: LoadedCheckpoint) -> tuple[float, float]:
     """Seconds of training and of saving behind a checkpoint."""
-    spent = found.state["seconds"], found.state.get("saving_seconds", 0.0)
-    training, saving = (float(checked_numbers(each, "seconds", ())) for each in spent)
+    times = loaded.state["seconds"], loaded.state.get("saving_seconds", 0.0)
+    training, saving = (float(checked_numbers(seconds, "seconds", ())) for seconds in times)
     return training, saving
 
 
 class Job:
-    """One attempt at a run, in a folder that this process holds.
+    """One attempt at a run, in a folder that this process has locked.
 
     Args:
-        trainer: at the beginning, or as a checkpoint left it.
+        trainer: new, or restored from a checkpoint.
         output: folder of the run.
-        checkpoints: where states go.
-        stopper: says when to stop.
-        origin: code, libraries and backbone at the beginning of the attempt.
-        log: where curves go while it trains.
-        started: what the run started from, where that is another run's end (`Start.described`).
+        checkpoints: of the run.
+        stopper: decides when to stop.
+        origin: code, libraries and backbone at the start of the attempt.
+        log: destination of curves during training.
+        started_from: the other run's state that the run started from, if any (`Start.as_dict`).
     """
 
     def __init__(
@@ -218,9 +213,9 @@ class Job:
         stopper: Stopper,
         origin: Origin,
         log: str = "none",
-        started: Mapping[str, Any] | None = None,
+        started_from: Mapping[str, Any] | None = None,
     ) -> None:
-        self._started = started
+        self._started_from = started_from
         self._made_with: list[dict[str, Any]] = []
         self._curves: TensorBoard | None = None
         if log == "tensorboard":
@@ -228,20 +223,20 @@ class Job:
         self._trainer, self._output, self._origin = trainer, output, origin
         self._checkpoints, self._stopper = checkpoints, stopper
         self._log, self._attempts = RunLog(output), Attempts(output, identity(trainer.config))
-        self._begun = self._saved_at = time.monotonic()
+        self._start_time = self._saved_at = time.monotonic()
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._next_logged_save = 0.0
         self._logged_rows = len(trainer.record.tables["evaluation"])
         self._keeper = Keeper(output, trainer.config, origin.backbone["sha256"], trainer.spent)
 
-    def run(self, found: Found | None, progress: str) -> dict[str, Any]:
-        """Advance to the end, write tables and manifest; notes in the folder how it ended."""
+    def run(self, loaded: LoadedCheckpoint | None, progress: str) -> dict[str, Any]:
+        """Train to the end, write tables and manifest; log how the attempt ended."""
         try:
-            self._begin(found)
-            shown = Progress(self._trainer, progress)
-            self._advance(shown)
+            self._begin(loaded)
+            display = Progress(self._trainer, progress)
+            self._advance(display)
             manifest = self._write_results()
-            shown.result(self._seconds())
+            display.result(self._seconds())
         except (InputError, JobError) as error:
             self._end(f"{error.label}: {error}", error.exit_status)
             raise
@@ -256,62 +251,63 @@ class Job:
         self._end("complete", 0)
         return manifest
 
-    def _begin(self, found: Found | None) -> None:
-        """Note start, configuration, versions and what the run goes on from."""
+    def _begin(self, loaded: LoadedCheckpoint | None) -> None:
+        """Log the start, configuration and versions, and the state that the run continues from."""
         self._checkpoints.remove_partial()
-        made, now = made_with(found.state if found else {}), self._origin.as_dict()
-        now = {key: now[key] for key in MADE_WITH}
-        self._made_with = made if made[-1:] == [now] else [*made, now]
-        number = self._attempts.begin(found.name if found else None, self._origin.as_dict())
-        note = self._log.write
-        self._describe(number)
-        if found is None and self._started is not None:
-            start = self._started
-            then = f"was at {start['at']}" if "at" in start else "ended"
-            note(f"begins where run {start['run']} {then}, {start['checkpoint']}, {self._where()}")
-            return
-        if found is None:
-            note("begins at episode 0")
-            return
-        self._spent, self._spent_saving = _times(found)
-        aside = self._checkpoints.set_aside(found)
-        if aside is not None:
-            self._log.warn(
-                f"the newest checkpoint is damaged: kept as {aside}, going on from {found.name}"
+        earlier, origin = made_with(loaded.state if loaded else {}), self._origin.as_dict()
+        current = {key: origin[key] for key in MADE_WITH}
+        self._made_with = earlier if earlier[-1:] == [current] else [*earlier, current]
+        self._log_environment(self._attempts.begin(loaded.name if loaded else None, origin))
+        if loaded is not None:
+            self._spent, self._spent_saving = _seconds_spent(loaded)
+            aside = self._checkpoints.set_aside(loaded)
+            if aside is not None:
+                self._log.warn(
+                    f"the newest checkpoint is damaged: kept as {aside}, continuing from "
+                    f"{loaded.name}"
+                )
+            text = f"resumed from {loaded.name}, {self._where()}"
+        elif self._started_from is not None:
+            start = self._started_from
+            point = f"was at {start['at']}" if "at" in start else "ended"
+            text = (
+                f"begins where run {start['run']} {point}, {start['checkpoint']}, {self._where()}"
             )
-        note(f"resumed from {found.name}, {self._where()}")
+        else:
+            text = "begins at episode 0"
+        self._log.write(text)
 
-    def _describe(self, number: int) -> None:
-        """Note where and with what this attempt runs."""
-        config, origin, note = self._trainer.config, self._origin, self._log.write
+    def _log_environment(self, attempt: int) -> None:
+        """Log host, versions, backbone and configuration of this attempt."""
+        config, origin, log = self._trainer.config, self._origin, self._log.write
         host = f"{socket.gethostname()} ({host_description()})"
-        note(f"attempt {number} on {host}, process {os.getpid()}")
+        log(f"attempt {attempt} on {host}, process {os.getpid()}")
         versions = ", ".join(f"{name} {value}" for name, value in origin.versions.items())
-        note(f"magellan-bench {origin.code_version}, {versions}")
-        note("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
-        note(f"processor {origin.cpu}, one core {origin.matmul_gflop_per_second} GFLOP/s")
+        log(f"magellan-bench {origin.code_version}, {versions}")
+        log("backbone {model}, SHA-256 {sha256}".format(**origin.backbone))
+        log(f"processor {origin.cpu}, one core {origin.matmul_gflop_per_second} GFLOP/s")
         backend = self._trainer.backend
-        where = f"device {origin.device}, {origin.dtype}"
-        note(f"{where}, threads {config.threads}, passes {origin.passes}")
+        device = f"device {origin.device}, {origin.dtype}"
+        log(f"{device}, threads {config.threads}, passes {origin.passes}")
         for path, sha256 in origin.modules.items():
-            note(f"module {path}, SHA-256 {sha256}")
+            log(f"module {path}, SHA-256 {sha256}")
         if backend.memory:
-            note(backend.memory)
+            log(backend.memory)
         if not any(WORLDS[config.world].texts()):
-            note(UNCHECKED)
-        note(f"configuration {identity(config)}: {config.model_dump_json()}")
+            log(UNCHECKED)
+        log(f"configuration {identity(config)}: {config.model_dump_json()}")
 
     def _advance(self, progress: Progress) -> None:
-        """Round after round; saves when it is time to, when asked to stop, and at the end."""
+        """Run all rounds; save when due, when asked to stop, and at the end."""
         while not self._trainer.done:
             reason = self._stopper.reason
             if reason is not None:
                 name = self._save()
                 progress.close()
-                raise StoppedEarly(f"{reason}: saved {name}, {self._where()}; --resume goes on")
-            begun = time.monotonic()
+                raise StoppedEarly(f"{reason}: saved {name}, {self._where()}; --resume continues")
+            start_time = time.monotonic()
             self._trainer.advance()
-            self._stopper.took("round", time.monotonic() - begun)
+            self._stopper.record_duration("round", time.monotonic() - start_time)
             progress.show()
             self._log_evaluations()
             if self._curves is not None:
@@ -322,67 +318,68 @@ class Job:
         progress.close()
 
     def _save_is_due(self) -> bool:
-        """Seconds between saves: the configured ones, more where saving would cost too much."""
+        """Whether `checkpoint_seconds` have passed, or more to respect `checkpoint_share`."""
         budget = self._trainer.config.budget
-        fair = self._last_save * (1.0 / budget.checkpoint_share - 1.0)
-        return time.monotonic() - self._saved_at >= max(budget.checkpoint_seconds, fair)
+        interval = self._last_save * (1.0 / budget.checkpoint_share - 1.0)
+        return time.monotonic() - self._saved_at >= max(budget.checkpoint_seconds, interval)
 
     def _save(self) -> str:
-        """Write a checkpoint unless a weight is not finite; gives its file name."""
-        begun = time.monotonic()
+        """Write a checkpoint unless a weight is not finite; return its file name."""
+        start_time = time.monotonic()
         state = self._trainer.state_dict()
         check_weights(self._trainer.updates, state["backend"])
-        spent = {"seconds": self._seconds(), "saving_seconds": self._spent_saving + self._saving}
-        made = {"made_with": self._made_with, "started_from": self._started}
-        kept = {"trainer": state, **spent, **made}
-        self._keep(kept)  # first: a run that is killed between the two comes here again
-        path = self._checkpoints.save(kept)
+        content = {
+            "trainer": state,
+            "seconds": self._seconds(),
+            "saving_seconds": self._spent_saving + self._saving,
+            "made_with": self._made_with,
+            "started_from": self._started_from,
+        }
+        # Keep first: a run killed between the two saves repeats both.
+        if self._keeper.is_due(self._trainer.spent):
+            kept = self._keeper.keep(self._trainer.spent, content)
+            self._log.write(f"kept {kept.relative_to(self._output)}, {self._where()}")
+        path = self._checkpoints.save(content)
         self._saved_at = time.monotonic()
-        self._last_save = self._saved_at - begun
+        self._last_save = self._saved_at - start_time
         self._saving += self._last_save
-        self._stopper.took("save", self._last_save)
+        self._stopper.record_duration("save", self._last_save)
         self._log_save(path)
         return f"{path.parent.name}/{path.name}"
 
-    def _keep(self, state: Mapping[str, Any]) -> None:
-        """Leave the state for good, where it is time to."""
-        if self._keeper.is_due(self._trainer.spent):
-            path = self._keeper.keep(self._trainer.spent, state)
-            self._log.write(f"kept {path.relative_to(self._output)}, {self._where()}")
-
     def _log_save(self, path: Path) -> None:
-        """The first, the last and now and then one between."""
+        """Log the first save, the last, and one per interval."""
         if self._saved_at >= self._next_logged_save or self._trainer.done:
             self._next_logged_save = self._saved_at + SECONDS_PER_LOGGED_SAVE
             size = path.stat().st_size / 2**20
             self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
 
     def _log_evaluations(self) -> None:
-        """One line per evaluation and split, by the planned number."""
+        """Log one line per evaluation and split."""
         unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
         columns = self._trainer.record.columns("evaluation")
         table = self._trainer.record.tables["evaluation"]
         rows = [dict(zip(columns, row, strict=True)) for row in table[self._logged_rows :]]
         self._logged_rows = len(table)
         for planned, split in dict.fromkeys((row[unit], row["split"]) for row in rows):
-            shown = ", ".join(
+            success = ", ".join(
                 f"{row['category']} {row['success']:.2f}"
                 for row in rows
                 if (row[unit], row["split"]) == (planned, split)
             )
-            self._log.write(f"evaluation at {unit} {planned}, {split} goals: {shown}")
+            self._log.write(f"evaluation at {unit} {planned}, {split} goals: {success}")
 
     def _write_results(self) -> dict[str, Any]:
-        """Tables, then what is asked for beside them, then the manifest: all is complete."""
+        """Write the tables, then optional results, then the manifest that marks completion."""
         self._trainer.record.write(self._output)
         if self._trainer.predictions is not None:
             self._trainer.predictions.write(self._output)
         self._export()
         manifest = {
-            **_description(self._trainer),
+            **_describe_run(self._trainer),
             **self._origin.as_dict(),
             **self._attempts.summary("complete"),
-            **({"started_from": self._started} if self._started else {}),
+            **({"started_from": self._started_from} if self._started_from else {}),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),
             "saving_seconds": round(self._spent_saving + self._saving, 2),
@@ -393,7 +390,7 @@ class Job:
         return manifest
 
     def _export(self) -> None:
-        """Leave the trained agent beside the tables, where the configuration asks for it."""
+        """Export the trained agent, if `budget.export` is set."""
         config = self._trainer.config
         if not config.budget.export:
             return
@@ -405,34 +402,34 @@ class Job:
     def _out_of_memory(self) -> OutOfMemoryError:
         error = OutOfMemoryError(
             f"out of memory, {self._where()}, peak {peak_memory_mb()} MB; the last checkpoint is "
-            "whole, --resume goes on where there is more memory"
+            "intact, retry with --resume and more memory"
         )
         self._end(f"{error.label}: {error}", error.exit_status)
         return error
 
     def _end(self, reason: str, status: int) -> None:
-        """The last words in log and attempts; on a full disk there are none."""
+        """Record the end in log and attempts, unless the disk is full."""
         if self._curves is not None:
             with contextlib.suppress(OSError):
                 self._curves.close()
-        share = self._saving / max(time.monotonic() - self._begun, 1e-9)
+        share = self._saving / max(time.monotonic() - self._start_time, 1e-9)
         with contextlib.suppress(JobError):
             self._log.write(f"ended: {reason} ({share:.2%} of the time went into saving)")
         with contextlib.suppress(JobError):
             self._attempts.end(reason, status)
 
     def _seconds(self) -> float:
-        """Seconds of training behind the present state, all attempts together."""
-        return self._spent + time.monotonic() - self._begun
+        """Seconds of training over all attempts."""
+        return self._spent + time.monotonic() - self._start_time
 
     def _where(self) -> str:
         trainer = self._trainer
         return f"update {trainer.updates}, episode {trainer.episodes}"
 
 
-def _description(trainer: Trainer) -> dict[str, Any]:
+def _describe_run(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
-    registered = _registered(config)
+    registered = _user_entries(config)
     return {
         "schema_version": 2,
         "sampler": config.sampler,
@@ -456,9 +453,9 @@ def _description(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _registered(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """How the user's samplers and estimators of a run are called and drawn: by kind and name."""
+def _user_entries(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Labels and styles of the run's user-defined samplers and estimators, by kind and name."""
     samplers = dict.fromkeys(phase.sampler for phase in phases_of(config))
     used = ((SAMPLERS, samplers), (ESTIMATORS, estimators_of(config)))
-    found = {registry.kind: as_registered(registry, names) for registry, names in used}
-    return {kind: entries for kind, entries in found.items() if entries}
+    by_kind = {registry.kind: as_registered(registry, names) for registry, names in used}
+    return {kind: entries for kind, entries in by_kind.items() if entries}

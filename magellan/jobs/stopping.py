@@ -1,4 +1,4 @@
-"""When a job must stop: a signal, or the end of the time it was granted."""
+"""When a job must stop: on a signal, or before its time limit."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
-from magellan.core.errors import InputError, refused
+from magellan.core.errors import InputError, not_allowed
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-# Slurm's: seconds since the epoch at which the job's time is over; not in every job's environment,
-# while the number of the job is.
+# Slurm sets the id for every job, but the end of its time (seconds since the epoch) not for all.
 END_TIME, JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
 SQUEUE_SECONDS = 20.0
-LONGEST_TIME = 12  # digits
+MAX_DIGITS = 12  # of END_TIME
 
 
 class Stopper:
     """Remembers the first signal and watches the time limit.
 
-    As a context it catches `SIGNALS`; one that was ignored when the process began (nohup, a
-    background job) stays ignored. A second SIGINT raises KeyboardInterrupt at once.
+    As a context manager it handles `SIGNALS`, except those that were ignored at process start
+    (nohup, a background job). A second SIGINT raises KeyboardInterrupt at once.
 
     Args:
-        limit: seconds from now until the job will be killed; infinite without a limit.
-        margin: seconds to keep free before that.
+        limit: seconds from now until the job is killed; infinite without a limit.
+        margin: seconds to reserve before that.
         clock: monotonic clock, in seconds.
     """
 
@@ -46,28 +45,28 @@ class Stopper:
         self._longest: dict[str, float] = {}
         self._signal: signal.Signals | None = None
         self._interrupts = 0
-        self._before: dict[signal.Signals, Any] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
 
-    def took(self, what: str, seconds: float) -> None:
-        """Note how long a round or a save took: the longest of each is kept free."""
+    def record_duration(self, what: str, seconds: float) -> None:
+        """Record the duration of a round or a save: the longest of each is reserved."""
         self._longest[what] = max(seconds, self._longest.get(what, 0.0))
 
     @property
     def reason(self) -> str | None:
-        """Why the job must stop now; None while it may go on."""
+        """Why the job must stop now; None while it may continue."""
         if self._signal is not None:
             return f"on {self._signal.name}"
         left = self._deadline - self._clock()
         needed = self._margin + sum(self._longest.values())
         if left < needed:
-            return f"before the time limit ({left:.0f} s are left, {needed:.0f} s are kept free)"
+            return f"before the time limit ({left:.0f} s left, {needed:.0f} s reserved)"
         return None
 
     def __enter__(self) -> Stopper:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._catch)
+                    self._handlers[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(
@@ -76,9 +75,9 @@ class Stopper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._handlers = {}
 
     def _catch(self, number: int, _: FrameType | None) -> None:
         self._interrupts += number == signal.SIGINT
@@ -92,16 +91,15 @@ def seconds_granted(
     environment: Mapping[str, str] = os.environ,
     now: Callable[[], float] = time.time,
 ) -> float:
-    """Seconds until the job must have ended: the nearer of `--stop-after` and Slurm's limit.
+    """Return the seconds until the job is killed: the smaller of `--stop-after` and Slurm's limit.
 
     Args:
-        stop_after: minutes, or None for no limit of one's own.
-        environment: where SLURM_JOB_END_TIME is looked up, or else the job that squeue is asked
-            about.
-        now: wall clock; read once, later jumps of it do not matter.
+        stop_after: minutes, or None for no limit.
+        environment: has SLURM_JOB_END_TIME, or SLURM_JOB_ID to ask squeue about.
+        now: wall clock, read once.
 
     Raises:
-        InputError: one of the two is no positive number.
+        InputError: a limit is not a positive number.
     """
     limits = [math.inf]
     if stop_after is not None:
@@ -110,8 +108,8 @@ def seconds_granted(
         limits.append(60.0 * stop_after)
     end = environment.get(END_TIME)
     if end:
-        if not (end.isdecimal() and len(end) <= LONGEST_TIME):
-            raise refused(END_TIME, end, "seconds since 1970")
+        if not (end.isdecimal() and len(end) <= MAX_DIGITS):
+            raise not_allowed(END_TIME, end, "seconds since 1970")
         limits.append(int(end) - now())
     elif environment.get(JOB):
         limits.append(_ask_squeue(environment[JOB]))
@@ -119,7 +117,7 @@ def seconds_granted(
 
 
 def _ask_squeue(job: str) -> float:
-    """Seconds left to a Slurm job; infinite where Slurm does not say."""
+    """Seconds left to a Slurm job; infinite if unknown."""
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_SECONDS)
@@ -129,9 +127,9 @@ def _ask_squeue(job: str) -> float:
 
 
 def seconds_left(text: str) -> float:
-    """Slurm's days-hours:minutes:seconds in seconds; infinite for UNLIMITED and the like."""
-    found = re.fullmatch(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text.strip())
-    if found is None:
+    """Convert Slurm's days-hours:minutes:seconds to seconds; infinite for UNLIMITED, for one."""
+    match = re.fullmatch(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text.strip())
+    if match is None:
         return math.inf
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on besides its configuration."""
+"""Code, libraries and hardware behind the numbers of a run."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from magellan.model.files import model_digest
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
 PACKAGE = Path(__file__).resolve().parents[1]
 GIT_SECONDS = 20.0
-# Set in hooks, for instance: they would name another repository than the one around the package.
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
+# Set in hooks, for instance: they may point to another repository than the package's.
+GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What an attempt rests on; read once, when it begins.
+    """Code, libraries, language model and hardware of an attempt, read when it begins.
 
     Attributes:
         code_version: of this package, see `code_version`.
         versions: of Python and the libraries.
         backbone: `model` as the configuration names it, and the `sha256` of its files.
-        modules, uses: the user's files as they were loaded, and what the run uses of them.
+        modules, uses: hashes of the user's files, and what the run uses of them.
         passes, device, dtype: what computes the backbone's passes, where and in which number
-            format; known once it is loaded.
+            format; set once the backbone is loaded.
         cpu: name of the processor.
-        matmul_gflop_per_second: of one core, measured as the attempt begins; None: not measured.
+        matmul_gflop_per_second: of one core, measured when the attempt begins; None: not measured.
     """
 
     code_version: str
@@ -52,9 +52,9 @@ class Origin:
 
     @classmethod
     def now(cls, config: RunConfig, folder: Path) -> Origin:
-        """The present state of code, libraries and a backbone's files in `folder`.
+        """Return the current origin, with the backbone's files in `folder`.
 
-        The user's files are those that were loaded for `config`.
+        The user's files are those loaded for `config`.
 
         Raises:
             InputError: a file of the backbone cannot be read.
@@ -64,7 +64,7 @@ class Origin:
         return cls(code_version(), library_versions(), backbone, own["modules"], own["uses"])
 
     def on(self, backend: Backend) -> Origin:
-        """With what computes, and how fast this machine is now."""
+        """Return a copy with the backend and the speed of this machine."""
         return replace(
             self,
             **{name: getattr(backend, name) for name in ("passes", "device", "dtype")},
@@ -73,16 +73,15 @@ class Origin:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return all fields, for JSON."""
         return asdict(self)
 
 
 def code_version(package: Path = PACKAGE) -> str:
-    """Package version; in a clone also the commit, and `.dirty` where the code differs from it.
+    """Return the package version; in a clone also the commit, and `.dirty` if the code differs.
 
-    Code is what git tracks in the package, and Python files that it does not track. A package that
-    lies in another project's repository, or in none, has its version alone, as it has where git is
-    absent, slow or refuses.
+    Code: the package's tracked files and untracked Python files. Only the version if the package is
+    not in its own repository, or if git is absent, slow or fails.
     """
     try:
         top = _git(package, "rev-parse", "--show-toplevel").removesuffix("\n")
@@ -92,13 +91,14 @@ def code_version(package: Path = PACKAGE) -> str:
         status = _git(package, "status", "--porcelain", "-z", "--untracked-files=all", "--", ".")
     except (OSError, ValueError, subprocess.SubprocessError):
         return __version__
-    changed = any(not line.startswith("??") or line.endswith(".py") for line in _entries(status))
+    entries = filter(None, status.split("\0"))
+    changed = any(not entry.startswith("??") or entry.endswith(".py") for entry in entries)
     return f"{__version__}+{commit}{'.dirty' if changed else ''}"
 
 
 def _git(package: Path, *arguments: str) -> str:
-    """What git prints; of the repository around the package, whatever the environment names."""
-    environment = {key: value for key, value in os.environ.items() if key not in ELSEWHERE}
+    """Run git in the package's repository and return its output."""
+    environment = {key: value for key, value in os.environ.items() if key not in GIT_VARIABLES}
     return subprocess.run(
         ["git", *arguments],
         cwd=package,
@@ -106,17 +106,13 @@ def _git(package: Path, *arguments: str) -> str:
         text=True,
         check=True,
         timeout=GIT_SECONDS,
-        # Jobs that begin together must not wait for each other's lock of the index.
+        # Jobs that start together must not wait for each other's lock of the index.
         env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
     ).stdout
 
 
-def _entries(status: str) -> list[str]:
-    return [entry for entry in status.split("\0") if entry]
-
-
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that the numbers depend on."""
+    """Return the versions of Python and of the libraries that affect the numbers."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

@@ -1,1 +1,1 @@
-"""The training core: collect, learn, evaluate, record, checkpoint."""
+"""The training loop: collect, update, evaluate, record."""

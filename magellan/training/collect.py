@@ -1,4 +1,4 @@
-"""Collection: environments stepped together, goals from the sampler, transitions to the replay."""
+"""Collection: step vectorised environments, draw goals, add transitions to the replay."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from magellan.core.randomness import choose
 from magellan.samplers import GoalSampler
 from magellan.worlds import NOTHING, Environment, GoalSet
 
-LARGEST = 1e9
-"""Value of a state in a checkpoint."""
+LARGEST = 1e9  # bound on state values in a checkpoint
 
 
 def uniform(states: list[PackedState]) -> np.ndarray:
-    """The uniform policy over each state's candidates, float64 (batch, candidates)."""
+    """Return the uniform policy over each state's candidates, float64 (batch, candidates)."""
     candidates = np.array([state.segments[-1] for state in states])[:, None]
     return (np.arange(candidates.max()) < candidates) / candidates
 
@@ -32,13 +31,13 @@ class Collector:
     """Plays episodes with the current policy.
 
     Attributes:
-        sampler: where the goals of the next episodes come from.
+        sampler: chooses the goals of new episodes.
 
     Args:
         goals: the training goal space.
-        sampler: where the next goals come from.
-        backend: the policy, and text to tokens.
-        replay: where transitions go.
+        sampler: chooses the goals of new episodes.
+        backend: policy and codec.
+        replay: receives the transitions.
         config: number of environments, n-step and discount.
         rngs: the streams `world` and `policy`.
     """
@@ -59,15 +58,15 @@ class Collector:
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
         self._serials: list[list[int]] = [[] for _ in range(config.num_envs)]
-        self.begin_anew(goals, sampler, int(rngs["world"].integers(2**31)))
+        self.restart(goals, sampler, int(rngs["world"].integers(2**31)))
 
-    def begin_anew(self, goals: GoalSet, sampler: GoalSampler, seed: int | None) -> None:
-        """Start all episodes, with goals of this space and from this sampler from here on.
+    def restart(self, goals: GoalSet, sampler: GoalSampler, seed: int | None) -> None:
+        """Start all episodes anew, with goals of this space and from this sampler from now on.
 
-        Episodes that run are dropped: their complete transitions stay in the replay, their outcome
-        is never known.
+        Unfinished episodes are dropped without an outcome; their complete transitions stay in the
+        replay.
 
-        seed: of the world's own stream; None: that goes on.
+        seed: of the world's stream; None: the stream continues.
         """
         self._goals = goals
         self.sampler = sampler
@@ -78,44 +77,46 @@ class Collector:
         options = {"goals": [goals.goal(int(position)) for position in self._positions]}
         infos = self._env.reset(seed=seed, options=options)[1]
         self._standing_on = np.full(self.num_envs, NOTHING, dtype=np.int8)
-        self._start(np.arange(self.num_envs), infos)
-        self._states = self._read()
-        self._values = self._expected(self._states)
+        self._note_start(np.arange(self.num_envs), infos)
+        self._states = self._pack_states()
+        self._values = self._state_values(self._states)
 
     def step(self, at_random: bool = False) -> Outcomes:
-        """One step of every environment; gives the episodes that ended, in order of environment.
+        """Step every environment; return the episodes that ended, in order of environment.
 
-        Actions come from the policy, or are uniform over the candidates.
+        at_random: whether actions are uniform over the candidates, instead of from the policy.
         """
         policy = uniform(self._states) if at_random else self._backend.probabilities(self._states)
         actions = choose(policy, self._policy_rng)
         _, rewards, terminated, truncated, _ = self._env.step(actions)
-        following = self._read()
+        next_states = self._pack_states()
         ended = terminated | truncated
         for env, state in enumerate(self._states):
             step = Step(state, int(actions[env]), float(rewards[env]))
-            self._store(env, step, following[env], bool(ended[env]))
+            self._store(env, step, next_states[env], bool(ended[env]))
         rows = np.flatnonzero(ended)
-        wanted = self.sampler.wants_advantage
+        advantage = None
+        if self.sampler.wants_advantage:
+            advantage = np.abs(rewards[rows] - np.nan_to_num(self._values[rows]))
         outcomes = Outcomes(
             self._positions[rows],
             rewards[rows],
             self._standing_on[rows],
             self._explored[rows],
-            np.abs(rewards[rows] - np.nan_to_num(self._values[rows])) if wanted else None,
+            advantage,
         )
-        self._states = following
+        self._states = next_states
         if len(rows):
-            self._begin(ended, rows)
+            self._start_episodes(ended, rows)
         return outcomes
 
     def evaluation_env(self, num_envs: int) -> Environment:
-        """An environment for episodes that are no practice, in the world as it is now."""
+        """Return an environment for evaluation episodes, in the current state of the world."""
         return self._env.evaluation_env(num_envs)
 
-    def _store(self, env: int, step: Step, following: PackedState, ended: bool) -> None:
-        """Fold a step into transitions; at a successful end mark those of the whole episode."""
-        for transition in self._windows[env].add(step, following, ended):
+    def _store(self, env: int, step: Step, next_state: PackedState, ended: bool) -> None:
+        """Turn a step into n-step transitions; after a success, mark those of the episode."""
+        for transition in self._windows[env].add(step, next_state, ended):
             self._serials[env].append(self._replay.add(transition))
         if ended:
             if step.reward > 0:
@@ -123,39 +124,39 @@ class Collector:
             self._serials[env] = []
 
     def _draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Goals from the sampler, int64 (n,), and whether it explored (`Outcomes.explored`)."""
+        """Draw goals from the sampler, int64 (n,), and `Outcomes.explored` for each."""
         goals, explored = self.sampler.sample(n), self.sampler.explored
         neither = np.full(n, NEITHER, np.int8)
         return goals, neither if explored is None else explored.astype(np.int8)
 
-    def _begin(self, ended: np.ndarray, rows: np.ndarray) -> None:
-        """Start new episodes with goals from the sampler where episodes ended."""
+    def _start_episodes(self, ended: np.ndarray, rows: np.ndarray) -> None:
+        """Start new episodes where episodes ended, with goals from the sampler."""
         self._positions[rows], self._explored[rows] = self._draw(len(rows))
         goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
         infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
-        self._start(rows, infos)
+        self._note_start(rows, infos)
         prompts, possible = self._env.prompts(), self._env.possible_actions
-        fresh = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
-        for row, state in zip(rows, fresh, strict=True):
+        states = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
+        for row, state in zip(rows, states, strict=True):
             self._states[row] = state
-        self._values[rows] = self._expected(fresh)
+        self._values[rows] = self._state_values(states)
 
-    def _expected(self, states: list[PackedState]) -> np.ndarray:
-        """Value of states, sum of policy times Q, float64 (n,); NaN where no sampler wants it."""
+    def _state_values(self, states: list[PackedState]) -> np.ndarray:
+        """V = sum of policy times Q, float64 (n,); NaN if the sampler does not need it."""
         if not self.sampler.wants_advantage:
             return np.full(len(states), np.nan)
         return (self._backend.probabilities(states) * self._backend.values(states)).sum(axis=1)
 
-    def _start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:
-        """Remember how episodes began, where the world knows several ways."""
+    def _note_start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:
+        """Note what episodes start on, if the world reports it."""
         if "standing_on" in infos:
             self._standing_on[rows] = infos["standing_on"][rows]
 
-    def _read(self) -> list[PackedState]:
+    def _pack_states(self) -> list[PackedState]:
         return self._codec.pack(self._env.prompts(), self._env.possible_actions)
 
     def state_dict(self) -> dict[str, Any]:
-        """Environments, goals, running windows and the policy stream, in the middle of episodes."""
+        """Return environments, goals, n-step windows and the policy stream, within episodes."""
         return {
             "env": self._env.state_dict(),
             "positions": self._positions,
@@ -177,15 +178,15 @@ class Collector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, after that of the replay.
+        """Restore a `state_dict`; the replay must be restored first.
 
         Raises:
-            InputError: goals, transitions or states that no collector and no replay has kept.
+            InputError: invalid goals, transitions or states.
         """
         self._env.load_state_dict(state["env"])
         positions, standing_on = np.array(state["positions"]), np.array(state["standing_on"])
-        serials = [list(map(int, listed)) for listed in state["serials"]]
-        self._check(positions, standing_on, serials)
+        serials = [list(map(int, numbers)) for numbers in state["serials"]]
+        self._check_episodes(positions, standing_on, serials)
         self._positions, self._standing_on, self._serials = positions, standing_on, serials
         explored = checked_numbers(state["explored"], "explored", (self.num_envs,), NEITHER, 1)
         self._explored = explored
@@ -195,7 +196,7 @@ class Collector:
         self._policy_rng.bit_generator.state = state["policy_rng"]
         for window in self._windows:
             window.steps.clear()
-        # Keys were written in order of environment and step, and mappings keep their order.
+        # Keys are in order of environment and step.
         for key, saved in state["windows"].items():
             packed = PackedState(np.asarray(saved["tokens"]), np.asarray(saved["segments"]))
             step = Step(packed, int(saved["action"]), float(saved["reward"]))
@@ -203,20 +204,20 @@ class Collector:
             check_actions(np.array([step.action]), packed.segments[None])
             self._windows[int(key.split(".")[0])].steps.append(step)
         self._replay.check(self._codec)
-        self._states = self._read()
+        self._states = self._pack_states()
 
-    def _check(
+    def _check_episodes(
         self, positions: np.ndarray, standing_on: np.ndarray, serials: list[list[int]]
     ) -> None:
-        """Look at goals of running episodes, and at the numbers of their transitions."""
+        """Check the goals of unfinished episodes and the numbers of their transitions."""
         size = len(self._goals)
-        known = positions.dtype.kind == "i" and ((positions >= 0) & (positions < size)).all()
-        if not known or {positions.shape, standing_on.shape} != {(self.num_envs,)}:
+        valid = positions.dtype.kind == "i" and ((positions >= 0) & (positions < size)).all()
+        if not valid or {positions.shape, standing_on.shape} != {(self.num_envs,)}:
             raise InputError(
                 f"collector: positions {shown(positions.tolist())} are not allowed; allowed: "
-                f"{self.num_envs} goals of 0 to {size - 1}, and how each began"
+                f"{self.num_envs} goals of 0 to {size - 1}, and standing_on for each"
             )
-        numbers = [number for listed in serials for number in listed]
+        numbers = [number for row in serials for number in row]
         if len(serials) != self.num_envs or not all(0 <= n < self._replay.added for n in numbers):
             raise InputError(
                 f"collector: serials {shown(serials)} are not allowed; allowed: a list for each of "

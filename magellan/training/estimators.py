@@ -1,4 +1,4 @@
-"""The competence estimators of a run: the one that drives its sampler, and those that watch."""
+"""The competence estimators of a run: the driver of its sampler, and the observers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from magellan.worlds import GoalSet
 
 Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""(goals (n,), stream) to the success of one episode each (n,)."""
+"""(goals (n,), random stream) -> success of one episode each (n,)."""
 
 
 class Estimators:
     """All estimators of a run by name; all learn from the same outcomes.
 
-    The sampler updates its own; `update` does it for the others. None of them can tell whether it
-    drives or watches, and a watcher changes nothing in the run.
+    The sampler updates the driver, `update` the observers. An estimator behaves the same as driver
+    or observer, and observers do not affect the run.
 
     Args:
         config: the run's configuration.
@@ -44,24 +44,24 @@ class Estimators:
         }
         self._stream = parts.stream
         self._features = None if parts.backend is None else GoalFeatures(parts.backend)
-        self._streams = {name: self._own_stream(name) for name in self.by_name}
+        self._streams = {name: self._evaluation_stream(name) for name in self.by_name}
 
-    def _own_stream(self, name: str) -> np.random.Generator:
-        """The stream of the episodes that an estimator has played."""
+    def _evaluation_stream(self, name: str) -> np.random.Generator:
+        """Random stream of an estimator's evaluation episodes."""
         return self._stream(f"evaluation of {name}")
 
     def drive(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
-        """The sampler of this name, following its estimator, which is the driver from here on.
+        """Make the sampler of this name; its estimator becomes the driver.
 
-        One that a sampler brings itself, instead of naming it, is known by the sampler's name. It
-        leaves with the sampler.
+        An estimator that the sampler brings itself, instead of naming one, has the sampler's name
+        and is removed with the sampler.
         """
         config, spec = self._config, SAMPLERS[name]
         if self.driver is not None and self.driver not in estimators_of(config):
             del self.by_name[self.driver], self._streams[self.driver]
         self.driver = driver_of(config, name)
-        shared = config.samplers
-        epsilon = ExponentialEpsilon(shared.epsilon_start, shared.epsilon_end, shared.epsilon_decay)
+        common = config.samplers
+        epsilon = ExponentialEpsilon(common.epsilon_start, common.epsilon_end, common.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
         read = no_features if self._features is None else partial(self._features, goals)
         parts = SamplerParts(goals, rng, epsilon, estimator, read)
@@ -69,65 +69,67 @@ class Estimators:
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name
             self.by_name = {self.driver: sampler.estimator, **self.by_name}
-            self._streams[self.driver] = self._own_stream(self.driver)
+            self._streams[self.driver] = self._evaluation_stream(self.driver)
         return sampler
 
     def check_phases(self, phases: Sequence[Phase]) -> None:
-        """InputError where an estimator would have to go on with other goals and cannot."""
+        """Raise InputError if the goals change and an estimator does not support that."""
         if all(phase.has_goals_of(phases[0]) for phase in phases):
             return
-        for name, estimator in self.by_name.items():  # before any sampler has brought one
+        for name, estimator in self.by_name.items():  # called before any sampler brings one
             if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
-                    f"phases: the estimator {name!r} cannot go on with other goals; allowed: the "
-                    "same goals in all phases, or an estimator that has the method `set_goal_space`"
+                    f"phases: the estimator {name!r} cannot continue with other goals; allowed: "
+                    "the same goals in all phases, or an estimator with a method `set_goal_space`"
                 )
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Go on with another goal space; what a sampler brought itself is made anew by `drive`."""
+        """Switch to another goal space; `drive` replaces an estimator that a sampler brought."""
         for name in estimators_of(self._config):
             self.by_name[name].set_goal_space(goals)
 
     @property
-    def watchers(self) -> Mapping[str, CompetenceEstimator]:
-        """Those that do not drive the sampler."""
-        return {name: each for name, each in self.by_name.items() if name != self.driver}
+    def observers(self) -> Mapping[str, CompetenceEstimator]:
+        """Estimators that do not drive the sampler."""
+        items = self.by_name.items()
+        return {name: estimator for name, estimator in items if name != self.driver}
 
     def play_wanted(self, episodes: int, play: Play) -> None:
-        """Play what estimators want to see played after so many training episodes."""
+        """Play the goals that estimators request after this number of training episodes."""
         for name, estimator in self.by_name.items():
             goals = estimator.goals_to_evaluate(episodes)
             if goals is not None:
                 estimator.record_evaluation(Outcomes(goals, play(goals, self._streams[name])))
 
     def update(self, outcomes: Outcomes) -> None:
-        """Once per policy update, with the episodes finished since; after the sampler's update."""
-        for watcher in self.watchers.values():
-            watcher.update(outcomes)
+        """Update the observers, once per policy update, after the sampler's update."""
+        for observer in self.observers.values():
+            observer.update(outcomes)
 
     def check(self, updates: int) -> dict[str, float]:
-        """Losses of the driver, by name; NotFiniteError if one of any estimator is not finite."""
-        for name, watcher in self.watchers.items():
-            losses = {f"{loss} of {name}": value for loss, value in watcher.losses().items()}
+        """Return the driver's losses by name; NotFiniteError if any estimator's is not finite."""
+        for name, observer in self.observers.items():
+            losses = {f"{loss} of {name}": value for loss, value in observer.losses().items()}
             check_losses(updates, losses)
-        driving = self.by_name[self.driver].losses() if self.driver else {}
-        check_losses(updates, driving)
-        return driving
+        losses = self.by_name[self.driver].losses() if self.driver else {}
+        check_losses(updates, losses)
+        return losses
 
     def cost(self) -> dict[str, int]:
-        """Episodes that each estimator had played only to estimate."""
+        """Return the number of episodes played only for each estimator."""
         return {name: estimator.cost for name, estimator in self.by_name.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Watchers, and the streams of evaluations; the driver is in the sampler's state."""
+        """Return observers and evaluation streams; the driver is in the sampler's state."""
+        observers = self.observers.items()
         return {
-            "watchers": {name: each.state_dict() for name, each in self.watchers.items()},
+            "watchers": {name: estimator.state_dict() for name, estimator in observers},
             "streams": {name: rng.bit_generator.state for name, rng in self._streams.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
-        for name, watcher in self.watchers.items():
-            watcher.load_state_dict(state["watchers"][name])
+        """Restore a `state_dict`."""
+        for name, observer in self.observers.items():
+            observer.load_state_dict(state["watchers"][name])
         for name, rng in self._streams.items():
             rng.bit_generator.state = state["streams"][name]

@@ -1,4 +1,4 @@
-"""Evaluation on fixed goals, with random streams of its own."""
+"""Evaluation on fixed goals, with separate random streams."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from magellan.core.randomness import choose
 from magellan.worlds import Categories, Environment, GoalSet
 
 MakeEnvironment = Callable[[int], Environment]
-"""Number of episodes to an environment for them."""
+"""Number of episodes -> an environment for them."""
 
 
 class Policy(Protocol):
-    """What plays: a `magellan.backends.Backend`, or anything else that chooses."""
+    """A policy, such as a `magellan.backends.Backend`."""
 
     def probabilities(self, states: list[PackedState], /) -> np.ndarray:
-        """Of each state's candidates, float64 (batch, candidates)."""
+        """Return the probability of each state's candidates, float64 (batch, candidates)."""
 
 
-TOGETHER = 512
-"""Most episodes played at the same time where an estimator asks for many."""
+MAX_PARALLEL = 512
+"""Maximum number of parallel episodes in `play_many`."""
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Goals of one split: up to n of every category, the same for all samplers and seeds.
+    """Evaluated goals of one split: up to n per category, the same for all samplers and seeds.
 
     Attributes:
         space: the training goal space, or the unseen goals.
@@ -47,41 +47,38 @@ class EvaluationSet:
 
     @property
     def categories(self) -> np.ndarray:
-        """Category of each goal, as position in `Categories`: (n,)."""
+        """Category of each goal, as its index in `kinds`: (n,)."""
         return self.space.categories_at(self.positions)
 
     @property
     def feasible(self) -> np.ndarray:
-        """Which of the goals are played, int64 (k,); impossible ones are not, as in the paper."""
+        """Indices of the goals that are played, int64 (k,): not the impossible ones (paper)."""
         return np.flatnonzero(self.space.feasible[self.categories])
 
 
 def evaluation_sets(
     training: GoalSet, per_category: int, seed: int, unseen: GoalSet | None = None
 ) -> dict[str, EvaluationSet]:
-    """Goals of the training space, and goals that were held out of it, by split.
+    """Return the evaluated goals by split: of the training space, and held-out ones.
 
-    Drawn without replacement, so a category with fewer goals gives all it has.
+    Drawn without replacement; a category with fewer than `per_category` goals is used whole.
 
-    unseen: space of held-out goals that are practised; None: none is, and they are drawn from all
-        that there are.
+    unseen: space of held-out goals, if they are practised; None: drawn from all held-out goals.
     """
-    found = {"train": _drawn_from(training, per_category, seed)}
-    if unseen is None:
-        drawn = training.world.unseen(per_category, seed)
-        found["unseen"] = EvaluationSet(drawn, np.arange(len(drawn)))
-    else:
-        found["unseen"] = _drawn_from(unseen, per_category, seed)
-    return found
+    train = _draw_goals(training, per_category, seed)
+    if unseen is not None:
+        return {"train": train, "unseen": _draw_goals(unseen, per_category, seed)}
+    space = training.world.unseen(per_category, seed)
+    return {"train": train, "unseen": EvaluationSet(space, np.arange(len(space)))}
 
 
-def _drawn_from(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
+def _draw_goals(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
     rng = np.random.default_rng(seed)
-    chosen = []
+    positions = []
     for category, size in enumerate(space.sizes):
         ranks = rng.choice(size, min(per_category, size), replace=False)
-        chosen.append(space.nth(category, ranks))
-    return EvaluationSet(space, np.concatenate(chosen))
+        positions.append(space.nth(category, ranks))
+    return EvaluationSet(space, np.concatenate(positions))
 
 
 def evaluate(
@@ -91,12 +88,11 @@ def evaluate(
     seed: int,
     make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
-    """One episode per feasible goal, actions sampled from the policy: success, float64 (k,).
+    """Play one episode per feasible goal, sampling from the policy; return success, float64 (k,).
 
-    Placement and actions are drawn from `seed` alone, so every evaluation of a run, and of every
-    run, meets the same draws.
+    Placement and actions depend on `seed` alone, so all evaluations of all runs share their draws.
 
-    make_env: makes the environment; a new one of the world where it is not given.
+    make_env: makes the environment; None: a new one of the world.
     """
     positions = goals.positions[goals.feasible]
     return play(agent, codec, goals.space, positions, np.random.default_rng(seed), make_env)
@@ -110,10 +106,10 @@ def play_many(
     rng: np.random.Generator,
     make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
-    """As `play`, `TOGETHER` episodes at a time: for the thousands that an estimator asks for."""
-    pieces = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
-    played = [play(agent, codec, goals, piece, rng, make_env) for piece in pieces]
-    return np.concatenate([np.zeros(0), *played])
+    """Play in batches of `MAX_PARALLEL` episodes, for requests of thousands; see `play`."""
+    batches = [positions[i : i + MAX_PARALLEL] for i in range(0, len(positions), MAX_PARALLEL)]
+    success = [play(agent, codec, goals, batch, rng, make_env) for batch in batches]
+    return np.concatenate([np.zeros(0), *success])
 
 
 def play(
@@ -124,7 +120,7 @@ def play(
     rng: np.random.Generator,
     make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
-    """One episode per goal at `positions` (n,), n > 0; its success, 0 or 1, float64 (n,)."""
+    """Play one episode per goal at `positions` (n,), n > 0; return success, float64 (n,)."""
     env = (make_env or goals.world.environment)(len(positions))
     env.reset(
         seed=int(rng.integers(2**31)),
@@ -147,23 +143,23 @@ def play(
 def by_category(
     kinds: Categories, categories: np.ndarray, success: np.ndarray
 ) -> dict[str, tuple[int, float]]:
-    """Feasible category -> (number of episodes, mean success).
+    """Return feasible category -> (number of episodes, mean success).
 
-    kinds: of the world.
+    kinds: categories of the world.
     categories, success: (n,) of each goal.
     """
     result = {}
     for number in np.flatnonzero(kinds.can_succeed).tolist():
-        mine = success[categories == number]
-        if len(mine):
-            result[kinds[number].name] = (len(mine), float(mine.mean()))
+        values = success[categories == number]
+        if len(values):
+            result[kinds[number].name] = (len(values), float(values.mean()))
     return result
 
 
 def critic_by_category(
     backend: Backend, goals: EvaluationSet, seed: int, make_env: MakeEnvironment
 ) -> dict[str, dict[str, float]]:
-    """Feasible category -> `Backend.critic_statistics` where its episodes start.
+    """Return feasible category -> `Backend.critic_statistics` on its initial states.
 
     seed, make_env: see `evaluate`.
     """
@@ -185,39 +181,38 @@ def critic_by_category(
 def competence_rows(
     goals: EvaluationSet, now: np.ndarray, delayed: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `competence.csv`: means over the evaluated goals of each category that has some.
+    """Yield rows of `competence.csv`: means over the evaluated goals of each category.
 
-    Impossible goals are among them.
+    Includes impossible goals, and only categories with goals.
 
     now, delayed: competences (n,) of the goals.
     """
     progress = np.abs(now - delayed)
     for number, category in enumerate(goals.kinds.names):
-        mine = goals.categories == number
-        if mine.any():
+        members = goals.categories == number
+        if members.any():
             yield {
                 "category": category,
-                "n": int(mine.sum()),
-                "competence": float(now[mine].mean()),
-                "delayed_competence": float(delayed[mine].mean()),
-                "learning_progress": float(progress[mine].mean()),
+                "n": int(members.sum()),
+                "competence": float(now[members].mean()),
+                "delayed_competence": float(delayed[members].mean()),
+                "learning_progress": float(progress[members].mean()),
             }
 
 
 def goal_rows(
     goals: EvaluationSet, success: np.ndarray, now: np.ndarray, delayed: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `goals.csv`, one for each evaluated goal; impossible ones cannot win.
+    """Yield rows of `goals.csv`, one per evaluated goal, impossible ones included.
 
-    success, now, delayed: (n,), 0 or 1, and competences.
+    success, now, delayed: (n,); success is 0 or 1, the others are competences.
     """
     codes, names = goals.space.codes_at(goals.positions), goals.kinds.names
-    for row in zip(codes, goals.categories, success, now, delayed, strict=True):
-        code, category, won, here, before = row
+    for i, (code, category) in enumerate(zip(codes, goals.categories, strict=True)):
         yield {
             "goal": int(code),
             "category": names[category],
-            "success": int(won),
-            "competence": float(here),
-            "delayed_competence": float(before),
+            "success": int(success[i]),
+            "competence": float(now[i]),
+            "delayed_competence": float(delayed[i]),
         }

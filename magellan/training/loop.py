@@ -1,4 +1,4 @@
-"""The training loop: collect, update, look, save."""
+"""The training loop: collect, update, estimate, evaluate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
-from magellan.core.errors import refused
+from magellan.core.errors import not_allowed
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
@@ -33,24 +33,24 @@ from magellan.training.recording import Predictions
 
 
 class Trainer:
-    """One run: an agent practises the goals that a sampler chooses, in one phase or several.
+    """One run: an agent practises the goals that a sampler chooses, in one or more phases.
 
-    `advance` does one round (collection, one policy update, one competence update); the caller
-    repeats it until `done` and saves `state_dict` when it likes. Everything random comes from the
-    run's seed, so a run that was stopped and resumed gives the same tables as one that was not.
+    `advance` runs one round (collection, policy update, competence update); the caller repeats it
+    until `done` and may save `state_dict` after any round. All randomness derives from the run's
+    seed: a stopped and resumed run gives the same tables as an uninterrupted one.
 
     Args:
         config: of the run.
-        backend: the language model at its start; None: the one of the configuration is made.
+        backend: the language model at its start; None: built from the configuration.
 
     Attributes:
-        phase: the one that the run is in.
-        predictions: the recording, where the run makes one.
+        phase: the current phase.
+        predictions: the recording, if the run makes one.
         updates: policy updates so far.
 
     Raises:
-        InputError: unknown goal space, missing backbone, or an estimator that cannot go on with the
-            goals of a later phase.
+        InputError: unknown goal space, missing backbone, or an estimator that cannot continue with
+            the goals of a later phase.
     """
 
     def __init__(self, config: RunConfig, backend: Backend | None = None) -> None:
@@ -84,8 +84,8 @@ class Trainer:
         self.predictions: Predictions | None = None
         if budget.record_predictions:
             assert self.sampler.estimator is not None
-            recorded = config, self.goals, self.sampler.estimator, self.backend
-            self.predictions = Predictions(*recorded)
+            estimator = self.sampler.estimator
+            self.predictions = Predictions(config, self.goals, estimator, self.backend)
             self.predictions.record(0, 0)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
@@ -93,11 +93,11 @@ class Trainer:
     @property
     def spent(self) -> int:
         """Budget consumed so far, in its own unit: episodes, steps or updates."""
-        return self._where()[self._unit]
+        return self._counters()[self._unit]
 
     @property
     def done(self) -> bool:
-        """Whether the budget is spent and the last evaluation made."""
+        """Whether the budget is spent and the last evaluation done."""
         return self._phase_done and self.phase == self.phases[-1]
 
     @property
@@ -105,14 +105,11 @@ class Trainer:
         return self._next_evaluation > self.phase.ends
 
     def advance(self) -> None:
-        """One round; evaluates first when a planned evaluation is due.
-
-        Where a phase has ended, the next one begins instead.
-        """
+        """Run one round, after any evaluation that is due; or begin the next phase."""
         self._evaluate_when_due()
         if self._phase_done:
             if not self.done:
-                self._begin(self.phases[self.phase.number])
+                self._begin_phase(self.phases[self.phase.number])
             return
         self.estimators.play_wanted(self.episodes, self._play)
         self._collect()
@@ -120,7 +117,7 @@ class Trainer:
             self._learn()
 
     def _collect(self) -> None:
-        """`steps_per_update` environment steps, rounded up to whole steps of all environments."""
+        """Take `steps_per_update` steps, rounded up to a multiple of the environments."""
         for _ in range(math.ceil(self.config.agent.steps_per_update / self.collector.num_envs)):
             at_random = self.steps < self.config.agent.random_steps
             outcomes = self.collector.step(at_random)
@@ -132,7 +129,7 @@ class Trainer:
                 self.record.practise(categories, outcomes.success)
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Success of one episode for each goal, played only to estimate competence."""
+        """Play one episode per goal, only to estimate competence; return success."""
         codec, make_env = self.backend.codec, self.collector.evaluation_env
         return play_many(self.backend, codec, self.goals, goals, rng, make_env)
 
@@ -141,7 +138,7 @@ class Trainer:
         self.updates += 1
         check_losses(self.updates, losses)
         temperature = losses.pop("temperature")
-        outcomes = _joined(self._pending)
+        outcomes = _concatenate(self._pending)
         self._pending = []
         self.sampler.update(outcomes)
         if self.predictions is not None:
@@ -150,48 +147,45 @@ class Trainer:
         self.record.record_outcomes(self.updates, self.goals, outcomes)
         self.record.losses({**losses, **self.estimators.check(self.updates)})
         if self.updates % self.config.budget.record_every == 0:
-            self.record.close_losses(
-                **self._where(),
-                temperature=temperature,
-                epsilon=self.sampler.epsilon,
-            )
+            epsilon = self.sampler.epsilon
+            self.record.close_losses(**self._counters(), temperature=temperature, epsilon=epsilon)
 
-    def _begin(self, phase: Phase) -> None:
-        """Begin a phase where the one before has ended.
+    def _begin_phase(self, phase: Phase) -> None:
+        """Switch to the next phase; what both phases share continues.
 
-        Whatever is the same in both goes on. With other goals the evaluation at this length is
-        made again, as a phase's first one; episodes that no update has told of are dropped.
+        With other goals, the phase is evaluated at its start, and finished episodes that are not
+        part of an update yet are dropped.
         """
-        before, self.phase = self.phase, phase
+        previous, self.phase = self.phase, phase
         self.record.phase = phase.number
-        if phase.seed != before.seed:
+        reseeded = phase.seed != previous.seed
+        if reseeded:
             self._streams.restart(phase.seed)
-        self._next_evaluation = self._after(phase.begins)
-        if not phase.has_goals_of(before):
+        self._next_evaluation = self._next_point(phase.begins)
+        if not phase.has_goals_of(previous):
             self._pending = []
             self.goals = goals_of(self.config, phase)
             self.estimators.set_goal_space(self.goals)
             self._evaluation = evaluated_goals(self.config, phase, self.goals)
             self._next_evaluation = phase.begins
-        self._choose_by(phase, before)
-        if phase.begins_anew(before):
-            reseeded = phase.seed != before.seed
+        self._set_sampler(phase, previous)
+        if phase.drops_episodes_of(previous):
             seed = int(self._rngs["world"].integers(2**31)) if reseeded else None
-            self.collector.begin_anew(self.goals, self.sampler, seed)
+            self.collector.restart(self.goals, self.sampler, seed)
         else:
             self.collector.sampler = self.sampler
 
-    def _choose_by(self, phase: Phase, before: Phase) -> None:
-        """Have the phase's sampler, or the same one with other goals; epsilon goes on as it was."""
-        if phase.sampler != before.sampler or not phase.has_goals_of(before):
-            former = self.sampler
+    def _set_sampler(self, phase: Phase, previous: Phase) -> None:
+        """Replace the sampler if it or the goals change; epsilon continues, or restarts."""
+        if phase.sampler != previous.sampler or not phase.has_goals_of(previous):
+            old = self.sampler
             self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
-            self.sampler.carry_on(former)
+            self.sampler.carry_on(old)
         if phase.explore_anew:
             self.sampler.set_step(0)
 
-    def _after(self, planned: int) -> int:
-        """The evaluation that follows one in this phase, its end at the latest."""
+    def _next_point(self, planned: int) -> int:
+        """Evaluation point after `planned` in this phase, at most its end."""
         return min(planned + self.config.budget.evaluate_every, self.phase.ends)
 
     def _evaluate_when_due(self) -> None:
@@ -200,7 +194,7 @@ class Trainer:
                 self._evaluate(split, goals, self._next_evaluation)
             last = self._next_evaluation == self.phase.ends
             self._next_evaluation = (
-                self.phase.ends + 1 if last else self._after(self._next_evaluation)
+                self.phase.ends + 1 if last else self._next_point(self._next_evaluation)
             )
             if last:
                 self.record.finish()
@@ -210,36 +204,36 @@ class Trainer:
         seed = self.config.budget.evaluation_seed
         make_env = self.collector.evaluation_env
         success = evaluate(self.backend, self.backend.codec, goals, seed, make_env)
-        where = {**self._where(), self._unit: planned, "split": split}
-        found = by_category(goals.kinds, goals.categories[played], success)
+        point = {**self._counters(), self._unit: planned, "split": split}
+        success_by_category = by_category(goals.kinds, goals.categories[played], success)
         critic = critic_by_category(self.backend, goals, seed, make_env)
-        for category, (n, rate) in found.items():
+        for category, (n, rate) in success_by_category.items():
             row = {"category": category, "n": n, "success": rate, **critic[category]}
-            self.record.add("evaluation", {**where, **row})
+            self.record.add("evaluation", {**point, **row})
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success
         for name, estimator in self.estimators.by_name.items():
             now, delayed = estimator.predict(goals.space, goals.positions)
             for row in competence_rows(goals, now, delayed):
-                self.record.add("competence", {**where, "estimator": name, **row})
-            self._record_goals({**where, "estimator": name}, goals, outcomes, now, delayed)
+                self.record.add("competence", {**point, "estimator": name, **row})
+            self._record_goals({**point, "estimator": name}, goals, outcomes, now, delayed)
         if not self.estimators.by_name:
-            nothing = np.full(len(outcomes), np.nan)
-            self._record_goals({**where, "estimator": ""}, goals, outcomes, nothing, nothing)
+            missing = np.full(len(outcomes), np.nan)
+            self._record_goals({**point, "estimator": ""}, goals, outcomes, missing, missing)
 
     def _record_goals(
-        self, where: dict[str, Any], goals: EvaluationSet, *of_each: np.ndarray
+        self, point: dict[str, Any], goals: EvaluationSet, *values: np.ndarray
     ) -> None:
-        """A row for each evaluated goal, where the run keeps them; see `goal_rows`."""
+        """Add a row per evaluated goal, if `record_goals`; values: see `goal_rows`."""
         if self.config.budget.record_goals:
-            for row in goal_rows(goals, *of_each):
-                self.record.add("goals", {**where, **row})
+            for row in goal_rows(goals, *values):
+                self.record.add("goals", {**point, **row})
 
-    def _where(self) -> dict[str, int]:
+    def _counters(self) -> dict[str, int]:
         return {"update": self.updates, "step": self.steps, "episode": self.episodes}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs."""
+        """Return everything that a resumed run needs."""
         return {
             "phase": self.phase.number,
             "episodes": self.episodes,
@@ -257,13 +251,13 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, here or in the run that is the beginning of this one."""
+        """Restore a `state_dict` of this run, or of the run that is its beginning."""
         for phase in self.phases[1 : int(state["phase"])]:
-            self._begin(phase)
+            self._begin_phase(phase)
         counts = [int(state[name]) for name in ("episodes", "steps", "updates", "next_evaluation")]
         for count in counts:
             if not 0 <= count < 2**62:
-                raise refused("counts", count, "0 or more")
+                raise not_allowed("counts", count, "0 or more")
         self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         for outcomes in self._pending:
@@ -278,8 +272,8 @@ class Trainer:
             self.predictions.load_state_dict(state["predictions"])
 
 
-def _joined(parts: list[Outcomes]) -> Outcomes:
-    """Several outcomes as one, oldest first; with advantages where all of them have some."""
+def _concatenate(parts: list[Outcomes]) -> Outcomes:
+    """Concatenate outcomes, oldest first; with advantages only if all parts have them."""
     if not parts:
         return Outcomes(np.zeros(0, np.int64), np.zeros(0))
     advantages = [part.advantage for part in parts if part.advantage is not None]

@@ -1,4 +1,4 @@
-"""What the estimators of a run are built from: the same in training and in a replay."""
+"""Inputs of a run's estimators, shared by training and replay."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from magellan.worlds import WORLDS, GoalSet
 
 
 def goals_of(config: RunConfig, phase: Phase) -> GoalSet:
-    """Goals that a phase practises."""
+    """Return the goals that a phase practises."""
     seed = phase.goals.seed
-    assert seed != "run", "phases have the number"
+    assert seed != "run", "phases have a number"
     return WORLDS[config.world].goals(phase.goal_space, seed, phase.goals.split)
 
 
 def evaluated_goals(
     config: RunConfig, phase: Phase, practised: GoalSet
 ) -> dict[str, EvaluationSet]:
-    """Goals of both splits on which a phase is evaluated.
+    """Return the goals on which a phase is evaluated, by split.
 
-    Of the split that is practised they are from the goal space of the phase. Of the other one they
-    are held-out goals of any kind, or those that a run on training goals would practise.
+    For the practised split, from the phase's goal space. For the other split, from all held-out
+    goals, or from the training goals of the same space.
 
     practised: goals of the phase, `goals_of`.
     """
@@ -43,25 +43,21 @@ def estimator_parts(
     sampled: bool = True,
     backend: Backend | None = None,
 ) -> EstimatorParts:
-    """Goal space, language model, streams and seed of a run at its start.
+    """Return goal space, language model, streams and seed of a run at its start.
 
-    streams: of the run; new ones where they are not given.
-    sampled: whether a sampler chooses goals by what the estimators say.
-    backend: the language model at its start; None: the one of the configuration is made.
+    streams: of the run; None: new ones.
+    sampled: whether a sampler chooses goals by the estimates.
+    backend: the language model at its start; None: built from the configuration.
 
     Raises:
         InputError: unknown goal space, missing backbone.
     """
     first = phases_of(config)[0]
-    for_adapters, _, for_estimators = initial_seeds(first.seed)
+    adapter_seed, _, estimator_seed = initial_seeds(first.seed)
     goals = goals_of(config, first)
     if backend is None:
-        own = config.constants(BACKENDS[config.backend.kind])
-        backend = make_backend(config.backbone, config.backend, for_adapters, goals.world, own)
-    return EstimatorParts(
-        goals,
-        streams or Streams(first.seed),
-        for_estimators,
-        backend,
-        sampled,
-    )
+        constants = config.constants(BACKENDS[config.backend.kind])
+        backend = make_backend(
+            config.backbone, config.backend, adapter_seed, goals.world, constants
+        )
+    return EstimatorParts(goals, streams or Streams(first.seed), estimator_seed, backend, sampled)

@@ -1,4 +1,4 @@
-"""The tables of a run. They hold nothing that differs between two equal runs."""
+"""The tables of a run; equal runs have equal tables."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
     from magellan.competence.base import Outcomes
     from magellan.worlds import GoalSet
 
-MOST = 2**62
-"""No count of a run is larger."""
+MOST = 2**62  # upper bound of a run's counts
 
 
 class Record:
-    """Rows of the tables, and the running sums that have not become rows yet.
+    """Rows of the tables, and running sums of rows to come.
 
     Args:
         categories: names of the world's categories, in order.
         practice_window: episodes per row of `practice`.
-        ends: numbers of episodes at which a row of `practice` ends too; those after the last are
-            not counted. None: all are.
+        ends: episode counts at which a row of `practice` ends too; episodes after the last are not
+            counted. None: no such ends.
         goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
         outcomes: whether there is a table `outcomes`, with a row per finished episode.
         phased: whether tables have the column `phase`.
 
     Attributes:
-        phase: number of the phase that rows are of.
+        phase: number of the phase of new rows.
     """
 
     def __init__(
@@ -51,45 +50,49 @@ class Record:
         self.tables: dict[str, list[list[Any]]] = {
             name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
         }
-        # Phase and columns of `outcomes` in numbers, (m, 7) for each update that heard of m
-        # episodes: a run has too many of them for rows in every checkpoint.
+        # Phase and columns of `outcomes` as numbers, (m, 7) per update with m episodes: as rows
+        # they would be too large for checkpoints.
         self._outcomes: list[np.ndarray] | None = [] if outcomes else None
         self._categories = tuple(categories)
         self._window = practice_window
         self._ends = ends
-        self._late: list[tuple[int, float]] = []  # category and success of episodes too many
+        self._late: list[tuple[int, float]] = []  # category, success of episodes after the end
         self._practised = np.zeros((2, len(self._categories)), np.int64)
         self._seen = 0
         self._losses: dict[str, list[float]] = {}
 
     def add(self, table: str, row: Mapping[str, Any]) -> None:
-        """Append one row; its keys are the table's columns, but for the phase."""
+        """Append one row; its keys are the table's columns, except for the phase."""
         values = [row[column] for column in COLUMNS[table]]
         self.tables[table].append([self.phase, *values] if self._phased else values)
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Columns of a table of this run."""
+        """Return the columns of a table of this run."""
         return (PHASE, *COLUMNS[table]) if self._phased else COLUMNS[table]
 
-    def record_outcomes(self, update: int, goals: GoalSet, heard: Outcomes) -> None:
-        """Rows of `outcomes`, where the run keeps them: what estimators are told after an update.
+    def record_outcomes(self, update: int, goals: GoalSet, outcomes: Outcomes) -> None:
+        """Add rows of `outcomes`, if the run has that table: the episodes of an update.
 
         goals: the training goal space.
         """
         if self._outcomes is not None:
-            updates = np.full(len(heard), update)
-            codes, categories = goals.codes_at(heard.goals), goals.categories_at(heard.goals)
-            phases = np.full(len(heard), self.phase)
-            told = heard.standing_on, heard.success, heard.explored
-            columns = phases, updates, codes, categories, *told
+            columns = (
+                np.full(len(outcomes), self.phase),
+                np.full(len(outcomes), update),
+                goals.codes_at(outcomes.goals),
+                goals.categories_at(outcomes.goals),
+                outcomes.standing_on,
+                outcomes.success,
+                outcomes.explored,
+            )
             self._outcomes.append(np.column_stack(columns).astype(np.int64))
 
-    def _heard(self) -> np.ndarray:
-        """All of them, (n, 7)."""
+    def _all_outcomes(self) -> np.ndarray:
+        """Outcomes of all updates, (n, 7)."""
         return np.concatenate([np.zeros((0, 7), np.int64), *(self._outcomes or ())])
 
     def practise(self, categories: np.ndarray, success: np.ndarray) -> None:
-        """Count finished episodes in order; every `practice_window` of them become rows."""
+        """Count finished episodes, in order; add rows after every `practice_window` of them."""
         ends = self._ends or ()
         for category, reward in zip(categories, success, strict=True):
             if ends and self._seen == ends[-1]:
@@ -101,7 +104,7 @@ class Record:
                 self._close_window()
 
     def finish(self) -> None:
-        """Close the last window of `practice` of a phase, unless a number of episodes does."""
+        """Close a phase's last window of `practice`, unless `ends` does."""
         if self._ends is None and (self._practised.any() or not self.tables["practice"]):
             self._close_window()
 
@@ -115,46 +118,45 @@ class Record:
         self._practised[:] = 0
 
     def losses(self, values: Mapping[str, float]) -> None:
-        """Remember the losses of one update until `close_losses`."""
+        """Store the losses of one update until `close_losses`."""
         for name, loss in values.items():
             self._losses.setdefault(name, []).append(loss)
 
-    def close_losses(self, **where: Any) -> None:
-        """Append a row of `training` with the means since the last one.
+    def close_losses(self, **values: Any) -> None:
+        """Append a row of `training`: `values`, and the mean losses since the last row.
 
-        No competence loss where no gradient step was made: not every update makes one.
+        The competence loss is NaN if the estimator took no gradient step in between.
         """
         means = {"competence_loss": float("nan")}
         means |= {name: float(np.mean(losses)) for name, losses in self._losses.items()}
-        self.add("training", {**where, **means})
+        self.add("training", {**values, **means})
         self._losses = {}
 
     def write(self, folder: Path) -> None:
-        """Write all tables as CSV, each one whole or not at all."""
+        """Write all tables as CSV, each atomically."""
         for name, rows in self.tables.items():
             write_table(folder / f"{name}.csv", self.columns(name), rows)
         if self._outcomes is not None:
             first = 0 if self._phased else 1
-            named = (
-                [phase, update, goal, self._categories[category], *told]
-                for phase, update, goal, category, *told in self._heard().tolist()
+            outcomes = (
+                [phase, update, goal, self._categories[category], *values][first:]
+                for phase, update, goal, category, *values in self._all_outcomes().tolist()
             )
-            cut = (row[first:] for row in named)
-            write_table(folder / "outcomes.csv", self.columns("outcomes"), cut)
+            write_table(folder / "outcomes.csv", self.columns("outcomes"), outcomes)
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows and running sums."""
+        """Return rows and running sums."""
         return {
             "tables": self.tables,
             "practised": self._practised,
             "seen": self._seen,
             "losses": self._losses,
             "late": self._late,
-            "outcomes": None if self._outcomes is None else self._heard(),
+            "outcomes": None if self._outcomes is None else self._all_outcomes(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, here or in the run that this one starts from."""
+        """Restore a `state_dict` of this run, or of the run that it starts from."""
         tables, kinds = state["tables"], len(self._categories)
         self.tables = {
             name: [self._with_phase(name, row) for row in tables[name]] for name in self.tables
@@ -168,29 +170,30 @@ class Record:
         }
         if self._outcomes is not None:
             largest = [MOST, MOST, MOST, kinds - 1, MOST, MOST, MOST]
-            checked = checked_numbers(state["outcomes"], "outcomes", (None, 7), -1, largest)
-            self._outcomes = [checked.astype(np.int64)]
+            outcomes = checked_numbers(state["outcomes"], "outcomes", (None, 7), -1, largest)
+            self._outcomes = [outcomes.astype(np.int64)]
         self._late = []
         for late in state["late"]:
             category, success = checked_numbers(late, "late", (2,), 0, [kinds - 1, 1])
             self.practise(np.array([int(category)]), np.array([success]))
 
     def _with_phase(self, table: str, row: list[Any]) -> list[Any]:
-        """A row of this run or of one without phases, which was the first of this one's.
+        """Return a checkpoint's row, with phase 1 if it is from a run without phases.
 
         Raises:
-            InputError: a row that no run has written.
+            InputError: an invalid row.
         """
-        given, columns = row, self.columns(table)
-        row = [1] * (self._phased and len(row) == len(columns) - 1) + [*row]
-        if len(row) != len(columns) or not all(map(_is_cell, columns, row)):
-            raise InputError(f"{table}: row {shown(given)} is not allowed; allowed: {columns}")
-        return row
+        columns = self.columns(table)
+        phased = [1] * (self._phased and len(row) == len(columns) - 1) + [*row]
+        if len(phased) != len(columns) or not all(map(_is_cell, columns, phased)):
+            raise InputError(f"{table}: row {shown(row)} is not allowed; allowed: {columns}")
+        return phased
 
 
 def _is_cell(column: str, value: Any) -> bool:
-    """Whether a run writes such a value there: a name, or a number."""
+    """Whether the type of a value fits the column: a name or a number."""
     if column in NAMES:
         return isinstance(value, str)
-    whole = isinstance(value, int | np.integer)
-    return isinstance(value, float) or bool(whole and abs(value) <= MOST)
+    if isinstance(value, int | np.integer):
+        return abs(int(value)) <= MOST
+    return isinstance(value, float)

@@ -1,4 +1,4 @@
-"""A recording: what MAGELLAN's estimator said of every goal, at every refresh of a run."""
+"""A recording: the predicted competence of every goal at every refresh of a MAGELLAN run."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 PREDICTIONS, CHECKSUMS = "predictions.safetensors", "recording.sha256"
 RECORDED = (PREDICTIONS, "outcomes.csv")
-"""Files of a recording, whose checksums stand in another one."""
+"""Files of a recording; `CHECKSUMS` holds their checksums."""
 FORMAT = 1
 MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.98)
-"""Shares of a run: hidden states are of the first refresh after each."""
+"""Fractions of a run: hidden states are recorded at the first refresh after each."""
 
 
 class Predictions:
-    """What the estimator says at each refresh, in memory until the run ends.
+    """Predictions at each refresh, held in memory until the run ends.
 
     Args:
         config: of the run, in which the estimator scores all goals.
         goals: the goal space.
-        estimator: which drives the sampler.
+        estimator: drives the sampler.
         backend: its language model.
     """
 
@@ -47,46 +47,45 @@ class Predictions:
         self._estimator, self._backend = estimator, backend
         self._prompts = PromptTokens(backend.codec)
         self._updates: list[int] = []
-        self._said: list[np.ndarray] = []  # float16 (2, goals) each: now, delayed
+        self._competences: list[np.ndarray] = []  # float16 (2, goals) each: now, delayed
         self._vectors: dict[str, np.ndarray] = {}  # by update, float16 (goals, width)
 
     def record(self, update: int, spent: int) -> None:
-        """Write down what the estimator says, where its last update has refreshed it.
+        """Record the predictions, if the last update refreshed them.
 
-        spent: length of the run, in what its budget counts.
+        spent: length of the run so far, in the unit of its budget.
         """
-        every = self._estimator.changed()
-        if not len(every):
+        goals = self._estimator.changed()
+        if not len(goals):
             return
         self._updates.append(update)
-        self._said.append(np.stack(self._estimator.competence(every)).astype(np.float16))
-        read = len(self._vectors)
-        if read < len(MOMENTS) and spent >= MOMENTS[read] * self._config.budget.end:
-            prompts = self._prompts.pack(self._goals, every)
-            found = self._backend.representation(prompts)
-            self._vectors[str(update)] = found.astype(np.float16)
+        self._competences.append(np.stack(self._estimator.competence(goals)).astype(np.float16))
+        moment = len(self._vectors)
+        if moment < len(MOMENTS) and spent >= MOMENTS[moment] * self._config.budget.end:
+            vectors = self._backend.representation(self._prompts.pack(self._goals, goals))
+            self._vectors[str(update)] = vectors.astype(np.float16)
 
     def write(self, folder: Path) -> None:
-        """Write the recording of a run whose tables are there, and its checksums."""
-        metadata = {"recording": json.dumps(self._about())}  # one key: several have no order
+        """Write the recording and its checksums; the tables must have been written."""
+        metadata = {"recording": json.dumps(self._metadata())}  # one key: order is undefined
         write_atomically(folder / PREDICTIONS, save(self._arrays(), metadata))
         sums = (f"{_sha256(folder / name)}  {name}\n" for name in RECORDED)
         write_atomically(folder / CHECKSUMS, "".join(sums).encode())
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        every = np.arange(len(self._goals))
-        now, delayed = np.stack(self._said, axis=1)
+        positions = np.arange(len(self._goals))
+        now, delayed = np.stack(self._competences, axis=1)
         return {
             "updates": np.array(self._updates, np.int64),
             "now": np.ascontiguousarray(now),
             "delayed": np.ascontiguousarray(delayed),
-            "codes": self._goals.codes_at(every).astype(np.int64),
-            "categories": self._goals.categories_at(every).astype(np.int8),
+            "codes": self._goals.codes_at(positions).astype(np.int64),
+            "categories": self._goals.categories_at(positions).astype(np.int8),
             **{f"vectors_{update}": values for update, values in self._vectors.items()},
         }
 
-    def _about(self) -> dict[str, Any]:
-        """What the run is and how it weighs; nothing that differs between two equal runs."""
+    def _metadata(self) -> dict[str, Any]:
+        """Identity of the run and the threshold of its weights; the same for equal runs."""
         config = self._config
         sampler = config.section(SAMPLERS[config.sampler].section)
         return {
@@ -98,17 +97,18 @@ class Predictions:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
-        return {"updates": self._updates, "said": np.stack(self._said), "vectors": self._vectors}
+        """Return the whole recording."""
+        competences = np.stack(self._competences)
+        return {"updates": self._updates, "said": competences, "vectors": self._vectors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore a `state_dict`."""
         updates, size = checked_numbers(state["updates"], "updates", (None,)), len(self._goals)
-        said = checked_numbers(state["said"], "said", (len(updates), 2, size), 0, 1)
-        self._updates, self._said = updates.tolist(), list(said)
+        competences = checked_numbers(state["said"], "said", (len(updates), 2, size), 0, 1)
+        self._updates, self._competences = updates.tolist(), list(competences)
         self._vectors = {
-            str(int(update)): checked_numbers(each, "vectors", (size, None), -np.inf, np.inf)
-            for update, each in state["vectors"].items()
+            str(int(update)): checked_numbers(vectors, "vectors", (size, None), -np.inf, np.inf)
+            for update, vectors in state["vectors"].items()
         }
 
 

@@ -1,1 +1,1 @@
-"""What can go wrong in a training job, done on purpose."""
+"""Fault injection into training jobs."""

@@ -1,4 +1,4 @@
-"""The fault campaign as data: what is done to a job, and what must hold afterwards.
+"""The fault campaign as data: faults, and what must hold after them.
 
 Tests take their cases from here and docs/faults.md its table: `python -m tests.faults.cases`.
 """
@@ -33,7 +33,7 @@ class Fault:
 
 
 def _moments() -> tuple[tuple[str, int, int], ...]:
-    """(sampler, attempt, steps until the kill), drawn once and for all."""
+    """Fixed random (sampler, attempt, steps until the kill)."""
     draw = random.Random(0)
     return tuple(
         (sampler, attempt, draw.randint(*STEPS_UNTIL_KILL))
@@ -87,7 +87,7 @@ def standing(where):
     return on
 
 
-# What somebody may write into a state and reckon the checksum anew: path below the trainer's state,
+# Forged values in a state with a valid checksum: path below the trainer's state,
 # and another value, or a function of the tensor there.
 FORGED = {
     **{

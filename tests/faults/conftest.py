@@ -16,7 +16,7 @@ from tests.faults.cases import SAMPLERS
 from tests.runs import SPACE, tables, trained
 
 ROOT = Path(__file__).resolve().parents[2]
-# What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
+# A temporary folder for Hypothesis, which needs it at collection.
 HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
 set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 BUDGET = {
@@ -37,7 +37,7 @@ def config(sampler: str = "random", budget=BUDGET, **layer) -> RunConfig:
 
 @pytest.fixture(autouse=True)
 def quick_and_without_limits(monkeypatch):
-    """No syncs: a kill, unlike a power cut, loses nothing without. No time limit from outside."""
+    """No fsync: a kill, unlike a power failure, loses nothing without. No external time limit."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     for name in (END_TIME, JOB):
         monkeypatch.delenv(name, raising=False)
@@ -45,7 +45,7 @@ def quick_and_without_limits(monkeypatch):
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
-    """Tables of a run that nothing happened to, by sampler."""
+    """Tables of an undisturbed run, by sampler."""
     return {name: tables(trained(config(name), tmp_path_factory.mktemp(name))) for name in SAMPLERS}
 
 
@@ -56,7 +56,7 @@ class Jobs:
         self._process, self._errors = process, errors
 
     def start(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
-        """Run until it ends or stops itself; gives (process, status, what it said)."""
+        """Run until it ends or stops itself; return (process, status, output)."""
         options = ["--sampler", sampler, "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
         for key, value in BUDGET.items():
             options += ["--set", f"budget.{key}={value}"]

@@ -1,4 +1,4 @@
-"""Strikes at a chosen step of a job: a step is an update, an environment step or a system call."""
+"""Faults at a chosen step of a job: an update, an environment step or a system call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Strike = Callable[[str, str], None]
 
 
 class StrikingOS:
-    """The module `os` with a strike before every call that changes a file, and amid a write.
+    """The module `os` with a strike before every call that changes a file, and within a write.
 
     Args:
         strike: gets the name of the call and the file it is about; may raise, or kill the process.
@@ -65,7 +65,7 @@ class StrikingOS:
 
 
 def install(strike: Strike, put: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Let `strike` be called at every step of a job; `put` is setattr, or pytest's."""
+    """Call `strike` at every step of a job; `put` is setattr, or pytest's."""
     for module in (checkpoint, files, log):
         put(module, "os", StrikingOS(strike))
     for owner, name in ((Trainer, "advance"), (SAC, "update"), (Collector, "step")):

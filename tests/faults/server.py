@@ -1,4 +1,4 @@
-"""Starts training jobs as forks of one process that has imported everything. Speaks JSON lines.
+"""Starts training jobs as forks of one process with all imports done. Protocol: JSON lines.
 
 {"start": [arguments of the command line], "strikes": [[signal, n-th, step, file], ...],
  "errors": file} starts a job that sends itself each signal at the given step;
@@ -27,7 +27,7 @@ from tests.faults.injection import Count, install  # noqa: E402
 
 
 def serve() -> None:
-    """Answer until the other side hangs up."""
+    """Answer requests until the connection closes."""
     torch.set_num_threads(1)  # a fork would not take other threads along
     Trainer(resolve_run("smoke", [{"goal_space": "2-1-1-1-1"}]))  # imports what a model needs
     for line in sys.stdin:
@@ -41,7 +41,7 @@ def serve() -> None:
 
 
 def start(request: dict) -> int:
-    """Fork a job; gives its process id."""
+    """Fork a job; return its process id."""
     process = os.fork()
     if process:
         return process
@@ -71,7 +71,7 @@ def sender(number: int):
 
 
 def wait(process: int) -> int | str:
-    """How a job ended, or that it has stopped itself."""
+    """Status of a job that has ended or stopped itself."""
     _, status = os.waitpid(process, os.WUNTRACED)
     return "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
 

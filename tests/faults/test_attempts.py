@@ -1,4 +1,4 @@
-"""attempts.jsonl that somebody else wrote: wrong types, huge numbers, deep nesting."""
+"""Foreign attempts.jsonl: wrong types, huge numbers, deep nesting."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def written(folder, *lines):
 
 
 def check(attempts):
-    """Reads, counts and goes on, whatever the file says."""
+    """Any content of the file is read, counted and continued."""
     rows = attempts.read()
     assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
     number = attempts.begin("00000001.safetensors", {"code_version": "1", "versions": {"a": "b"}})

@@ -1,4 +1,4 @@
-"""Checkpoint files that are damaged, cut short or foreign; saves that end or fail half way."""
+"""Damaged, truncated or foreign checkpoint files; interrupted or failed saves."""
 
 import errno
 import json
@@ -23,11 +23,11 @@ from tests.runs import contents, tables
 
 
 class Killed(BaseException):
-    """Ends the code like SIGKILL: no handler for errors gets it."""
+    """Ends the code like SIGKILL: no error handler catches it."""
 
 
 def state(number: int) -> dict:
-    """A state with one of everything, which tells its number."""
+    """A state with one value of each type, and its number."""
     return {
         "number": number,
         "floats": [0.1, float("nan")],
@@ -48,7 +48,7 @@ def saved(tmp_path) -> Checkpoints:
 
 
 def number_of(checkpoints: Checkpoints) -> int:
-    """Which state is found, checked to be whole."""
+    """Number of the loaded state, after checking its content."""
     found = checkpoints.load().state
     expected = state(found["number"])
     assert str(found) == str(expected)
@@ -73,7 +73,7 @@ def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved, monkeypatch):
         with pytest.raises(Killed):
             saved.save(state(4))
     assert strike.seen >= nth
-    # Up to its rename a checkpoint does not count, afterwards it does.
+    # A checkpoint counts only after its rename.
     assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
     saved.remove_partial()
     saved.save(state(5))
@@ -104,7 +104,7 @@ def test_a_save_that_fails_loses_nothing(name, nth, saved, monkeypatch):
 
 
 def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
-    """With this content in place of the newest: it is kept aside, and the one before is used."""
+    """With this content, the newest is set aside and the one before it is used."""
     before, newest = checkpoints.paths()
     newest.write_bytes(content)
     found = checkpoints.load()
@@ -243,7 +243,7 @@ LAYERS = {
 @pytest.mark.parametrize("case", cases("foreign run"))
 def test_a_run_with_another_configuration_names_the_keys(case, saved):
     before = contents(saved.folder)
-    # An operational key may differ and is not among the reasons' cause.
+    # An operational key may differ and is not listed as a reason.
     other = config(**LAYERS[case])
     with pytest.raises(InputError, match="another configuration") as caught:
         train(other, saved.folder.parent, resume=True, progress="none")
@@ -253,7 +253,7 @@ def test_a_run_with_another_configuration_names_the_keys(case, saved):
 
 
 def test_keys_of_one_value_here_and_there_are_no_reason(tmp_path):
-    """The estimator's constants count for the sampler that has it; the other run has them too."""
+    """The estimator's constants count only for its sampler; the other run has them too."""
     layer = {"goal_space": "40-8-4-2-2"}
     with_estimator, without = (
         resolve_run("smoke", [{**layer, "sampler": name}]) for name in ("magellan", "random")
@@ -281,7 +281,7 @@ def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, mo
     newest.write_bytes(content)
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed["random"]
-    warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, going on from"
+    warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, continuing from"
     assert f"warning: {warning} {before.name}" in capsys.readouterr().err
     assert warning in (tmp_path / "run.log").read_text()
 
@@ -304,7 +304,7 @@ RICH = config(
 
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory):
-    """A run of MAGELLAN that was stopped in the middle: its newest checkpoint, and its parts."""
+    """Newest checkpoint of an interrupted MAGELLAN run, and its parts."""
     folder = tmp_path_factory.mktemp("halfway")
     with pytest.MonkeyPatch.context() as patch:
         install(Count(end_it, 5, "update"), patch.setattr)
@@ -325,7 +325,7 @@ def number(inner, key):
 
 
 def forged(metadata, tensors, path, value) -> bytes:
-    """A checkpoint with another value at a path, and the checksum of that."""
+    """A checkpoint with another value at a path, and a matching checksum."""
     tree, tensors = json.loads(metadata["state"]), dict(tensors)
     *way, last = path.split("/")
     inner = tree["trainer"]

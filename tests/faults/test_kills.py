@@ -1,4 +1,4 @@
-"""Processes that end without a word, and processes that are told to stop."""
+"""Processes that are killed, and processes that are asked to stop."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
 
 def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
     (name,) = cases("interrupts")
-    # Both in one round, so that the first cannot have been obeyed in between.
+    # Both in one round, so that the first cannot take effect in between.
     strikes = [(signal.Signals[name], nth, "step", "") for nth in (9, 10)]
     _, status, said = jobs.start(tmp_path, *strikes)
     assert (status, said) == (130, "stopped\n")

@@ -1,4 +1,4 @@
-"""Run folders from somebody else: no link in them leads the trainer to files outside."""
+"""Foreign run folders: the trainer follows no link in them to outside files."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ TRAIN = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A run folder with two checkpoints, and beside it files that belong to somebody."""
+    """A run folder with two checkpoints, and unrelated files beside it."""
     Checkpoints(tmp_path / "run", config())
     for folder in ("run", "theirs"):
         (tmp_path / folder / "checkpoints").mkdir(parents=True)
@@ -58,7 +58,7 @@ def test_a_link_in_the_folder_is_refused(name, stopped, capsys):
     assert line.startswith(f"error: --output: {place} is a symbolic link; allowed at this place")
     assert contents(stopped) == before
     assert sorted(path.name for path in run.rglob("*")) == names
-    # Nor does a link to nothing make a file somewhere.
+    # Nor does a dangling link create a file elsewhere.
     place.unlink()
     place.symlink_to(stopped / "theirs/new")
     theirs = contents(stopped / "theirs")
@@ -150,7 +150,7 @@ def write_curves(folder):
     TensorBoard(folder, {}, 0, make_writer=lambda place, _: (place / "curves").write_text("x"))
 
 
-# Links that somebody puts there after the look: the write itself does not follow them.
+# Links created after the check: the write itself does not follow them.
 WRITES = {
     ".lock": (write_lock, InputError),
     "run.log": (lambda folder: RunLog(folder).write("x"), StorageError),

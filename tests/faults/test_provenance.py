@@ -1,4 +1,4 @@
-"""What a run says about the code, the libraries and the model behind it."""
+"""What a run records about its code, libraries and model."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def test_every_attempt_says_its_format_device_and_passes(tmp_path):
     assert manifest["attempt_log"][0]["passes"] != manifest["passes"]
     assert manifest["attempt_log"][0]["modules"] == manifest["modules"] == {}
     assert formats([manifest]) == FORMATS[1:]
-    # A checkpoint says it once for each change: what others start from knows nothing else.
+    # A checkpoint lists each change once, as runs that start from it need.
     _, state = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
     assert formats(state["made_with"]) == FORMATS
 
@@ -204,7 +204,7 @@ def spoil_end(name):
 
 
 def exchange(folder):
-    """Two files swap their contents: the same bytes in the same order of reading."""
+    """Two files swap their contents: the same bytes are read in the same order."""
     first, second = (folder / name for name in ("config.json", "tokenizer_config.json"))
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)

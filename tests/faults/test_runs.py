@@ -1,4 +1,4 @@
-"""Faults inside a run: storage, numbers, memory, clock, limits, and nobody to read the output."""
+"""Faults within a run: storage, numbers, memory, clock, limits, closed output."""
 
 import errno
 import fcntl
@@ -104,7 +104,7 @@ def test_a_filesystem_without_locks_is_one_error(name, tmp_path, monkeypatch):
 
 
 def break_number(case, patch):
-    """From update 4 on, a loss or a weight is what the case says."""
+    """From update 4 on, replace a loss or a weight."""
     name, value = case.split()
     if name == "competence_loss":
         learn = LearnedCompetence._learn
@@ -197,7 +197,7 @@ def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, 
 
 
 def test_memory_that_runs_out_when_a_run_goes_on_is_no_bad_input(jobs, undisturbed, tmp_path):
-    """A GPU's own error is a RuntimeError, as is what a state of another version leads to."""
+    """A GPU's out-of-memory error is a RuntimeError, like that of an incompatible state."""
     jobs.start(tmp_path, (signal.SIGKILL, 4, "update", ""))
     before = contents(tmp_path)
 
@@ -214,7 +214,7 @@ def test_memory_that_runs_out_when_a_run_goes_on_is_no_bad_input(jobs, undisturb
 
 
 def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys, monkeypatch):
-    """The library's own error, from a head of 4 PB: widths that need as much are not allowed."""
+    """The library's error for a head of 4 PB; settings do not allow such widths."""
     arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--progress", "none"]
     monkeypatch.setattr(sac, "mlp", lambda *_: torch.empty(10**15))
     assert main([*arguments, "--output", str(tmp_path / "run")]) == 71
@@ -224,7 +224,7 @@ def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys, mon
 
 
 class Killed(BaseException):
-    """Ends the code like SIGKILL: no handler for errors gets it."""
+    """Ends the code like SIGKILL: no error handler catches it."""
 
 
 @pytest.mark.slow
@@ -259,13 +259,13 @@ def test_jumps_of_the_clock_do_not_move_the_time_limit():
 def test_the_longest_round_and_save_are_kept_free_too():
     ticks = [0.0]
     stopper = Stopper(600.0, 100.0, clock=lambda: ticks[0])
-    stopper.took("round", 50.0)
-    stopper.took("round", 10.0)
-    stopper.took("save", 20.0)
+    stopper.record_duration("round", 50.0)
+    stopper.record_duration("round", 10.0)
+    stopper.record_duration("save", 20.0)
     ticks[0] = 429.0
     assert stopper.reason is None
     ticks[0] = 431.0
-    assert stopper.reason == "before the time limit (169 s are left, 170 s are kept free)"
+    assert stopper.reason == "before the time limit (169 s left, 170 s reserved)"
 
 
 def test_ignored_signals_stay_ignored_and_handlers_come_back():
@@ -331,17 +331,17 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
     arguments += ["--seed", "3", "--progress", "none", "--output", str(tmp_path)]
     arguments += [word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")]
     with monkeypatch.context() as patch:
-        # A round that seems to take an hour fits into no limit below.
-        took = Stopper.took
-        patch.setattr(Stopper, "took", lambda self, what, _: took(self, what, 3600.0))
+        # A round that seems to take an hour exceeds all limits below.
+        record_duration = Stopper.record_duration
+        patch.setattr(
+            Stopper, "record_duration", lambda self, what, _: record_duration(self, what, 3600.0)
+        )
         limit = ["--stop-after", "30"] if case == "--stop-after" else []
         if not limit:
             patch.setenv(END_TIME, str(int(time.time()) + 1800))
         assert main([*arguments, *limit]) == 75
     said = capsys.readouterr().err
-    assert re.match(
-        r"stopped: before the time limit \(\d+ s are left, 7260 s are kept free\)", said
-    )
+    assert re.match(r"stopped: before the time limit \(\d+ s left, 7260 s reserved\)", said)
     assert said.count("\n") == 1
     assert "ended: stopped: before the time limit" in (tmp_path / "run.log").read_text()
     manifest = run(tmp_path)
@@ -350,7 +350,7 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
 
 
 class Gone:
-    """A terminal that was closed."""
+    """A closed terminal."""
 
     def write(self, _=""):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -427,7 +427,7 @@ def test_a_line_cut_short_swallows_no_other(tmp_path):
     assert again.begin("00000003.safetensors") == 2
     assert [row["reason"] for row in again.read()] == ["killed", "killed"]
     assert again.summary()["restarts"] == 1
-    # Another configuration in the same folder counts for itself.
+    # Another configuration in the same folder is counted separately.
     assert Attempts(tmp_path, "abd").summary()["attempts"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Faults in a run that starts where another one ended, or where it kept a checkpoint."""
+"""Faults in a run that starts from another run's end or kept checkpoint."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def then_unseen(until: int) -> list[dict]:
     return [{"until": until}, {"goals": {"split": "unseen"}}]
 
 
-# Where a run can start: of a run that ended, and of a longer one that kept a checkpoint.
+# Possible starts: a finished run, and a longer run's kept checkpoint.
 PHASES = {"ended": then_unseen(15), "kept": then_unseen(POINT)}
 BEGUN = {
     "ended": beginning(config(SAMPLER, phases=PHASES["ended"])),
@@ -37,35 +37,35 @@ OTHERS = {
 
 
 class Begun(NamedTuple):
-    """A run that another one starts from: its folder, which a test may spoil."""
+    """A run that another one starts from; a test may damage its folder."""
 
     of: str
     run: Path
 
     @property
     def start(self) -> Path:
-        """What --start names."""
+        """Value of --start."""
         return self.run if self.of == "ended" else self.run / str(POINT)
 
     @property
     def newest(self) -> Path:
-        """The checkpoint that counts."""
+        """The checkpoint that is used."""
         return max((self.start / "checkpoints").iterdir())
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of the run that starts here."""
+        """Configuration of the run that starts here."""
         return ("--start", str(self.start), "--set", f"phases={json.dumps(PHASES[self.of])}")
 
     @property
     def config(self) -> RunConfig:
-        """Of that run."""
+        """Configuration of the first run."""
         return config(SAMPLER, phases=PHASES[self.of])
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Tables of a run with phases in one go."""
+    """Tables of an uninterrupted run with phases."""
 
     @cache
     def of(name):
@@ -77,7 +77,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """Folders of the runs that others start from."""
+    """Folders of the first runs."""
     return cache(lambda name: trained(BEGUN[name], tmp_path_factory.mktemp(name)))
 
 
@@ -87,7 +87,7 @@ def begun(good, tmp_path):
 
 
 def done(jobs, folder, *strikes, more=()):
-    """Go on in a folder, killed where there are strikes."""
+    """Continue in a folder, killed at the strikes."""
     _, status, said = jobs.resume(folder, *strikes, sampler=SAMPLER, more=more)
     assert status == (-signal.SIGKILL if strikes else 0), said
 
@@ -136,7 +136,7 @@ def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
 
 
 def spoil(case: str, first: Begun, jobs) -> str:
-    """Do it; gives what the error says."""
+    """Run the start; return the error message."""
     newest, content = first.newest, first.newest.read_bytes()
     if case == "bit":
         newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
@@ -170,7 +170,7 @@ def spoil(case: str, first: Begun, jobs) -> str:
     ],
 )
 def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
-    """It ends with one line, and leaves both folders as they were."""
+    """It ends with a one-line error and leaves both folders unchanged."""
     first = begun(of)
     words = spoil(case, first, jobs)
     before = contents(first.run)

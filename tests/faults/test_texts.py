@@ -1,4 +1,4 @@
-"""Texts from files, hosts and libraries reach a person on one line, without control characters."""
+"""Texts from files, hosts and libraries are printed on one line, without control characters."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Bad inputs as plain data: what is given, and what its one-line error must say.
+"""Bad inputs as plain data: the input, and the words of its one-line error.
 
 Commands and texts stand in tables, `given -> words | of | the error`; folders that are spoiled in
 mappings from the words of the error to the change.
@@ -22,7 +22,7 @@ Change = Callable[[Path], object]
 
 
 def table(text: str) -> dict[str, str]:
-    """Words of the error by what is given; an indented line goes on with the one before it."""
+    """Words of the error by input; an indented line continues the one before it."""
     lines = text.strip("\n").replace("\n    ", " ").splitlines()
     return {given: words for given, _, words in (line.partition(" -> ") for line in lines)}
 
@@ -31,16 +31,16 @@ def unescaped(text: str) -> str:
     return text.encode("latin1").decode("unicode_escape")
 
 
-# --- ways to spoil a file of a folder -----------------------------------------------------------
+# --- ways to damage a file in a folder ----------------------------------------------------------
 
 
 def content(name: str, new: bytes) -> Change:
-    """The file holds something else."""
+    """Replace the content of the file."""
     return lambda folder: (folder / name).write_bytes(new)
 
 
 def replaced(name: str, old: str, new: str, times: int = 1) -> Change:
-    """Text in the file is another."""
+    """Replace a text in the file."""
 
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
@@ -51,7 +51,7 @@ def replaced(name: str, old: str, new: str, times: int = 1) -> Change:
 
 
 def cell(name: str, column: str, text: str) -> Change:
-    """A cell in the first row of a table is another."""
+    """Replace a cell in the first row of a table."""
 
     def change(folder: Path) -> None:
         header, first, *rest = (folder / name).read_text().splitlines()
@@ -67,12 +67,12 @@ def gone(name: str) -> Change:
 
 
 def cut(name: str, missing: int) -> Change:
-    """The last bytes of the file are lost."""
+    """Truncate the file."""
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-missing])
 
 
 def put(name: str, key: str, *value: object) -> Change:
-    """A value of a JSON file is another, or not there; `key` has dots, and numbers for items."""
+    """Replace or remove a value of a JSON file; `key` has dots, and numbers for items."""
 
     def change(folder: Path) -> None:
         inner = whole = json.loads((folder / name).read_text())
@@ -89,7 +89,7 @@ def put(name: str, key: str, *value: object) -> Change:
 
 
 def folder_at(name: str) -> Change:
-    """A folder stands where the file should be."""
+    """Replace the file with a folder."""
     return lambda folder: ((folder / name).unlink(), (folder / name).mkdir())
 
 
@@ -102,7 +102,7 @@ def all_of(*changes: Change) -> Change:
 
 
 def tensor(name: str, value: np.ndarray | None) -> Change:
-    """One weight is another, or (None) not there."""
+    """Replace one weight, or remove it (None)."""
 
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
@@ -132,7 +132,7 @@ EXPERIMENTS = {
     **table(r"""
 seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
 overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
-seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without zeros
+seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without leading zeros
 preset: smoke: laptop -> line 1 | mapping values are not allowed
 preset: !!python/name:os.system x -> python/name:os.system
 preset: smoke\n---\npreset: laptop -> line 2 | another document
@@ -171,7 +171,7 @@ modules: mine.py -> modules: 'mine.py' | a list of paths
 modules: [nowhere.py] -> modules: ' | nowhere.py' is missing
 samplers: [magelan] -> samplers.0: | did you mean magellan?
 sampler: [random] -> unknown key | did you mean samplers?
-variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: is no variant | allowed: a
+variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
 variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}} -> analysis.labels | up to 34 letters
 log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 """),
@@ -247,7 +247,7 @@ experiment: laptop -> experiment: unknown key | sampler
 preset: paper -> preset: 'paper' | allowed: smoke
 """)
 
-# --- goal spaces and mixes: words beside the name itself -----------------------------------------
+# --- goal spaces and mixes: words besides the name itself ----------------------------------------
 
 GOAL_SPACES = {
     **dict.fromkeys(("", " ", "huge", "25K", "25 k", "25k ", "2e4"), "sizes such as 25k"),
@@ -286,7 +286,7 @@ replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more
 export docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
-export docs --output tests -> --output: tests is there already | empty or absent
+export docs --output tests -> --output: tests already exists | empty or absent
 watch -> run | required
 watch docs -> run: docs holds no checkpoint | allowed: the folder
 check nowhere.yaml -> nowhere.yaml | No such file
@@ -345,7 +345,7 @@ statistics TABLES FILE/x -> FILE | cannot be written
 """),
 }
 
-# What `analysis combine RUN --experiment` is given, then what it is given beside GOOD.
+# Values of `analysis combine RUN --experiment`, then values to add to GOOD.
 GOOD = {
     "preset": "smoke",
     "samplers": ["random"],
@@ -476,7 +476,7 @@ def checkpoint(**metadata: str) -> Change:
 
 
 def checkpoint_of_another_run(folder: Path) -> None:
-    """A whole checkpoint that another configuration has written."""
+    """An intact checkpoint of another configuration."""
     from magellan.jobs.checkpoint import Checkpoints
 
     Checkpoints(folder, resolve_run("smoke", [{"seed": 99}])).save({})
@@ -503,7 +503,7 @@ LION_IS_COW = {"type": "Replace", "pattern": {"String": "lion"}, "content": "cow
 OWN_CODE = content("own.py", b"raise SystemExit('this was run')\n")
 config = partial(put, CONFIG)
 
-# Seen from the files alone, before the folder of the run is touched.
+# Detected from the files alone, before the run's folder is touched.
 BACKBONE_FILES = {
     "no config.json | zoo-mini": gone(CONFIG),
     "no config.json": folder_at(CONFIG),
@@ -534,7 +534,7 @@ BACKBONE_FILES = {
     "vocabulary of 58 | token 900": put(TOKENIZER, "added_tokens.0.id", 900),
 }
 
-# Seen when the model is built, before anything is played.
+# Detected when the model is built, before any episode.
 BACKBONE_MODELS = {
     "`zoo` | does not recognize": config("model_type", "zoo"),
     "ViTConfig | a language model": all_of(

@@ -10,14 +10,14 @@ from analysis.tables import store
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
-# What Hypothesis keeps between runs is thrown away; it asks for the place at collection.
+# A temporary folder for Hypothesis, which needs it at collection.
 HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
 set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 
 
 @pytest.fixture(scope="session")
 def places(tmp_path_factory) -> dict[str, Path]:
-    """Good inputs by the names that the cases use; nothing here may be changed."""
+    """Good inputs by the names that the cases use; tests must not change them."""
     root = tmp_path_factory.mktemp("good")
     declared = synthetic.experiment(("random", "magellan"), bootstrap_repetitions=100)
     runs = synthetic.write_runs(root, declared, episodes=2_000)
@@ -40,7 +40,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture
 def spoiled(tmp_path):
-    """Copy a folder into the test's own and change it; gives the copy."""
+    """Copy a folder into the test's own, change it and return the copy."""
 
     def spoil(folder: Path, change) -> Path:
         copy = tmp_path / "spoiled"

@@ -1,4 +1,4 @@
-"""Nothing is pickled or unpickled: no file of Python or of the workflow can, whatever it is given.
+"""Nothing is pickled or unpickled by any Python or workflow file, whatever the input.
 
 Checkpoints, replay buffers and tables are safetensors, CSV and JSON. The scan walks the syntax tree
 of every tracked `.py` file and of what Snakemake makes of every
@@ -35,7 +35,7 @@ DYNAMIC = {"import_module", "__import__"}
 
 
 def unpickling(source: str) -> list[str]:
-    """Places in Python source that write or read pickles, or could: what, and in which line."""
+    """Uses of pickle in Python source, actual or possible: name and line."""
     tree = ast.parse(source)
     bound = _bound_modules(tree)
     found = []
@@ -45,7 +45,7 @@ def unpickling(source: str) -> list[str]:
 
 
 def _bound_modules(tree: ast.AST) -> dict[str, str]:
-    """Names under which modules are known: `import numpy as np` gives {"np": "numpy"}."""
+    """Local names of modules: `import numpy as np` gives {"np": "numpy"}."""
     bound = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def _attribute(node: ast.Attribute, bound: dict[str, str]) -> list[str]:
 
 
 def _call(node: ast.Call) -> list[str]:
-    """Pickle asked for by an argument, or a module imported by its name."""
+    """Pickle enabled by an argument, or a module imported by name."""
     found = [
         f"{keyword.arg}={ast.unparse(keyword.value)}"
         for keyword in node.keywords
@@ -95,7 +95,7 @@ def _call(node: ast.Call) -> list[str]:
 
 
 def python_of_workflow(text: str) -> str:
-    """What Snakemake makes of a workflow file: Python, the values of all directives included."""
+    """Python code that Snakemake generates from a workflow file, with all directives' values."""
     cache = SimpleNamespace(open=lambda _: io.StringIO(text))
     workflow = SimpleNamespace(sourcecache=cache)
     compilation, _ = snakemake.parser.parse(LocalSourceFile("any.smk"), workflow, {})

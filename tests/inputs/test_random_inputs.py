@@ -1,4 +1,4 @@
-"""Random input is accepted or refused in one line naming its key; nothing else ever happens."""
+"""Random input is either accepted, or refused in one line that names its key."""
 
 import json
 
@@ -34,7 +34,7 @@ def examples(count):
 
 
 def outcome(function, *arguments):
-    """What a function gives, or the one line with which it refuses."""
+    """Return a function's result, or its one-line error."""
     try:
         return function(*arguments), None
     except InputError as error:
@@ -98,7 +98,7 @@ KEYS = [
 
 
 def assert_whole(config):
-    """Typed, finite, and fit for a manifest."""
+    """Typed, finite, and serialisable to a manifest."""
     text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
     assert type(config).model_validate(json.loads(text)) == config
 
@@ -113,7 +113,7 @@ def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
             layer = {part: layer}
         config, line = outcome(resolve_run, "smoke", [layer])
         if config is None:
-            # Of two keys that do not fit together either may be named first.
+            # Of two incompatible keys either may be named first.
             assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
         else:
             assert_whole(config)

@@ -20,7 +20,7 @@ SMALL = ["train", "--preset", "smoke", "--goal-space", "8-4-2-1-1", "--progress"
 
 @pytest.fixture
 def refused(capfd, monkeypatch):
-    """Run a command line and check the one line with which it is refused."""
+    """Run a command line and check its one-line error."""
 
     def run(main, arguments, *words):
         monkeypatch.chdir(ROOT)
@@ -39,7 +39,7 @@ def files_in(folder):
 
 
 def case_of(mapping):
-    """Parametrise by the cases of a mapping; their keys, cut short, are the names."""
+    """Parametrise by the cases of a mapping, named by their truncated keys."""
     return pytest.mark.parametrize("case", mapping, ids=lambda case: case[:60])
 
 
@@ -165,7 +165,7 @@ def project(tmp_path_factory):
 
 @pytest.mark.parametrize(("arguments", "text", "words"), cases.WORKFLOWS)
 def test_experiment_of_the_workflow(arguments, text, words, project):
-    """Snakemake ends with one error line, too, and makes nothing."""
+    """Snakemake also ends with one error line and creates nothing."""
     path = project / "mine.yaml"
     path.write_text(text)
     before = set(project.folder.iterdir())
@@ -178,7 +178,7 @@ def test_experiment_of_the_workflow(arguments, text, words, project):
 
 
 def test_unspoiled_inputs_are_accepted(places, tmp_path):
-    """The cases are refused for what was changed, not for what they start from."""
+    """The cases are refused for their changes; without them they pass."""
     tables, out = places["TABLES"], tmp_path / "out"
     assert analysis.__main__.main(["statistics", str(tables), str(out)]) == 0
     assert len(list(out.iterdir())) > 5

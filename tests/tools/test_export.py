@@ -16,7 +16,7 @@ from magellan.config import check_backbone
 from magellan.core.codec import stack
 from magellan.core.errors import StorageError
 from magellan.jobs import export
-from magellan.jobs.export import _parts, agent_files, write_agent
+from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
 from magellan.jobs.versions import Origin
 from magellan.model.backbone import ADAPTERS
 from magellan.model.scoring import prompt_features, score_candidates
@@ -144,11 +144,11 @@ def test_the_card_says_what_was_trained(tmp_path):
     assert "| grasp | 0.75 (n = 4) | 0.33 (n = 3) |" in text
     assert "0.25" not in text  # an earlier evaluation
     assert "| budget | 20 of 120 episodes |" in text
-    assert "**not at its end**" in text
+    assert "**not complete**" in text
     assert "ab" * 32 in text
     assert "magellan-bench 1.2.3+abc; torch 9.9" in text
     done = {**state_of(backend), "next_evaluation": config.budget.end + 1}
-    assert "not at its end" not in agent_files(config, done, ORIGIN, FOLDER)["README.md"].decode()
+    assert "not complete" not in agent_files(config, done, ORIGIN, FOLDER)["README.md"].decode()
 
 
 def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
@@ -180,11 +180,11 @@ def test_of_a_run_with_phases_the_last_one_counts():
     assert "| grow_plant | 0.50 (n = 4) |  |" in card
     assert "0.75" not in card
     assert "40-20-10-5-5 (training goals, drawn with seed 0), then 10-9-8-7-6 (" in card
-    assert "not at its end" in card
+    assert "not complete" in card
     early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN, FOLDER)
-    assert "not at its end" in early["README.md"].decode()
+    assert "not complete" in early["README.md"].decode()
     late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN, FOLDER)
-    assert "not at its end" not in late["README.md"].decode()
+    assert "not complete" not in late["README.md"].decode()
 
 
 def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
@@ -232,7 +232,7 @@ def test_files_hold_the_adapters_that_predict(reads, now, delayed):
             "snapshots": {"3": {"adapter": made["kept"], "head": made["p then"]}},
         },
     }
-    adapters, heads = _parts(state, reads)
+    adapters, heads = _adapters_and_heads(state, reads)
     assert adapters["policy"] is made["acting"]
     assert adapters["critic_target"] is made["judging"]
     assert adapters["competence"] is made[now]

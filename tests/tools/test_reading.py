@@ -68,7 +68,7 @@ def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
     assert here == there
     assert contents(complete) == before
     assert ", complete) in" in said
-    assert "not at its end" not in card(out)
+    assert "not complete" not in card(out)
     assert "agent/" in (complete / "run.log").read_text()
     assert config(export=True).budget.export
     assert identity(config(export=True)) == identity(config())
@@ -134,8 +134,8 @@ def test_another_format(spoiled, refusal, monkeypatch):
         path.write_bytes(encode(state, 1, config(), metadata["backbone"]))
     line = refusal(spoiled)
     assert line == (
-        f"error: run: {path} has format version 3; allowed: {checkpoint.VERSION}; go on with the "
-        "code that wrote it\n"
+        f"error: run: {path} has format version 3; allowed: {checkpoint.VERSION}; continue with "
+        "the code that wrote it\n"
     )
 
 
@@ -199,7 +199,7 @@ def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys)
         line = refusal(folder)
         assert "name them with --module if you trust them" in line
         _, out = exported(folder, tmp_path, capsys, "--module", module)
-        assert "not evaluated yet" in card(out)
+        assert "not been evaluated yet" in card(out)
         assert main(["watch", str(folder), "--module", module]) == 0
         assert "Takes: " in capsys.readouterr().out
         words = ["--goal", "Open it", "--objects", "door"]
@@ -272,9 +272,11 @@ def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
     assert manifest["status"] == json.loads((spoiled / "manifest.json").read_text())["status"]
 
 
-@pytest.mark.parametrize(("output", "why"), [(".", "the present folder"), ("/", "there already")])
+@pytest.mark.parametrize(
+    ("output", "why"), [(".", "is the current folder"), ("/", "already exists")]
+)
 def test_an_output_that_cannot_be_made_anew(output, why, complete, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(complete), "--output", output]) == 2
-    assert f"error: --output: {output} is {why}; allowed" in capsys.readouterr().err
+    assert f"error: --output: {output} {why}; allowed" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Through which files a configuration value goes: what a reader opens who follows it.
+"""The files that a configuration value passes through.
 
 A file counts where a function of it is called with the value, or with the section of the
 configuration that holds it. `training/loop.py` and `training/parts.py`, which have the whole
@@ -23,7 +23,7 @@ from magellan.training.loop import Trainer
 from tests.workflow.conftest import ROOT
 
 PACKAGE = ROOT / "magellan"
-# Values that nothing else in a run has.
+# Values that are unique within a run.
 VALUES = {
     "competence.learning_rate": 0.000123,
     "agent.gamma": 0.98765,
@@ -37,7 +37,7 @@ UPDATES = 1
 
 @dataclass
 class Way:
-    """Files whose functions are called with a value, or with the section that holds it.
+    """Records the files whose functions are called with a value or its section.
 
     Attributes:
         files: in the order in which the value comes to them, relative to the package.
@@ -49,7 +49,7 @@ class Way:
 
 
 def follow(key: str) -> Way:
-    """The way of one key's value from `Trainer.__init__` through the first updates of a run."""
+    """Trace one key's value from `Trainer.__init__` through the first updates of a run."""
     section, name = key.split(".")
     layers = [{"sampler": "magellan", "goal_space": "40-20-10-5-5"}, {section: {name: VALUES[key]}}]
     config = resolve_run("smoke", layers)
@@ -88,14 +88,14 @@ def _note(way: Way, here: str, frame: FrameType) -> None:
 
 @cache
 def _file(code: CodeType) -> str:
-    """File of the package that code is in; empty for others, and for comprehensions."""
+    """File of the package that contains the code; empty for other code and comprehensions."""
     path = Path(code.co_filename)
     inside = path.is_relative_to(PACKAGE) and not code.co_name.startswith("<")
     return path.relative_to(PACKAGE).as_posix() if inside else ""
 
 
 def table() -> str:
-    """The ways of all `VALUES`."""
+    """Trace all `VALUES`."""
     rows = [
         [f"`{key}`", str(len(way.files)), ", ".join(way.files), str(len(way.back))]
         for key, way in ((key, follow(key)) for key in VALUES)

@@ -1,4 +1,4 @@
-"""Runs that end after so many environment steps or policy updates instead of episodes."""
+"""Runs with a budget of environment steps or policy updates instead of episodes."""
 
 import json
 from functools import cache
@@ -48,7 +48,7 @@ def test_evaluations_are_at_planned_numbers_of_the_unit(unit, undisturbed):
         own = ("update", "step", "episode").index(column)
         assert [point[own] for point in points] == PLANNED[unit]
         for update, step, episode in points:
-            # One update per round, but for the first rounds, which fill the first batch.
+            # One update per round, except in the first rounds, which fill the first batch.
             steps = step if unit == "updates" else -(-step // ROUND) * ROUND
             assert steps == (ROUND * (update + filling) if update else 0)
             told = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
@@ -94,7 +94,7 @@ def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch,
 
 
 def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):
-    """Rows before the last window of two categories have successes, that window has none."""
+    """Successes before the last window of two categories, but none in it."""
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("steps", "random"))
     two = SimpleNamespace(world=SimpleNamespace(categories=("a", "b")))
@@ -106,7 +106,7 @@ def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):
 
 
 def test_estimators_ask_by_episodes(monkeypatch):
-    """Who has episodes played counts training episodes, whatever ends the run."""
+    """Estimators that request episodes count training episodes, whatever the budget's unit."""
     layer = {"evaluated_buckets": {"every": 10, "episodes": 1}, "sampler": "ek_eval"}
     settings = resolve_run("smoke", [layer, {"goal_space": SPACE, "budget": {"updates": 12}}])
     trainer = Trainer(settings)
@@ -140,4 +140,4 @@ def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
     ],
 )
 def test_slow_runs_say_how_slow_they_are(done, seconds, words):
-    assert progress.speed_in_words(done, seconds, 100 - done, "steps") == words
+    assert progress.describe_speed(done, seconds, 100 - done, "steps") == words

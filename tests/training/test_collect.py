@@ -53,7 +53,7 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
 
 
 class OddAreExplored(GoalSampler):
-    """Says of each goal that it was drawn to explore if its position is odd."""
+    """Reports goals at odd positions as exploration."""
 
     def sample(self, n):
         goals = super().sample(n)
@@ -64,7 +64,7 @@ class OddAreExplored(GoalSampler):
 def test_an_episode_keeps_whether_its_own_goal_was_explored():
     trainer = Trainer(resolve_run("smoke", [{"goal_space": "40-20-10-5-5"}]))
     trainer.sampler.__class__ = OddAreExplored
-    trainer.collector.begin_anew(trainer.goals, trainer.sampler, None)
+    trainer.collector.restart(trainer.goals, trainer.sampler, None)
     seen = [trainer.collector.step() for _ in range(40)]
     goals = np.concatenate([outcomes.goals for outcomes in seen])
     assert len(goals) > 30

@@ -1,4 +1,4 @@
-"""Evaluation: fixed goals, one episode each, random streams of its own."""
+"""Evaluation: fixed goals, one episode each, separate random streams."""
 
 import re
 
@@ -115,7 +115,7 @@ def test_the_same_draws_at_every_evaluation(sets, tokenizer):
 
 def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeypatch):
     codec, agent, goals = Codec(tokenizer), Grasper(tokenizer), sets["train"]
-    monkeypatch.setattr(evaluation, "TOGETHER", 50)
+    monkeypatch.setattr(evaluation, "MAX_PARALLEL", 50)
     rng = np.random.default_rng(0)
     success = evaluation.play_many(agent, codec, goals.space, goals.positions, rng)
     grasp = goals.categories == CATEGORIES.index("grasp")
@@ -126,7 +126,7 @@ def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeyp
 
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets"])
 def test_predictions_speak_of_the_goals_that_are_evaluated(name):
-    """Against the competence of every single arm; unseen goals have that of their group, or 0."""
+    """Compared with the competence of every arm; unseen goals have their group's, or 0."""
     goals = GoalSpace.draw((40, 30, 20, 10, 5), 0)
     estimator = make_estimator(name, EstimatorParts(goals, np.random.default_rng))
     rng = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""A configuration value can be followed: the architecture page says through which files."""
+"""The architecture page lists the files that a configuration value passes through."""
 
 import pytest
 
@@ -20,6 +20,6 @@ def test_the_page_has_the_ways_and_they_are_short():
 
 
 def test_a_value_is_found_where_it_ends():
-    """The optimizer is the last to have a learning rate."""
+    """The optimizer is the last to receive a learning rate."""
     assert follow("competence.learning_rate").files[-1] == "agent/learning.py"
     assert len(VALUES) == 6

@@ -1,4 +1,4 @@
-"""Checkpoints that are kept for good, by the number of episodes."""
+"""Checkpoints kept for good, by number of episodes."""
 
 import shutil
 
@@ -56,7 +56,7 @@ def test_going_back_counts_more_than_what_was_newer(whole, tmp_path):
 
 
 def test_what_cannot_be_gone_on_from(whole, tmp_path):
-    """Where a run goes on from its own checkpoint, nobody is told to train another run again."""
+    """For a run's own checkpoint, the error does not ask to train another run again."""
     assert not resumes(config(), tmp_path / "run", None)
     with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .* holds no checkpoint; "):
         resumes(config(), tmp_path / "run", tmp_path)
@@ -71,7 +71,7 @@ def test_what_cannot_be_gone_on_from(whole, tmp_path):
 
 
 def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
-    """Its checkpoints were moved away, as an error advises; what it kept is still there."""
+    """Its checkpoints were moved away, as an error advises; kept ones are still present."""
     shutil.copytree(whole / "50", tmp_path / "run" / "50")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=r"/50/checkpoints/00000001.safetensors belongs to .*seed"):
@@ -84,7 +84,7 @@ def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
 
 
 def test_a_run_in_a_numbered_folder_is_no_checkpoint_of_the_one_above(tmp_path):
-    """Runs called by their seeds, then one in the folder that holds them."""
+    """Runs named by their seeds, then a run in their parent folder."""
     train(config(seed=1), tmp_path / "1", False, "none")
     assert points(tmp_path) == []
     train(config(), tmp_path, False, "none")

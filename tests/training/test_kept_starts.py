@@ -1,4 +1,4 @@
-"""Runs that start from a checkpoint that a longer run kept on its way."""
+"""Runs that start from a checkpoint kept by a longer run."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magellan.config import identity, part, resolve_run
+from magellan.config import identity, resolve_run, truncated
 from magellan.core.columns import COLUMNS
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.keeping import points
@@ -36,7 +36,7 @@ def short_run(sampler: str, until: int, more: int = 30, last=UNSEEN, **layer):
 
 
 def trained(config, folder: Path, start: Path | None = None) -> dict[str, bytes]:
-    """All tables that the run leaves."""
+    """All tables of the run."""
     runs.trained(config, folder, start)
     paths = {name: folder / f"{name}.csv" for name in COLUMNS}
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
@@ -89,7 +89,7 @@ def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
-    """What it did after the checkpoint, in that phase or a later one, does not matter."""
+    """The longer run's course after the checkpoint does not matter."""
     phases = [
         {"until": 25, "sampler": "random"},
         {"until": 80, "sampler": "magellan", "goals": {"seed": 1}},
@@ -98,7 +98,7 @@ def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
     runs.trained(long, tmp_path / "long")
     shorter = [phases[0], {**phases[1], "until": 60}, {"goals": {"seed": 4}}]
     run = long_run(phases=shorter, budget={"episodes": 90})
-    assert len(part(run, 60).phases) == 2
+    assert len(truncated(run, 60).phases) == 2
     started = trained(run, tmp_path / "started", tmp_path / "long" / "60")
     assert started == trained(run, tmp_path / "whole")
 
@@ -138,7 +138,9 @@ def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
     layer = {"budget": {"practice_window": 50}}
     runs.trained(long_run(**layer), tmp_path / "long")
     message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
-    assert "a row of practice.csv goes on past 60 episodes: budget.practice_window is 50" in message
+    assert (
+        "a row of practice.csv continues past 60 episodes: budget.practice_window is 50" in message
+    )
 
 
 def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
@@ -152,5 +154,5 @@ def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
 
 def test_a_run_in_a_folder_that_is_called_by_a_number_is_a_run(tmp_path):
     run = short_run("random", 30)
-    runs.trained(part(run, 30), tmp_path / "7")
+    runs.trained(truncated(run, 30), tmp_path / "7")
     assert trained(run, tmp_path / "started", tmp_path / "7") == trained(run, tmp_path / "whole")

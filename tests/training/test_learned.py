@@ -1,4 +1,4 @@
-"""MAGELLAN's competence head: what moves, what is delayed, what is remembered."""
+"""MAGELLAN's competence head: updates, delayed copies, memory of episodes."""
 
 import numpy as np
 import pytest
@@ -22,17 +22,17 @@ def make(kind=LearnedCompetence, **settings) -> LearnedCompetence:
 
 
 def competence(learned: LearnedCompetence):
-    """Now and delayed of all candidates."""
+    """Current and delayed competence of all candidates."""
     return learned.competence(learned.known())
 
 
 def outcomes(learned: LearnedCompetence) -> Outcomes:
-    """Every goal once; only grasp goals succeed."""
+    """One episode per goal; only grasp goals succeed."""
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 
 def state(learned: LearnedCompetence):
-    """Of the estimator and of what it calls, as a checkpoint holds both."""
+    """State of the estimator and of its backend, as in a checkpoint."""
     return {"estimator": learned.state_dict(), "backend": learned.backend.state_dict()}
 
 
@@ -54,7 +54,7 @@ def moved(before, after):
 
 
 def train_policy(learned):
-    """What an update of the agent does to the policy's adapter."""
+    """Change the policy's adapter as an update of the agent does."""
     backbone = learned.backend.backbone
     for parameter in backbone.adapter("policy").values():
         parameter.data += 0.01 * torch.randn(parameter.shape, generator=torch.manual_seed(3))

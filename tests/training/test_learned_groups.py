@@ -1,4 +1,4 @@
-"""Groups that the model draws itself: regions, what is known of them, and which goals they have."""
+"""Groups formed by the model: regions, their competence and their goals."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def test_two_estimators_with_one_head_are_refused():
 
 
 def test_kinds_that_lie_apart_get_regions_of_their_own():
-    """Two large kinds and one of three goals, along a direction among four that say little."""
+    """Two large clusters and one of three goals along one direction, with four of noise."""
     rng = np.random.default_rng(0)
     kind = np.repeat([0, 1, 2], [200, 100, 3])
     seen = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]

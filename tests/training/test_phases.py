@@ -1,4 +1,4 @@
-"""Runs whose goals and sampler change on the way."""
+"""Runs whose goals and sampler change during training."""
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ from tests.runs import rows as table
 
 EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
 FEW = {"every": 50, "episodes": 2}
-"""Episodes played only to evaluate."""
+"""Settings of evaluation episodes."""
 SAME = [{"until": 60}, {}]
 """Nothing changes at 60 episodes."""
 NEW = [
     {"until": 60, "sampler": "magellan", "seed": 5},
     {"goals": {"split": "unseen"}, "explore_anew": True},
 ]
-"""Other goals, another seed, and what sampler the run has."""
+"""Other goals, another seed, and the run's own sampler."""
 
 
 def config(phases, sampler="magellan", **layer):
@@ -41,13 +41,13 @@ def trained(folder: Path, *arguments, start=None, **named) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """A run of two different phases, in one go."""
+    """An uninterrupted run of two different phases."""
     return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=EVERY)
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory) -> Path:
-    """Its first phase, as a run of its own."""
+    """Its first phase as a separate run."""
     begun = beginning(config(NEW, "online", observers=EVERY))
     return runs.trained(begun, tmp_path_factory.mktemp("first"))
 
@@ -102,7 +102,7 @@ def test_each_phase_is_evaluated_on_its_own_goals(whole):
 
 def test_evaluated_goals_of_a_phase_are_those_that_it_practises():
     trainer = Trainer(config(NEW, "online"))
-    trainer._begin(trainer.phases[1])
+    trainer._begin_phase(trainer.phases[1])
     sets = trainer._evaluation
     assert sets["unseen"].space is trainer.goals
     assert trainer.goals.split == "unseen"
@@ -174,7 +174,7 @@ def test_an_estimator_that_cannot_move_is_refused_at_once(monkeypatch):
 
     fixed = dataclasses.replace(spec, build=lambda parts, settings: Fixed())
     monkeypatch.setitem(ESTIMATORS._entries, "per_goal", fixed)
-    with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot go on"):
+    with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot continue"):
         Trainer(config(NEW, "random", observers=["per_goal"]))
     Trainer(config(SAME, "random", observers=["per_goal"]))
 
@@ -217,7 +217,7 @@ def test_constants_of_every_sampler_of_a_run_count():
     )
 
 
-# --- starts that are refused --------------------------------------------------------------------
+# --- refused starts -----------------------------------------------------------------------------
 
 
 def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
@@ -235,7 +235,7 @@ def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
     assert "holds no checkpoint" in refused(NEW, "online", folder=tmp_path / "nothing")
 
 
-# --- what estimators make of new goals ------------------------------------------------------------
+# --- estimators and new goals ---------------------------------------------------------------------
 
 
 def estimator(name: str, goals="40-20-10-5-5"):
@@ -303,7 +303,7 @@ def test_the_learned_estimator_knows_new_goals_by_all_its_snapshots(goals):
     progress = np.abs(now - delayed).mean()
     assert progress > 0
     said = each.predict(new, where)
-    # The delayed copy is the oldest snapshot; now is as of the last refresh, or of this moment.
+    # The delayed copy is the oldest snapshot; `now` is from the last refresh, or current.
     assert np.allclose(delayed, said[1], atol=1e-6)
     assert np.abs(now - expected_now[where]).max() < 0.2
     for _ in range(3):

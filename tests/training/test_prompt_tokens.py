@@ -1,4 +1,4 @@
-"""Token rows put together from parts are those that the tokenizer gives."""
+"""Token rows assembled from parts equal those of the tokenizer."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 
 
 def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer trained on prompts, with this way of cutting text first."""
+    """A byte-level BPE tokenizer trained on prompts, with this pre-tokenizer."""
     goals = WholeSpace()
     prompts = [goals.prompt(code) for code in range(7, 19_531_250, 60_013)]
     tokenizer = Tokenizer(models.BPE())
@@ -30,7 +30,7 @@ def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
 
 
 def whole_text():
-    """Merges may reach across words, commas and lines."""
+    """Merges may span words, commas and lines."""
     split = pre_tokenizers.Split(Regex("Inventory"), behavior="isolated")
     return pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -53,7 +53,7 @@ def tokenizer(request):
 
 @BOTH
 def test_rows_equal_those_of_the_tokenizer(tokenizer, split):
-    """Also where the parts do not read alone as in the prompt: then the tokenizer is asked."""
+    """Also if parts are tokenised differently on their own: then the tokenizer is called."""
     made, composes = tokenizer
     goals = GoalSpace.draw((60, 60, 20, 20, 20), seed=2, split=split)
     positions = np.random.default_rng(0).permutation(180)

@@ -1,4 +1,4 @@
-"""A recording holds what the estimator said, survives a kill, and is read with its checksums."""
+"""A recording holds the predictions, survives a kill, and is verified by checksums."""
 
 import runpy
 import sys
@@ -40,7 +40,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def expected_of(trainer: Trainer) -> tuple[np.ndarray, ...]:
-    """Now and delayed of all goals, computed anew; hidden states; share of exploited draws."""
+    """Recomputed current and delayed competence; hidden states; share of exploiting draws."""
     estimator, goals = trainer.sampler.estimator, trainer.goals
     every = np.arange(len(goals))
     prompts = [goals.prompt(int(goal)) for goal in every]
@@ -166,7 +166,7 @@ def test_the_rule_of_the_page_draws_what_the_analysis_says(run, tmp_path, capsys
 
 
 def by_hand() -> recording.Recording:
-    """Four goals of two categories; nothing is known before update 10."""
+    """Four goals of two categories; no episodes before update 10."""
     episodes = pd.DataFrame(
         [(1, 0, 0), (10, 1, 0), (11, 1, 0), (12, 0, 1), (20, 0, 0)],
         columns=["update", "number", "explored"],
@@ -180,7 +180,7 @@ def by_hand() -> recording.Recording:
 
 
 def test_shares_by_hand():
-    """Uniform while nothing has progressed; then .4 of b and .1 of a, without a small change."""
+    """Uniform without progress; then .4 for b and .1 for a, ignoring a small change."""
     made = by_hand()
     found = recording.shares(made, recording.recorded_rule(made))
     np.testing.assert_allclose(found, [[0.75, 0.25], [0.2, 0.8]], atol=2e-3)

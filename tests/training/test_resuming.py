@@ -1,4 +1,4 @@
-"""A run that was stopped anywhere and went on from its checkpoint leaves the same files."""
+"""A run stopped anywhere and resumed from its checkpoint leaves the same files."""
 
 import pytest
 

@@ -75,7 +75,7 @@ def test_the_model_is_built_once(tmp_path, monkeypatch):
 
 
 def test_state_before_the_first_update_is_kept_too():
-    """Episodes that ended while the replay was still filling reach the sampler's first update."""
+    """Episodes that ended while the replay was filling reach the sampler's first update."""
     layer = {"agent": {"batch_size": 500, "replay_capacity": 500}, "goal_space": SPACE}
     trainers = [Trainer(resolve_run("smoke", [{**layer, "sampler": "online"}])) for _ in range(2)]
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Curves beside the tables: every row once, also after a resume, and nothing else changes."""
+"""Curves in addition to tables: each row once, also after a resume; no other effect."""
 
 import importlib.util
 from typing import ClassVar
@@ -13,7 +13,7 @@ from tests.runs import config, tables
 
 
 class Writer:
-    """Remembers points as TensorBoard shows them: a new one takes back what is past its start."""
+    """Stores points as TensorBoard shows them: a new writer discards points past its start."""
 
     points: ClassVar[list] = []
 

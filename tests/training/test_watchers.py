@@ -1,4 +1,4 @@
-"""Estimators that watch a run: they change nothing in it, and know what a driver would know."""
+"""Observers: they do not affect a run, and estimate what a driver would."""
 
 import json
 from functools import cache
@@ -31,7 +31,7 @@ def config(sampler, observers=(), **layer):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Folder of a run of a sampler, plain or watched by every estimator."""
+    """Folder of a run of a sampler, without observers or with all estimators."""
 
     @cache
     def get(sampler: str, watched: bool) -> Path:
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
 
 
 def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
-    """An estimator that learns at every 7th update, rows of 5 updates: none, the 7th, the 14th."""
+    """An estimator that learns at every 7th update; rows of 5 updates: none, 7th, 14th."""
     layer = {"competence": {"update_every": 7}, "budget": {"updates": 15, "record_every": 5}}
     trainer = Trainer(resolve_run("smoke", [{"sampler": "magellan", "goal_space": SPACE}, layer]))
     losses = []
@@ -84,7 +84,7 @@ def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned", "learned_groups"])
 def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
-    """What drove a run is built again, hears the recorded outcomes, and knows the same."""
+    """A rebuilt driver, updated with the recorded outcomes, has the same estimates."""
     sampler = next(spec.name for spec in SAMPLERS.values() if spec.estimator == name)
     settings = config(sampler)
     trainer = Trainer(settings)
@@ -118,7 +118,7 @@ def initial_seed(seed: int) -> int:
 def test_cost_is_counted_and_only_where_there_is_one(trained):
     manifest = json.loads((trained("random", True) / "manifest.json").read_text())
     cost = manifest["estimation_episodes"]
-    # 80 goals once at episodes 0, 40, 80; five categories eight times at 0, 30, 60, 90.
+    # 80 goals once, at episodes 0, 40, 80; five categories eight times, at 0, 30, 60, 90.
     assert cost == {
         "per_goal": 0,
         "expert_buckets": 0,
@@ -164,7 +164,7 @@ def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):
 
 
 def test_an_evaluation_by_hand():
-    """Two goals a category, of which the second succeeds; each is drawn for its own category."""
+    """Two goals per category, of which the second succeeds; drawn for their own category."""
     goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
     settings = EvaluatedBucketsSettings(every=10, episodes=50)
     estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))

@@ -106,7 +106,7 @@ def prompt_features(
     else:
         reading = backbone.reading(adapter)
         for piece in _pieces(backbone, prompts):
-            nodes, index = piece.tree.ends_once
+            nodes, index = piece.tree.distinct_ends
             features.append(reading(piece, nodes).index_select(0, index))
             rows.append(piece.states)
     return torch.cat(features).index_select(0, torch.cat(rows).argsort())
@@ -154,7 +154,7 @@ def _score_by_piece(
     reading = backbone.reading(adapter)
     for piece in _pieces(backbone, states):
         tree = piece.tree
-        nodes, before, last = tree.read
+        nodes, before, last = tree.scored
         hidden = reading(piece, nodes)
         token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
         results.append(

@@ -45,7 +45,7 @@ class BackboneConfig(Section):
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="Implementation for small Llamas: `compiled` is C++, compiled once per machine; "
+        description="Passes of a small Llama: `compiled` is C++, compiled once per machine; "
         "`torch` is PyTorch; `auto` is `compiled` where there is a C++ compiler and threads is 1. "
         "Same result up to rounding.",
     )

@@ -80,14 +80,14 @@ def _free_in_groups(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS)
         return None
     limits = [
         _free_in_group(group, files)
-        for folder, files in _groups(lines, root)
+        for folder, files in _memory_groups(lines, root)
         for group in (folder, *folder.parents)
         if group.is_relative_to(root)
     ]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+def _memory_groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
     """Folder of each memory control group, and the names of its files."""
     for line in lines:
         number, controllers, name = line.split(":", 2)

@@ -48,7 +48,7 @@ def load(source: Path) -> Compiled:
     """
     try:
         command = _compiler()
-        version = _output([*command, "--version"]).splitlines()
+        version = _run_command([*command, "--version"]).splitlines()
         compiler = version[0].strip() if version else command[0]
         options = [*OPTIONS, _native_option()]
         text = source.read_bytes().decode()
@@ -61,7 +61,7 @@ def load(source: Path) -> Compiled:
             library = ctypes.CDLL(str(path))
         return Compiled(library, compiler)
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-        raise NotCompiledError(_reason(error)) from error
+        raise NotCompiledError(_describe_failure(error)) from error
 
 
 def cache_folder() -> Path:
@@ -109,11 +109,11 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{source.stem}-", dir=path.parent) as folder:
         library = Path(folder) / path.name
-        _output([*command, "-o", str(library), str(source)])
+        _run_command([*command, "-o", str(library), str(source)])
         library.replace(path)
 
 
-def _output(command: list[str]) -> str:
+def _run_command(command: list[str]) -> str:
     """Standard output of a command, run without input and in English."""
     return subprocess.run(
         command,
@@ -127,7 +127,7 @@ def _output(command: list[str]) -> str:
     ).stdout
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         lines = [line for line in error.stderr.splitlines() if "error" in line]
         return f"the compiler fails: {' '.join(lines[:1]) or f'status {error.returncode}'}"

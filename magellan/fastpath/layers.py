@@ -217,16 +217,16 @@ def attend_once(
         float (states, heads * d).
     """
     states, heads = queries.shape[:2]
-    k_rows = _in_rows(keys, rows)
+    k_rows = _lay_out_rows(keys, rows)
     scores = torch.bmm(queries, k_rows.transpose(1, 2))
     weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
-    v_rows = k_rows if values is keys else _in_rows(values, rows)
+    v_rows = k_rows if values is keys else _lay_out_rows(values, rows)
     mean = torch.bmm(weights, v_rows).transpose(0, 1)  # (heads, states, width)
     output = torch.bmm(mean, to_value.view(heads, -1, to_value.shape[1]).transpose(1, 2))
     return output.transpose(0, 1).reshape(states, -1)
 
 
-def _in_rows(nodes: Tensor, rows: Rows) -> Tensor:
+def _lay_out_rows(nodes: Tensor, rows: Rows) -> Tensor:
     """Lay out nodes (n, width) in rows, (states, length, width)."""
     states, length = rows.nodes.shape
     if rows.filled is None and len(nodes) == states * length:

@@ -142,7 +142,7 @@ class Backbone:
         }
         self._merged: dict[str, dict[str, Tensor]] = {}
         self._prepared: dict[str, Any] = {}
-        self.reader, self.passes = self._reader()
+        self.reader, self.passes = self._choose_reader()
         self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._adapted: dict[str, Adapted] = {}
@@ -186,7 +186,7 @@ class Backbone:
         half = self.dtype == torch.bfloat16
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half)
 
-    def _reader(self) -> tuple[Reader | None, str]:
+    def _choose_reader(self) -> tuple[Reader | None, str]:
         """The written-out pass, or None for `transformers`, and its name for logs."""
         passes = self.config.passes
         if self._plain is not None and self._is_float32_on_cpu:
@@ -313,7 +313,7 @@ class Backbone:
         if isinstance(self.reader, CompiledLlama):
             if adapter not in self._prepared:
                 if adapter not in self._adapted:
-                    self._adapted[adapter] = self.reader.adapt(self._changes(adapter))
+                    self._adapted[adapter] = self.reader.adapt(self._low_rank_changes(adapter))
                 self._prepared[adapter] = self.reader.prepare(self._adapted[adapter])
             return self._prepared[adapter]
         if torch.is_grad_enabled():
@@ -458,7 +458,7 @@ class Backbone:
             merged[f"{name}.weight"] = weight.to(self.dtype)
         return merged
 
-    def _changes(self, adapter: str) -> dict[str, Change]:
+    def _low_rank_changes(self, adapter: str) -> dict[str, Change]:
         """Low-rank changes of an adapter by the names of the weights."""
         return {
             f"{name}.weight": Change(

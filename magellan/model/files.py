@@ -173,7 +173,7 @@ def check_model_folder(folder: Path, name: str) -> None:
         InputError: one line naming the file and what is wrong with it.
     """
     try:
-        _check(folder)
+        _check_files(folder)
     except _UnfitError as error:
         raise InputError(
             f"backbone.model: {shown(name)} {error}{_remedy(name, folder)}; allowed: {ALLOWED}"
@@ -227,7 +227,7 @@ class _UnfitError(Exception):
     """What is wrong with a folder, as the end of a sentence."""
 
 
-def _check(folder: Path) -> None:
+def _check_files(folder: Path) -> None:
     if not isfile(folder / "config.json"):
         raise _UnfitError("is missing" if not isdir(folder) else "has no config.json")
     config = _json_object(folder / "config.json")

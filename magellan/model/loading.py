@@ -70,7 +70,7 @@ def load_model(
     """
     folder = check_backbone(name)
     try:
-        with _without_reports(), transformers4.readable(folder) as readable:
+        with _silence_transformers(), transformers4.readable(folder) as readable:
             model, loading, tokenizer = _load(name, readable, device, four_bits)
     except Exception as error:  # the type is the library's choice
         if isinstance(error, InputError) or is_out_of_memory(error):
@@ -96,7 +96,7 @@ def _load(
         use_safetensors=True,
         ignore_mismatched_sizes=True,  # `_check_keys` reports them in one line
         output_loading_info=True,
-        **({} if four_bits is None else _in_four_bits(device, four_bits)),
+        **({} if four_bits is None else _quantization_options(device, four_bits)),
         **_LOCAL,
     )
     return model, loading, _tokenizer(folder)
@@ -175,7 +175,7 @@ def check_four_bits(quantization: str) -> None:
         )
 
 
-def _in_four_bits(device: torch.device, products: torch.dtype) -> dict[str, Any]:
+def _quantization_options(device: torch.device, products: torch.dtype) -> dict[str, Any]:
     """The released code's 4-bit format: NormalFloat, without double quantization."""
     settings = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=products
@@ -184,7 +184,7 @@ def _in_four_bits(device: torch.device, products: torch.dtype) -> dict[str, Any]
 
 
 @contextmanager
-def _without_reports() -> Iterator[None]:
+def _silence_transformers() -> Iterator[None]:
     """Silence the progress bars and the report on keys that do not fit."""
     transformers_logging.disable_progress_bar()
     verbosity = transformers_logging.get_verbosity()

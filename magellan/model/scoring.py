@@ -160,16 +160,16 @@ def _score_by_piece(
         results.append(
             (
                 token.index_select(0, tree.parts),
-                _in_batch(tree.slots, tree, piece.states, states),
+                _to_batch_slots(tree.slots, tree, piece.states, states),
                 embedding(last, hidden),
-                _in_batch(tree.last_slots, tree, piece.states, states),
+                _to_batch_slots(tree.last_slots, tree, piece.states, states),
             )
         )
     token, token_slots, features, slots = (torch.cat(part) for part in zip(*results, strict=True))
     return token, token_slots, features, slots
 
 
-def _in_batch(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
+def _to_batch_slots(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
     """Convert slots of a piece to slots of the batch."""
     row, candidate = slots // tree.candidates, slots % tree.candidates
     return rows[row] * states.candidates + candidate

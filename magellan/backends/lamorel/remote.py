@@ -133,7 +133,7 @@ class LamorelBackend(Backend):
         """
         smallest, self.memory = min(choices, key=lambda choice: choice[0] or math.inf)
         if any(size != smallest for size, _ in choices):
-            self._call_all("take", smallest)
+            self._call_all("set_micro_batch", smallest)
             self.memory += f", the least of {len(choices)} servers"
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:

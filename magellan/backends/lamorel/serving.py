@@ -108,7 +108,7 @@ class Serving:
         self.backend.start_policy(settings, seed)
         return self.backend.backbone.micro_batch, self.backend.memory
 
-    def _take(self, micro_batch: int) -> None:
+    def _set_micro_batch(self, micro_batch: int) -> None:
         """Set the micro-batch that all servers share."""
         self.backend.backbone.micro_batch = micro_batch
 
@@ -123,15 +123,15 @@ class Serving:
     def _competence(self, prompts: Packed | int, which: tuple[Which, ...]) -> np.ndarray:
         if isinstance(prompts, int):
             return self.backend.competence(prompts, which)
-        tokens, segments = self._shared(prompts)
+        tokens, segments = self._own_share(prompts)
         if not len(tokens):
             return np.zeros((len(which), 0))
         return self.backend.competence((tokens, segments), which)
 
     def _hold(self, prompts: Packed) -> int:
-        return self.backend.hold(self._shared(prompts))
+        return self.backend.hold(self._own_share(prompts))
 
-    def _shared(self, prompts: Packed) -> Packed:
+    def _own_share(self, prompts: Packed) -> Packed:
         share = self._share(len(prompts[0]))
         return prompts[0][share], prompts[1][share]
 

@@ -1,7 +1,7 @@
-"""How fast one language model is on one device: `python -m magellan bench --device D --model M`.
+"""Speed of one language model on one device: `python -m magellan bench --device D --model M`.
 
-Everything a run does with the model is timed with the paper's constants, within a time that is
-given; what is too slow for it is measured in part, and the table says so.
+All operations of a run with the model are timed with the paper's constants, within a time limit;
+operations that are too slow are measured at reduced size, which the table notes.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
 SECONDS, QUICK_SECONDS = 440.0, 60.0
-"""Time of a benchmark, with loading the model; the full one ends within 8 minutes."""
+"""Time limits of a benchmark, including loading the model; the full one ends within 8 minutes."""
 SMALL_MODEL = 10_000_000
-"""Parameters: adapters of smaller models are merged into their weights."""
+"""Number of parameters below which adapters are merged into the weights."""
 SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 6}
-"""How the time is shared; what one leaves over goes to those behind it."""
+"""Shares of the time; time left over goes to later measurements."""
 GOALS = {"25k": 64, "100k": 64}
-"""Goal spaces that are refreshed, and how many goals are tried first."""
+"""Goal spaces of the refreshes, and the number of goals in the first measurement."""
 ROUNDS, EVALUATION_STEPS = 8, 30
 SQUARE = {"cuda": 8192, "cpu": 1024}
-"""Rows and columns of the product that says what a device can do."""
+"""Rows and columns of the product that measures the peak of a device."""
 EPISODES, EPISODE_STEPS = 500_000, 5.0
-"""Of the paper's runs; steps of an episode in the reference study, 4 to 6.4 by sampler."""
+"""Episodes of the paper's runs; steps per episode in the reference study, 4 to 6.4 by sampler."""
 
 HEADINGS = ("what", "goals", "value", "n", "GFLOP", "share of peak", "memory", "note")
 NOTES = (
@@ -64,15 +64,15 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Part:
-    """A measured operation, or what could not be measured.
+    """A measured operation, or one that could not be measured.
 
-    row, size: what, and on which goal space.
+    row, size: name and goal space.
     value, unit: environment steps per second or seconds; None where it was not measured.
     seconds: of one operation.
     gflop: 10^9 operations of its matrix products; None where they are not counted.
-    utilisation: share of the device's peak; None as well.
-    memory_mb: largest memory of the device while it ran, 10^6 bytes; None on a CPU.
-    note: what has to be known of the measurement, or why there is none.
+    utilisation: share of the device's peak; None without `gflop`.
+    memory_mb: peak memory of the device, 10^6 bytes; None on a CPU.
+    note: limitations of the measurement, or why there is none.
     """
 
     row: str
@@ -94,23 +94,23 @@ def device_configuration(
     dtype: str | None,
     settings: Sequence[Mapping[str, Any]] = (),
 ) -> RunConfig:
-    """Preset `paper` with this model on this device; the actor learns at once.
+    """Preset `paper` with this model on this device, without warm-up of the actor.
 
     Args:
         model: value of `backbone.model`.
-        parameters: numbers in its weights.
+        parameters: number of its parameters.
         device: value of `backend.device`.
         dtype: value of `backend.dtype`; None: bfloat16 on a GPU, float32 on a CPU.
         settings: further keys.
     """
-    usual = "float32" if device == "cpu" else "bfloat16"
-    small = parameters < SMALL_MODEL
+    default_dtype = "float32" if device == "cpu" else "bfloat16"
+    is_small = parameters < SMALL_MODEL
     layer = {
         "sampler": "magellan",
-        # For the loop; goal spaces that are refreshed are drawn by themselves.
+        # For the loop; refreshes draw their own goal spaces.
         "goal_space": "2500",
-        "backbone": {"model": model, "lora_mode": "merged" if small else "per_token"},
-        "backend": {"device": device, "dtype": dtype or usual, "micro_batch": "auto"},
+        "backbone": {"model": model, "lora_mode": "merged" if is_small else "per_token"},
+        "backend": {"device": device, "dtype": dtype or default_dtype, "micro_batch": "auto"},
         "agent": {"actor_warmup_updates": 0},
         "budget": {"evaluation_goals": 1, "evaluate_every": EPISODES},
     }
@@ -118,11 +118,11 @@ def device_configuration(
 
 
 class DeviceBenchmark:
-    """The operations of one run, and the time that they may take.
+    """The timed operations of one run, and their time limit.
 
     Args:
         config: of the run.
-        deadline: of all measurements.
+        deadline: shared by all measurements.
     """
 
     def __init__(self, config: RunConfig, deadline: Deadline) -> None:
@@ -138,12 +138,12 @@ class DeviceBenchmark:
 
     @cached_property
     def batch(self) -> Batch:
-        """Transitions of random play, as many as an update takes."""
+        """A batch of transitions of random play."""
         return self.trainer.replay.sample(self.config.agent.batch_size)
 
     def parts(self) -> Iterator[Part]:
         """All measurements, in order."""
-        known: dict[str, Part] = {}
+        measured: dict[str, Part] = {}
         measurements: list[tuple[str, str, str, Callable[[float], Part]]] = [
             ("acting", "acting", "", self._acting),
             ("SAC", "SAC update", "", self._sac),
@@ -151,25 +151,25 @@ class DeviceBenchmark:
             *((goals, "refresh", goals, partial(self._refresh, goals)) for goals in GOALS),
         ]
         for name, row, size, measure in measurements:
-            part = self._measured(name, row, size, measure)
+            part = self._measure(name, row, size, measure)
             if part.value is not None:
-                known[name] = part
+                measured[name] = part
             yield part
-        yield self._loop(known)
+        yield self._loop(measured)
 
-    def _measured(self, name: str, row: str, size: str, measure: Callable[[float], Part]) -> Part:
+    def _measure(self, name: str, row: str, size: str, measure: Callable[[float], Part]) -> Part:
         seconds = self._share(name)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         try:
             return measure(seconds)
-        except Exception as error:  # the library's own kinds
+        except Exception as error:  # the type is the library's choice
             if not is_out_of_memory(error):
                 raise
             return Part(row, size, f"not measured: out of memory on {self.backend.device}")
 
     def _share(self, name: str) -> float:
-        """Seconds that a measurement may take of those that are left."""
+        """Seconds for a measurement, out of the time left."""
         share = self._shares.pop(name) / (sum(self._shares.values()) + SHARES[name])
         return self.deadline.left * share
 
@@ -185,8 +185,8 @@ class DeviceBenchmark:
 
     def _sac(self, seconds: float) -> Part:
         def make(size: int) -> Operation:
-            some = _first(self.batch, size)
-            return lambda: self.backend.update_policy(some)
+            batch = _first_rows(self.batch, size)
+            return lambda: self.backend.update_policy(batch)
 
         size = len(self.batch.actions)
         return self._timed("SAC update", "", make, size, 4, seconds, "transitions")
@@ -197,8 +197,8 @@ class DeviceBenchmark:
         episodes = Episodes(tokens, segments, (np.arange(size) % 2).astype(np.float32))
 
         def make(n: int) -> Operation:
-            some = _first(episodes, n)
-            return lambda: self.backend.update_competence(some)
+            batch = _first_rows(episodes, n)
+            return lambda: self.backend.update_competence(batch)
 
         return self._timed("competence update", "", make, size, 4, seconds, "episodes")
 
@@ -211,29 +211,29 @@ class DeviceBenchmark:
         return self._timed("refresh", goal_space, make, total, smallest, seconds, "goals")
 
     def _prompts(self, goal_space: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts of so many goals of a space, drawn evenly, (n, length) both."""
+        """Tokens and segments, (n, length) each, of n goals drawn uniformly from a space."""
         goals = WORLDS[self.config.world].goals(goal_space, 0)
-        chosen = np.random.default_rng(0).choice(len(goals), n, replace=n > len(goals))
-        texts = [goals.prompt(int(position)) for position in chosen]
+        positions = np.random.default_rng(0).choice(len(goals), n, replace=n > len(goals))
+        texts = [goals.prompt(int(position)) for position in positions]
         return stack(self.backend.codec.pack(texts, [()] * n))
 
-    def _loop(self, known: Mapping[str, Part]) -> Part:
-        """Rounds of the real loop where there is time for some, else the sum of its parts."""
-        needed = ("acting", "SAC", "competence", "25k")
-        lacking = [name for name in needed if name not in known]
-        if lacking:
-            return Part("whole loop", "25k", f"not measured: {lacking[0]} is not")
-        one = sum(known[name].seconds for name in needed[:3])
-        refresh = known["25k"].seconds / self.config.section("competence").refresh
+    def _loop(self, measured: Mapping[str, Part]) -> Part:
+        """Rounds of the real loop if the time suffices, else the sum of its parts."""
+        names = ("acting", "SAC", "competence", "25k")
+        missing = [name for name in names if name not in measured]
+        if missing:
+            return Part("whole loop", "25k", f"not measured: {missing[0]} is not")
+        one = sum(measured[name].seconds for name in names[:3])
+        refresh = measured["25k"].seconds / self.config.section("competence").refresh
         seconds, steps = self._share("loop"), steps_per_update(self.config)
-        start = known["acting"].seconds * EVALUATION_STEPS / 2
+        start = measured["acting"].seconds * EVALUATION_STEPS / 2
         rounds = max(0, min(int((seconds - start) / one) - 1, ROUNDS))
         note = "not measured: acting, both updates and 1/32 of a refresh, added"
         if rounds:
             one = ModelBenchmark(self.trainer).quiet_round_seconds(rounds)
             note = "1/32 of a refresh added"
-        whole = Timed(one + refresh, rounds, 1, 1)
-        return self._part("whole loop", "25k", whole, None, note, steps)
+        loop = Timed(one + refresh, rounds, 1, 1)
+        return self._part("whole loop", "25k", loop, None, note, steps)
 
     def _timed(
         self,
@@ -246,10 +246,10 @@ class DeviceBenchmark:
         things: str,
         steps: int = 0,
     ) -> Part:
-        """Measure an operation; the products of its first call are counted."""
+        """Time an operation; counts the products of its first call."""
         counted: list[float] = []
 
-        def complete(n: int) -> Operation:
+        def make_synchronized(n: int) -> Operation:
             operation = make(n)
 
             def run() -> None:
@@ -261,14 +261,14 @@ class DeviceBenchmark:
 
             return run
 
-        took = timed(complete, total, smallest, seconds, self.deadline)
+        result = timed(make_synchronized, total, smallest, seconds, self.deadline)
         gflop = None if self.backend.passes.startswith("compiled") else counted[0]
-        return self._part(row, size, took, gflop, took.said(things), steps)
+        return self._part(row, size, result, gflop, result.note(things), steps)
 
     def _part(
-        self, row: str, size: str, took: Timed, gflop: float | None, note: str, steps: int
+        self, row: str, size: str, result: Timed, gflop: float | None, note: str, steps: int
     ) -> Part:
-        """A measurement as a row; `steps` of the environment make it a rate."""
+        """A measurement as a row; a rate if an operation is `steps` environment steps."""
         memory = None
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device) / 1e6
@@ -276,23 +276,23 @@ class DeviceBenchmark:
             row=row,
             size=size,
             note=note,
-            value=steps / took.seconds if steps else took.seconds,
+            value=steps / result.seconds if steps else result.seconds,
             unit="steps/s" if steps else "s",
-            seconds=took.seconds,
-            repetitions=took.repetitions,
+            seconds=result.seconds,
+            repetitions=result.repetitions,
             gflop=gflop,
-            utilisation=None if gflop is None else gflop / 1e3 / took.seconds / self.peak,
+            utilisation=None if gflop is None else gflop / 1e3 / result.seconds / self.peak,
             memory_mb=memory,
         )
 
 
-def _first(data: Any, n: int) -> Any:
+def _first_rows(data: Any, n: int) -> Any:
     """The first n rows of a dataclass of arrays."""
     return type(data)(**{field.name: getattr(data, field.name)[:n] for field in fields(data)})
 
 
 def product_rate(device: torch.device, dtype: torch.dtype, repetitions: int = 20) -> float:
-    """TFLOP/s of one large square product, the best of its repetitions."""
+    """TFLOP/s of a large square product, best of its repetitions."""
     size = SQUARE[device.type]
     left = torch.ones(size, size, dtype=dtype, device=device)
     out, best = torch.empty_like(left), math.inf
@@ -306,29 +306,29 @@ def product_rate(device: torch.device, dtype: torch.dtype, repetitions: int = 20
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done what it was given."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def hours_of(parts: Sequence[Part], config: RunConfig) -> tuple[float, str] | None:
-    """Hours of `EPISODES` episodes with evaluations, and why; None where the loop is unknown."""
-    known = {(part.row, part.size): part for part in parts if part.value is not None}
-    loop, acting = known.get(("whole loop", "25k")), known.get(("acting", ""))
+    """Hours of `EPISODES` episodes with evaluations, and the calculation; None without the loop."""
+    measured = {(part.row, part.size): part for part in parts if part.value is not None}
+    loop, acting = measured.get(("whole loop", "25k")), measured.get(("acting", ""))
     if loop is None or acting is None or acting.value is None:
         return None
     paper, steps = resolve_run("paper", []).budget, steps_per_update(config)
     updates = math.ceil(EPISODES * EPISODE_STEPS / steps)
-    looks = EPISODES // paper.evaluate_every + 1
-    played = 2 * 4 * paper.evaluation_goals  # splits, categories that can succeed
+    evaluations = EPISODES // paper.evaluate_every + 1
+    episodes = 2 * 4 * paper.evaluation_goals  # splits, feasible categories
     training = updates * loop.seconds / 3600
-    evaluating = looks * played * EPISODE_STEPS / acting.value / 3600
+    evaluating = evaluations * episodes * EPISODE_STEPS / acting.value / 3600
     return (
         training + evaluating,
         f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {steps} steps per update = "
-        f"{updates:,} updates x {loop.seconds:.4g} s = {training:.3g} h; {looks} evaluations of "
-        f"{played} episodes x {EPISODE_STEPS:g} steps / {acting.value:.4g} steps/s = "
-        f"{evaluating:.3g} h",
+        f"{updates:,} updates x {loop.seconds:.4g} s = {training:.3g} h; "
+        f"{evaluations} evaluations of {episodes} episodes x {EPISODE_STEPS:g} steps / "
+        f"{acting.value:.4g} steps/s = {evaluating:.3g} h",
     )
 
 
@@ -340,12 +340,12 @@ def run_device(
     settings: Sequence[Mapping[str, Any]] = (),
     quick: bool = False,
 ) -> str:
-    """Measure, write device.md and device.json to a folder, give the Markdown.
+    """Measure, and write device.md and device.json to a folder; returns the Markdown.
 
     Args:
-        output: the folder; made when absent, what it holds of an earlier benchmark is replaced.
+        output: the folder; created if absent, files of an earlier benchmark are overwritten.
         model: a name or a folder, or `flan-t5-base-shape`; None: `zoo-mini`.
-        device, dtype: of the backend; None: a CPU, and the device's usual format.
+        device, dtype: of the backend; None: a CPU, and the device's default format.
         settings: further keys of the run.
         quick: a minute instead of eight.
 
@@ -353,21 +353,21 @@ def run_device(
         InputError: no such device or model, or a folder that cannot be written.
         OutOfMemoryError: the model does not fit.
     """
-    began, started, model = time.perf_counter(), datetime.now(UTC), model or "zoo-mini"
+    start, started, model = time.perf_counter(), datetime.now(UTC), model or "zoo-mini"
     with model_folder(model) as folder:
         check_backbone(folder)
         parameters = number_of_parameters(folder)
         config = device_configuration(folder, parameters, device or "cpu", dtype, settings)
-        if config.backend.kind != "local":  # its parts are timed, and the device's memory
+        if config.backend.kind != "local":  # the benchmark times its parts and reads its device
             kind = config.backend.kind
             raise InputError(f"backend.kind: {kind!r} is not timed here; allowed: local")
         check_backend(config.backend, config.backbone)
         prepare_folder(output)
-        whole = QUICK_SECONDS if quick else SECONDS
-        deadline = Deadline(whole - (time.perf_counter() - began))
+        limit = QUICK_SECONDS if quick else SECONDS
+        deadline = Deadline(limit - (time.perf_counter() - start))
         try:
             bench = DeviceBenchmark(config, deadline)
-        except Exception as error:  # the library's own kinds
+        except Exception as error:  # the type is the library's choice
             if is_out_of_memory(error):
                 raise OutOfMemoryError(f"out of memory while {model} was loaded") from error
             raise
@@ -379,13 +379,13 @@ def run_device(
     facts = {
         **_facts(bench, model, parameters),
         "started": started.isoformat(timespec="seconds"),
-        "wall_seconds": round(time.perf_counter() - began, 1),
+        "wall_seconds": round(time.perf_counter() - start, 1),
     }
     return write_files(output, facts, parts, hours_of(parts, config))
 
 
 def _facts(bench: DeviceBenchmark, model: str, parameters: int) -> dict[str, Any]:
-    """Where and with what the figures were measured."""
+    """Machine, device, model and code of the measurements."""
     config, backend, device = bench.config, bench.backend, bench.device
     name = "" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return {
@@ -410,35 +410,35 @@ def _facts(bench: DeviceBenchmark, model: str, parameters: int) -> dict[str, Any
 def write_files(
     output: Path, facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
 ) -> str:
-    """Write device.md and device.json; gives the Markdown."""
+    """Write device.md and device.json; returns the Markdown."""
     markdown = to_markdown(facts, parts, hours)
     rows = [asdict(part) for part in parts]
-    whole = {**facts, "rows": rows, "hours": None if hours is None else hours[0]}
+    contents = {**facts, "rows": rows, "hours": None if hours is None else hours[0]}
     (output / "device.md").write_text(markdown, encoding="utf-8")
-    (output / "device.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    (output / "device.json").write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
     return markdown
 
 
 def to_markdown(
     facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
 ) -> str:
-    """The table for people, with how to read it below."""
+    """Markdown table with notes below."""
     lines = [HEADINGS, ("---",) * 2 + ("---:",) * 5 + ("---",), *map(_cells, parts)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    here = "500,000 episodes: **not measured: the loop is not**."
+    total = "500,000 episodes: **not measured: the loop is not**."
     if hours is not None:
-        here = f"500,000 episodes: **{number(hours[0])} h**: {hours[1]}."
+        total = f"500,000 episodes: **{number(hours[0])} h**: {hours[1]}."
     size = SQUARE["cpu" if facts["device"] == "cpu" else "cuda"]
     peak = f"Peak: {number(facts['peak_tflops'])} TFLOP/s, measured with a {size} x {size} product."
-    return "\n\n".join([_headline(facts), table, here, *NOTES, peak]) + "\n"
+    return "\n\n".join([_headline(facts), table, total, *NOTES, peak]) + "\n"
 
 
 def _headline(facts: Mapping[str, Any]) -> str:
-    random = ", random weights; each word is a token, a real tokenizer makes more of them"
+    random_weights = ", random weights; each word is a token, a real tokenizer makes more of them"
     where = f"{facts['device']}, {facts['device_name']}" if facts["device_name"] else facts["cpu"]
     return (
         f"`{facts['model']}` ({facts['parameters'] / 1e6:,.1f} million parameters"
-        f"{random if facts['random_weights'] else ''}) on {where}, {facts['dtype']}, "
+        f"{random_weights if facts['random_weights'] else ''}) on {where}, {facts['dtype']}, "
         f"`lora_mode: {facts['backbone']['lora_mode']}`, micro-batch "
         f"{facts['micro_batch'] or 'none'}, passes {facts['passes']}, "
         f"deterministic: {str(facts['deterministic']).lower()}, "

@@ -1,11 +1,11 @@
-"""How long each figure is measured: the full benchmark and the quick one."""
+"""Repetitions and sizes of the full and the quick benchmark."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Repetitions and sizes, as the full benchmark has them."""
+    """Repetitions and sizes; the defaults are those of the full benchmark."""
 
     environment_steps: int = 200_000
     environment_repetitions: int = 5
@@ -15,9 +15,9 @@ class Effort:
     acting: int = 20
     updates: int = 9
     refreshes: int = 3
-    # Spans of the whole loop of `zoo-mini` with a refresh each; 0 times single rounds.
+    # Spans of the whole loop of `zoo-mini` with a refresh each; 0: time single rounds.
     cycles: int = 2
-    # Rounds without refresh, where single rounds of the loop are timed.
+    # Rounds without refresh, if single rounds are timed.
     rounds: int = 8
     # The loop on all goals, in new processes.
     whole_space_rounds: int = 32

@@ -1,4 +1,4 @@
-"""Time and arithmetic of everything that runs the language model, with the paper's constants."""
+"""Time and FLOP of all operations with the language model, with the paper's constants."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from magellan.training.loop import Trainer
 TRANSITIONS = 2_000
 GOAL_SPACE, WHOLE_SPACE = "25k", "all"
 LOOP = "whole loop"
-NOTHING = Outcomes(np.zeros(0, np.int64), np.zeros(0))
+NO_OUTCOMES = Outcomes(np.zeros(0, np.int64), np.zeros(0))
 
 
 def configuration(model: str, goal_space: str) -> RunConfig:
-    """Preset `paper` with another backbone and the default pool; the actor learns at once."""
+    """Preset `paper` with another backbone, the default pool, and no warm-up of the actor."""
     values = {
         **PRESETS["paper"],
         "preset": "paper",
@@ -36,11 +36,11 @@ def configuration(model: str, goal_space: str) -> RunConfig:
         "goal_space": goal_space,
         "seed": SEED,
         "threads": 1,
-        # The products of compiled code cannot be counted from outside.
+        # The products in compiled code cannot be counted.
         "backbone": {"model": model, "passes": "torch"},
         "agent": {"actor_warmup_updates": 0},
         "competence": {"pool": LearnedSettings().pool},
-        # A single evaluation at the start, and a small one: it is no part of what is timed.
+        # A single small evaluation at the start, which is not timed.
         "budget": {"evaluation_goals": 1, "evaluate_every": 500_000},
     }
     return run_model().model_validate(values)
@@ -53,14 +53,14 @@ def steps_per_update(config: RunConfig) -> int:
 
 
 def make_trainer(model: str, goal_space: str) -> Trainer:
-    """A run at its start, set up as `magellan train` sets it up."""
+    """The trainer of a new run, set up like `magellan train`."""
     settle(1)
     return Trainer(configuration(model, goal_space))
 
 
 def fill_replay(trainer: Trainer) -> Outcomes:
-    """Play at random until the replay holds enough; gives the episodes that ended, in order."""
-    ended = [NOTHING]
+    """Play at random until the replay is filled; returns the episodes that ended, in order."""
+    ended = [NO_OUTCOMES]
     while len(trainer.replay) < TRANSITIONS:
         ended.append(trainer.collector.step(at_random=True))
     parts = [(part.goals, part.success, part.standing_on) for part in ended]
@@ -70,7 +70,7 @@ def fill_replay(trainer: Trainer) -> Outcomes:
 def round_seconds(trainer: Trainer, rounds: int) -> float:
     """Mean seconds of a round (64 steps, one update of everything) over a span of `rounds`.
 
-    Any span of 32 holds one refresh. A round before it is not counted.
+    Any span of 32 contains one refresh. The first round is not counted.
     """
     trainer.advance()
     start = time.perf_counter()
@@ -80,7 +80,7 @@ def round_seconds(trainer: Trainer, rounds: int) -> float:
 
 
 class ModelBenchmark:
-    """The timed operations of one run, to be called in the order in which they stand here."""
+    """The timed operations of one run, to be called in the order of their definition."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
@@ -88,12 +88,12 @@ class ModelBenchmark:
         self.config = trainer.config
 
     def refresh(self) -> None:
-        """One evaluation of the goal space: no episode has been seen, so nothing is learnt."""
+        """One refresh of the goal space; without episodes no gradient step is taken."""
         for _ in range(self.learned.config.refresh):
-            self.learned.update(NOTHING)
+            self.learned.update(NO_OUTCOMES)
 
     def fill(self) -> None:
-        """Real episodes for the replay and for the competence."""
+        """Fill the replay and the competence estimator with real episodes."""
         self.learned.update(fill_replay(self.trainer))
 
     def acting(self) -> None:
@@ -102,24 +102,24 @@ class ModelBenchmark:
             self.trainer.collector.step()
 
     def sac_update(self) -> None:
-        """Critic step, actor step, temperature and target critic, from a batch of the replay."""
+        """Update critic, actor, temperature and target critic on a batch of the replay."""
         batch = self.trainer.replay.sample(self.config.agent.batch_size)
         self.trainer.backend.update_policy(batch)
 
     def competence_update(self) -> None:
         """One gradient step on the episodes of `fill`.
 
-        Every 32nd call would refresh as well; fewer than that follow a `refresh`.
+        Every 32nd call would refresh as well; fewer calls follow a `refresh`.
         """
-        self.learned.update(NOTHING)
+        self.learned.update(NO_OUTCOMES)
 
     @property
     def refreshes_next(self) -> bool:
-        """Whether the next update of the competence evaluates the goal space as well."""
+        """Whether the next update of the competence refreshes the goal space as well."""
         return (self.learned.updates + 1) % self.learned.config.refresh == 0
 
     def quiet_round_seconds(self, rounds: int) -> float:
-        """Median seconds of a round, over those without refresh."""
+        """Median seconds of the rounds without refresh."""
         self.trainer.advance()
         times: list[float] = []
         while len(times) < rounds:
@@ -152,22 +152,22 @@ def model_rows(shape: str, effort: Effort) -> Iterator[Row]:
 def loop_timing(
     bench: ModelBenchmark, parts: dict[str, Timing], shape: str, effort: Effort
 ) -> Timing:
-    """Spans of the loop that hold a refresh each, or else single rounds, plus 1/32 of a refresh."""
-    own = [parts[name] for name in ("acting", "SAC update", "competence update")]
-    gflop, alone = sum(part.gflop for part in own), sum(part.alone for part in own)
-    every = bench.learned.config.refresh
+    """Time spans of the loop with a refresh each, or single rounds plus 1/32 of a refresh."""
+    timings = [parts[name] for name in ("acting", "SAC update", "competence update")]
+    gflop, alone = sum(part.gflop for part in timings), sum(part.alone for part in timings)
+    interval = bench.learned.config.refresh
     refresh = parts["LP refresh"]
-    whole = gflop + refresh.gflop / every, alone + refresh.alone / every
+    products = gflop + refresh.gflop / interval, alone + refresh.alone / interval
     cycles = effort.cycles if shape == "zoo-mini" else 0
     if cycles:
-        spans = [round_seconds(bench.trainer, every) for _ in range(cycles)]
-        return Timing(statistics.median(spans), cycles, *whole)
+        spans = [round_seconds(bench.trainer, interval) for _ in range(cycles)]
+        return Timing(statistics.median(spans), cycles, *products)
     quiet = bench.quiet_round_seconds(effort.rounds)
-    return Timing(quiet + refresh.seconds / every, effort.rounds, *whole)
+    return Timing(quiet + refresh.seconds / interval, effort.rounds, *products)
 
 
 def _row(name: str, shape: str, timing: Timing, steps: int = 0, size: str = "") -> Row:
-    """In seconds; in environment steps per second where `steps` of them are one operation."""
+    """A row in seconds, or in steps/s if one operation is `steps` environment steps."""
     return Row(
         row=name,
         value=steps / timing.seconds if steps else timing.seconds,
@@ -182,10 +182,10 @@ def _row(name: str, shape: str, timing: Timing, steps: int = 0, size: str = "") 
 
 
 def whole_space_rows(effort: Effort) -> Iterator[Row]:
-    """The loop with `zoo-mini` on all goals beside the same on 25k, each in a new process."""
+    """The loop with `zoo-mini` on all goals and on 25k, each in a new process."""
     sizes, n = (GOAL_SPACE, WHOLE_SPACE), effort.whole_space_repetitions
     runs: dict[str, list[dict[str, float]]] = {size: [] for size in sizes}
-    for _ in range(n):  # in turn, so that a slower spell of the machine meets both
+    for _ in range(n):  # alternating, so that slow periods of the machine affect both
         for size in sizes:
             runs[size].append(in_fresh_process("loop", size, str(effort.whole_space_rounds)))
     steps = steps_per_update(configuration("zoo-mini", GOAL_SPACE))

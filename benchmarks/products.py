@@ -1,4 +1,4 @@
-"""Time of an operation, beside the arithmetic and the time of its matrix products."""
+"""Time of an operation, and FLOP and time of its matrix products alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from benchmarks.timing import median_seconds
 from magellan.fastpath.layers import HAS_ONEDNN
 
 REPETITIONS = 5
-"""Of a single product."""
+"""Repetitions of a single product."""
 
-Form = tuple[tuple[int, ...], tuple[int, ...]]
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides of a factor."""
 
 _aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
@@ -36,22 +36,22 @@ if HAS_ONEDNN:
 
 
 class Products(TorchDispatchMode):
-    """Records the products of what runs inside, backward passes included.
+    """Records the matrix products in this context, including backward passes.
 
-    calls: number of products of each pair of factors' forms.
+    calls: number of products by the layouts of their factors.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: Counter[tuple[Form, Form]] = Counter()
+        self.calls: Counter[tuple[Layout, Layout]] = Counter()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Note a product's factors and do what would have been done."""
+        """Record the factors of a product, and run the operation."""
         if function in _FACTORS:
             left, right = _FACTORS[function](*args)
-            self.calls[_form(left), _form(right)] += 1
+            self.calls[_layout(left), _layout(right)] += 1
         return function(*args, **(kwargs or {}))
 
     @property
@@ -60,20 +60,20 @@ class Products(TorchDispatchMode):
         return sum(n * _operations(*factors) for factors, n in self.calls.items()) / 1e9
 
     def seconds(self) -> float:
-        """Wall time of all products, each by itself: nothing added to it, its memory warm.
+        """Wall time of the products alone, on warm memory.
 
-        Products of the same forms count as one, timed as a median of `REPETITIONS`.
+        Each pair of layouts is timed once, as a median of `REPETITIONS`.
         """
         return sum(n * _seconds(*factors) for factors, n in self.calls.items())
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall time of one operation, and what its matrix products say of it.
+    """Wall time of one operation, and FLOP and time of its matrix products.
 
     seconds: median over `repetitions`.
     gflop: 10^9 floating point operations of its products, backward included.
-    alone: seconds that the same products take with nothing around them.
+    alone: seconds of these products alone.
     """
 
     seconds: float
@@ -83,7 +83,7 @@ class Timing:
 
 
 def measure(operation: Callable[[], object], repetitions: int) -> Timing:
-    """Record one call, which warms caches up as well, time `repetitions`, then the products."""
+    """Record the products of one call, which also warms caches; time `repetitions` calls."""
     products = record(operation)
     seconds = median_seconds(operation, repetitions)
     return Timing(seconds, repetitions, products.gflop, products.seconds())
@@ -96,16 +96,16 @@ def record(operation: Callable[[], object]) -> Products:
     return products
 
 
-def _form(factor: Tensor) -> Form:
+def _layout(factor: Tensor) -> Layout:
     return tuple(factor.shape), factor.stride()
 
 
-def _operations(left: Form, right: Form) -> int:
+def _operations(left: Layout, right: Layout) -> int:
     *batch, rows, inner = left[0]
     return 2 * rows * inner * right[0][-1] * (batch[0] if batch else 1)
 
 
-def _seconds(left: Form, right: Form) -> float:
+def _seconds(left: Layout, right: Layout) -> float:
     a, b = (torch.empty_strided(*form).fill_(0.5) for form in (left, right))
     out = torch.matmul(a, b)
     multiply = torch.bmm if a.dim() == 3 else torch.mm

@@ -1,9 +1,9 @@
-"""What the released code takes, by (row, shape, size); each figure in the unit of its row.
+"""Figures of the released code by (row, shape, size), in the unit of the row.
 
 The authors' code (LorisGaven/MAGELLAN at 20f2729, on lamorel at dce6f0d and LittleZoo at eae35b2),
 patched only as far as it needs to run: one thread on one core of a 2-core x86-64 machine without a
-GPU. Its model has the shape `t5` of `benchmarks.shapes`. The machine was another one than any that
-this code is timed on, so the figures stand beside this code's and are not divided by them.
+GPU. Its model has the shape `t5` of `benchmarks.shapes`. This code was never timed on that machine,
+so tables show both figures and no ratio.
 """
 
 MODEL = "a random T5 of 206,080 parameters"

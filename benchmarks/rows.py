@@ -1,4 +1,4 @@
-"""A measured row, what follows from it, and the tables made of rows."""
+"""Rows of measurements, derived figures, and tables of rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from benchmarks.released import NO_RATIO, RELEASED, WHERE
 class Row:
     """One measured figure.
 
-    row, shape, size: what was measured, with which model, on which goal space; empty where the
-        row has none.
+    row, shape, size: name, model and goal space; model and goal space may be empty.
     value: the figure, a median over `repetitions`.
     unit: ms, s, MB, steps/s or x.
-    seconds: wall time of one operation; None where nothing else needs it.
+    seconds: wall time of one operation; None where no other column needs it.
     gflop: floating point operations of its matrix products, in 10^9; None where not counted.
-    alone: seconds that these products take with nothing around them.
+    alone: seconds of these products alone.
     """
 
     row: str
@@ -35,7 +34,7 @@ class Row:
 
     @property
     def released(self) -> float | None:
-        """The released code's figure on another machine, in the unit of this row."""
+        """Figure of the released code on another machine, in the unit of this row."""
         return RELEASED.get((self.row, self.shape, self.size))
 
     @property
@@ -46,11 +45,11 @@ class Row:
         return self.gflop / self.seconds
 
     def fraction(self, matmul_rate: float) -> float | None:
-        """Share of the wall time that the products alone would take at `matmul_rate` GFLOP/s."""
+        """Share of the wall time that the products would take at `matmul_rate` GFLOP/s."""
         return None if self.rate is None else self.rate / matmul_rate
 
     def ceiling(self, matmul_rate: float) -> float | None:
-        """The `fraction` that would be reached if nothing but these products took time."""
+        """The `fraction` if only these products took time."""
         if self.gflop is None or self.alone is None:
             return None
         return self.gflop / self.alone / matmul_rate
@@ -92,7 +91,7 @@ NOTES = (
 
 
 def to_markdown(rows: Sequence[Row], matmul_rate: float) -> str:
-    """The table for people, with how to read it below."""
+    """Markdown table with notes below."""
     cells = [_cells(row, matmul_rate) for row in rows]
     lines = [HEADINGS, ("---",) * 3 + ("---:",) * (len(HEADINGS) - 3), *cells]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -21,8 +21,8 @@ from magellan.core.errors import InputError
 Rows = Iterator[Row]
 
 
-def _model(shape: str) -> Callable[[Effort], Rows]:
-    """Rows of a model; the libraries are loaded when they are asked for."""
+def _rows_of_model(shape: str) -> Callable[[Effort], Rows]:
+    """Rows of a model; imports its libraries only when called."""
 
     def rows(effort: Effort) -> Rows:
         from benchmarks.models import model_rows, whole_space_rows
@@ -36,17 +36,17 @@ GROUPS: dict[str, Callable[[Effort], Rows]] = {
     "environment": environment_rows,
     "goals": goal_rows,
     "samplers": sampler_rows,
-    **{shape: _model(shape) for shape in ("zoo-mini", "t5", "all")},
+    **{shape: _rows_of_model(shape) for shape in ("zoo-mini", "t5", "all")},
 }
 """Name to rows; `all` is the loop on all 19.5 million goals."""
 
 
 def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) -> str:
-    """Measure, write bench.md, bench.csv and manifest.json to a folder, give the Markdown.
+    """Measure, and write bench.md, bench.csv and manifest.json to a folder; returns the Markdown.
 
     Args:
-        output: the folder; made when absent, what it holds of an earlier benchmark is replaced.
-        only: names of `GROUPS`; all of them when None.
+        output: the folder; created if absent, files of an earlier benchmark are overwritten.
+        only: names of `GROUPS`; None: all.
         quick: fewer repetitions, goal spaces and rows.
 
     Raises:
@@ -57,7 +57,7 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
         if name not in GROUPS:
             raise InputError(f"--only: {name!r} is unknown; allowed: {', '.join(GROUPS)}")
     prepare_folder(output)
-    started, clock, worked = datetime.now(UTC), time.monotonic(), _cpu_seconds()
+    started, wall, cpu = datetime.now(UTC), time.monotonic(), _cpu_seconds()
     core = MatmulRate()
     rows = _measure(names, QUICK if quick else FULL, core)
     markdown = to_markdown(rows, core.best)
@@ -67,9 +67,9 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
         "quick": quick,
         "groups": names,
         "started": started.isoformat(timespec="seconds"),
-        "wall_seconds": round(time.monotonic() - clock, 1),
-        # On a quiet core nearly the wall time; less where others had the core.
-        "cpu_seconds": round(_cpu_seconds() - worked, 1),
+        "wall_seconds": round(time.monotonic() - wall, 1),
+        # Nearly the wall time on an idle core, less if other processes used it.
+        "cpu_seconds": round(_cpu_seconds() - cpu, 1),
     }
     (output / "bench.md").write_text(markdown, encoding="utf-8")
     (output / "bench.csv").write_text(to_csv(rows, core.best), encoding="utf-8")
@@ -78,7 +78,7 @@ def run(output: Path, only: Sequence[str] | None = None, quick: bool = False) ->
 
 
 def _measure(names: Sequence[str], effort: Effort, core: MatmulRate) -> list[Row]:
-    """All rows of the groups, with the speed of the core measured before and after each."""
+    """All rows of the groups; measures the speed of the core after each."""
     rows = []
     for name in names:
         for row in GROUPS[name](effort):
@@ -90,12 +90,12 @@ def _measure(names: Sequence[str], effort: Effort, core: MatmulRate) -> list[Row
 
 
 def _cpu_seconds() -> float:
-    """Processor time of this process and its finished children."""
+    """CPU time of this process and its finished children."""
     return sum(os.times()[:4])
 
 
 def prepare_folder(output: Path) -> None:
-    """Make the folder and be sure that it can be written."""
+    """Create the folder and check that it is writable."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         probe = output / ".writable"
@@ -106,7 +106,7 @@ def prepare_folder(output: Path) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what the figures were measured."""
+    """Machine, libraries and code of the measurements."""
     from magellan.backends.machine import cpu_model
     from magellan.jobs.versions import code_version, library_versions
 

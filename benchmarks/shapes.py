@@ -1,4 +1,4 @@
-"""Models that are timed: the committed backbone, and random ones of the shape of others."""
+"""Timed models: the committed backbone, and random models with the shape of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAN = "flan-t5-base-shape"
 T5_SIZES = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
 FLAN_SIZES = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "num_layers": 12}
 FLAN_WORDS = 32_128
-"""Its vocabulary; 247.6 million parameters in all."""
+"""Size of its vocabulary; with it the model has 247.6 million parameters."""
 SPECIAL = ("<pad>", "<unk>", "<eos>")
 SAMPLE = """Goal: Grow baby seed
 You see: nothing,
@@ -29,17 +29,17 @@ You are standing on: nothing
 Inventory (0/2): empty
 Inventory (1/2):
 Action: Go to Grasp Release all"""
-"""Every word and mark of Little-Zoo's language but the names of objects, "Release all" included."""
+"""Every word and punctuation mark of Little-Zoo but the names of objects."""
 
 
 @contextmanager
 def model_folder(shape: str) -> Iterator[str]:
-    """What `backbone.model` is for a shape; random ones live in a folder that is removed
-    afterwards. What is no shape is a model by itself."""
+    """Value of `backbone.model` for a shape, or for the name of a model; random models are in a
+    temporary folder."""
     if shape not in ("t5", FLAN):
         yield shape
         return
-    with tempfile.TemporaryDirectory() as folder, _only_errors():
+    with tempfile.TemporaryDirectory() as folder, _silence_transformers():
         if shape == FLAN:
             write_t5(Path(folder), FLAN_SIZES, FLAN_WORDS)
         else:
@@ -48,8 +48,8 @@ def model_folder(shape: str) -> Iterator[str]:
 
 
 @contextmanager
-def _only_errors() -> Iterator[None]:
-    """Keep `transformers` from remarking on untied embeddings, which are meant."""
+def _silence_transformers() -> Iterator[None]:
+    """Silence the warning of `transformers` about untied embeddings, which are intended."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
@@ -66,8 +66,8 @@ def write_t5(
 
     Args:
         folder: for the files.
-        sizes: of its layers; those it has by itself make 206,080 parameters.
-        vocabulary: rows of its embeddings; None: as many as the tokenizer has words.
+        sizes: of its layers; the default makes 206,080 parameters.
+        vocabulary: rows of its embeddings; None: the number of words of the tokenizer.
     """
     tokenizer = word_tokenizer()
     config = T5Config(
@@ -75,7 +75,7 @@ def write_t5(
         **sizes,
         num_decoder_layers=sizes["num_layers"],
         feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,  # to transformers: the decoder's output is not scaled
+        tie_word_embeddings=False,  # `transformers` then does not scale the decoder's output
         decoder_start_token_id=0,
         pad_token_id=0,
         eos_token_id=2,
@@ -83,14 +83,14 @@ def write_t5(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = T5ForConditionalGeneration(config)
-        # transformers 5 ties a new T5's embeddings; kept apart they are 206,080 parameters.
+        # transformers 5 ties the embeddings of a new T5; untied it has 206,080 parameters.
         model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    """Every word and punctuation mark of Little-Zoo is one token."""
+    """Tokenizer with one token per word and punctuation mark of Little-Zoo."""
     split = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
     )

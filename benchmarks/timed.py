@@ -1,4 +1,4 @@
-"""Times operations of unknown length within a given time: fewer of them, or smaller ones."""
+"""Time operations of unknown duration within a time limit, at reduced size if necessary."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Operation = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timed:
-    """How long an operation of full size takes.
+    """Duration of an operation of full size.
 
-    seconds: of it, in proportion where a smaller one was measured; median over `repetitions`.
-    measured, total: size that was measured and the full one, such as 512 and 24,992 goals.
-    first: whether the one repetition was the first of its size, with all that is made only once.
+    seconds: scaled up if a smaller size was measured; median over `repetitions`.
+    measured, total: measured and full size, such as 512 and 24,992 goals.
+    first: whether the only repetition was the first of its size, with one-time costs.
     """
 
     seconds: float
@@ -27,8 +27,8 @@ class Timed:
     total: int
     first: bool = False
 
-    def said(self, things: str) -> str:
-        """What has to be known of the measurement, in words; empty where all was measured."""
+    def note(self, things: str) -> str:
+        """Limitations of the measurement; empty where there are none."""
         parts = []
         if self.measured < self.total:
             parts.append(f"measured on {self.measured:,} of {self.total:,} {things}")
@@ -38,7 +38,7 @@ class Timed:
 
 
 class Deadline:
-    """A time that several measurements share."""
+    """A time limit that several measurements share."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
@@ -46,44 +46,44 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left."""
         return max(self._end - self.clock(), 0.0)
 
 
 def timed(
     make: Callable[[int], Operation], total: int, smallest: int, seconds: float, deadline: Deadline
 ) -> Timed:
-    """Time an operation, at full size where the time allows it.
+    """Time an operation, at full size if the time suffices.
 
-    Sizes grow as long as the next one is likely to end in half of the time that is left; the last
-    one is repeated in the rest.
+    The size grows while the next one is likely to take at most half of the time left; the last one
+    is repeated in the rest.
 
     Args:
-        make: gives the operation of a size; what it needs is made there and not timed.
+        make: size -> operation; its preparation is not timed.
         total: full size.
-        smallest: size to begin with.
-        seconds: about how long all may take; once each is measured however long it takes.
-        deadline: whose clock is used.
+        smallest: first size.
+        seconds: approximate limit; one call is always measured.
+        deadline: its clock is used.
     """
     end = deadline.clock() + seconds
     size = min(smallest, total)
     operation = make(size)
-    took = _once(operation, deadline)
+    seconds_per_call = _time_once(operation, deadline)
     while size < total:
-        growth = (end - deadline.clock()) / 2 / max(took, 1e-9)
+        growth = (end - deadline.clock()) / 2 / max(seconds_per_call, 1e-9)
         larger = min(total, size * int(min(growth, MOST_GROWTH)))
         if larger <= size:
             break
         size, operation = larger, make(larger)
-        took = _once(operation, deadline)
+        seconds_per_call = _time_once(operation, deadline)
     times: list[float] = []
-    while len(times) < MOST_REPETITIONS and deadline.clock() + took <= end:
-        times.append(_once(operation, deadline))
-    median = statistics.median(times or [took])
+    while len(times) < MOST_REPETITIONS and deadline.clock() + seconds_per_call <= end:
+        times.append(_time_once(operation, deadline))
+    median = statistics.median(times or [seconds_per_call])
     return Timed(median * total / size, max(len(times), 1), size, total, first=not times)
 
 
-def _once(operation: Operation, deadline: Deadline) -> float:
+def _time_once(operation: Operation, deadline: Deadline) -> float:
     start = deadline.clock()
     operation()
     return deadline.clock() - start

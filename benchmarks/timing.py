@@ -1,4 +1,4 @@
-"""Stopwatch, the speed of a plain matrix product, and processes of their own."""
+"""Stopwatch, speed of a plain matrix product, and measurements in new processes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def median_seconds(
 
 
 class MatmulRate:
-    """GFLOP/s of a square float32 product on one thread, measured many times during a run.
+    """GFLOP/s of a square float32 product on one thread, measured repeatedly during a benchmark.
 
-    The best median counts: a core that was disturbed once is not a slower core.
+    The best median counts: interference by other processes does not make a core slower.
     """
 
     SIZE = 512
@@ -48,18 +48,18 @@ class MatmulRate:
         self.measure()
 
     def measure(self) -> None:
-        """Measure once more."""
+        """Add a measurement."""
         seconds = median_seconds(self._operation, self.REPETITIONS, self._clock)
         self.rates.append(2 * self.SIZE**3 / 1e9 / seconds)
 
     @property
     def best(self) -> float:
-        """The largest median so far, GFLOP/s."""
+        """Largest median so far, GFLOP/s."""
         return max(self.rates)
 
 
 def in_fresh_process(task: str, *arguments: str) -> dict[str, float]:
-    """Run `goals NAME` or `loop NAME ROUNDS` in a new Python process; give its figures."""
+    """Run `goals NAME` or `loop NAME ROUNDS` in a new Python process; returns its figures."""
     command = [sys.executable, "-m", "benchmarks.fresh", task, *arguments]
     root = Path(__file__).resolve().parents[1]
     finished = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)

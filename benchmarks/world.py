@@ -27,10 +27,10 @@ WINDOW = 100
 def random_play(
     num_envs: int, steps: int, seed: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Environment steps per second of random play, about `steps` of them.
+    """Environment steps per second of random play over about `steps` steps.
 
-    Every episode has a fresh random goal of the raw training space; observations and possible
-    actions are written at every step, resets included.
+    Every episode has a new random goal of the raw training space; every step, resets included,
+    writes observations and possible actions.
     """
     env, rng = LittleZooVector(num_envs), np.random.default_rng(seed)
     _, infos = env.reset(seed=seed)
@@ -54,7 +54,7 @@ def environment_rows(effort: Effort) -> Iterator[Row]:
 
 
 def goal_rows(effort: Effort) -> Iterator[Row]:
-    """Build time of the 25k goal space, without imports, and peak memory, with them."""
+    """Build time of the 25k goal space, without imports, and peak memory of its process."""
     n, name = effort.goal_repetitions, "25k"
     figures = [in_fresh_process("goals", name) for _ in range(n)]
     seconds, peak = (
@@ -65,14 +65,11 @@ def goal_rows(effort: Effort) -> Iterator[Row]:
 
 
 def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
-    """A sampler whose windows are full of random outcomes, those of 100,000 goals at most.
-
-    Every draw chooses by learning progress: epsilon is 0.
-    """
+    """A sampler with full windows of random outcomes, of 100,000 goals at most, and epsilon 0."""
     parts = EstimatorParts(goals, lambda stream: np.random.default_rng([SEED, *stream.encode()]))
-    known = make_estimator(SAMPLERS[name].estimator or "", parts)
-    rest = np.random.default_rng(SEED), ConstantEpsilon(0.0), known
-    sampler = make_sampler(name, SamplerParts(goals, *rest))
+    estimator = make_estimator(SAMPLERS[name].estimator or "", parts)
+    rng_of_draws = np.random.default_rng(SEED)
+    sampler = make_sampler(name, SamplerParts(goals, rng_of_draws, ConstantEpsilon(0.0), estimator))
     number = min(len(goals), FILLED_AT_MOST)
     practised = rng.choice(len(goals), number, replace=False, shuffle=False)
     for start in range(0, number, GOALS_PER_FILL):
@@ -84,7 +81,7 @@ def filled_sampler(name: str, goals: GoalSet, rng: np.random.Generator) -> GoalS
 def median_times(
     sampler: GoalSampler, rounds: int, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Median wall time of an update with 32 outcomes and of the draw after it, in seconds."""
+    """Median seconds of an update with 32 outcomes and of the draw after it."""
     updates, draws = [], []
     for _ in range(rounds):
         outcomes = Outcomes(sampler.sample(OUTCOMES), rng.integers(0, 2, OUTCOMES))
@@ -98,7 +95,7 @@ def median_times(
 
 
 def sampler_rows(effort: Effort) -> Iterator[Row]:
-    """Update and draw of the samplers with windows; MAGELLAN's are those of the model."""
+    """Update and draw of the samplers with windows; `model_rows` times MAGELLAN's."""
     n = effort.sampler_rounds
     for size in effort.sampler_spaces:
         goals = GoalSpace.named(size, SEED)

@@ -1,8 +1,8 @@
 """MAGELLAN's competence head: the language model predicts its own success (Gaven et al. 2025).
 
 A head on the hidden state of the goal prompt, with an adapter of its own or another (`READERS`),
-trained by binary cross-entropy. When to learn, what to remember and when to take a copy is said by
-the estimator (`magellan.competence.learned`), which holds no tensor.
+trained by binary cross-entropy. The estimator (`magellan.competence.learned`) decides when to
+update, which episodes to keep and when to take a snapshot; it holds no tensor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from magellan.agent.learning import (
     Adam,
-    Part,
+    MicroBatch,
+    apply_head,
     frozen_copy,
     mlp,
     optimizer_step,
-    value,
 )
 from magellan.agent.replay import Episodes
 from magellan.core.errors import InputError, shown
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from magellan.model.backbone import Backbone
 
 NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
-"""Adapters of the current and of the delayed estimator, and that of the policy."""
+"""Adapters of the current estimator, the delayed estimator and the policy."""
 
 
 class Readers(NamedTuple):
-    """With which adapters the head reads prompts.
+    """Adapters with which the model encodes prompts for the head.
 
     learning: in an update.
-    moves: whether the update moves this adapter too, or the head alone.
-    now, delayed: when it is asked.
+    trains_adapter: whether the update trains this adapter too, or the head alone.
+    now, delayed: in a prediction by the current or the delayed estimator.
     """
 
     learning: str
-    moves: bool
+    trains_adapter: bool
     now: str
     delayed: str
 
@@ -56,11 +56,11 @@ READERS: Mapping[str, Readers] = {
     "ignored": Readers(NOW, True, POLICY, POLICY),
 }
 """By `competence.adapter`. The first four are the paper's architectures A to D (Figure 9); the last
-is defect B1 of the released code: names of adapters are lost where no gradient is wanted."""
+is defect B1 of the released code: without gradients the name of the adapter is lost."""
 
 
 class HeadSettings(Protocol):
-    """Constants of the head, as `magellan.competence.learned.LearnedSettings` has them."""
+    """Constants of the head, a part of `magellan.competence.learned.LearnedSettings`."""
 
     @property
     def learning_rate(self) -> float:
@@ -68,7 +68,7 @@ class HeadSettings(Protocol):
 
     @property
     def adapter(self) -> str:
-        """A name of `READERS`."""
+        """A key of `READERS`."""
 
     @property
     def hidden(self) -> int:
@@ -76,11 +76,11 @@ class HeadSettings(Protocol):
 
     @property
     def refresh_batch(self) -> int:
-        """Prompts in one pass of `transformers` without gradients."""
+        """Prompts per pass of `transformers` without gradients."""
 
 
 class CompetenceHead:
-    """The current estimator, numbered snapshots of it, and the delayed one, which is one of them.
+    """The current estimator, its numbered snapshots, and the delayed estimator, one of these.
 
     Args:
         backbone: language model with the adapters `competence` and `competence_delayed`.
@@ -95,40 +95,41 @@ class CompetenceHead:
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator).to(backbone.device)
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(self.readers.learning, DELAYED)
-        moved = self._adapter().values() if self.readers.moves else ()
-        self.optimizer = Adam([*moved, *self.head.parameters()], config.learning_rate)
+        trained = self._adapter().values() if self.readers.trains_adapter else ()
+        self.optimizer = Adam([*trained, *self.head.parameters()], config.learning_rate)
         self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
-        self._taken = 0
+        self._next_snapshot = 0
         self._restored: int | None = None
 
     def update(self, episodes: Episodes) -> float:
-        """One step of binary cross-entropy; gives the loss."""
+        """Take one step on the binary cross-entropy of success; returns the loss."""
         success = self.backbone.tensor(episodes.success)
-        adapter, moves, *_ = self.readers
+        adapter, trains_adapter, *_ = self.readers
 
-        def loss_of(part: Part) -> tuple[Tensor, Tensor]:
-            with torch.set_grad_enabled(moves):
-                features = prompt_features(self.backbone, adapter, part.states)
-            logits = value(self.head, features)
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, part.of(success))
-            return loss, part.weigh(loss.detach())
+        def loss_of(micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
+            with torch.set_grad_enabled(trains_adapter):
+                features = prompt_features(self.backbone, adapter, micro_batch.states)
+            logits = apply_head(self.head, features)
+            labels = micro_batch.select(success)
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+            return loss, micro_batch.weigh(loss.detach())
 
         states = self.backbone.batch(episodes.tokens, episodes.segments)
-        found = optimizer_step(self.backbone, self.optimizer, states, loss_of)
-        if moves:
+        losses = optimizer_step(self.backbone, self.optimizer, states, loss_of)
+        if trains_adapter:
             self.backbone.adapter_changed(adapter)
-        return float(sum(found))
+        return float(sum(losses))
 
     def now(self, prompts: PackedBatch) -> np.ndarray:
-        """Success of each prompt as the current estimator predicts it, float64 (n,)."""
+        """Predicted success P(success | prompt) by the current estimator, float64 (n,)."""
         return self._predict(self.readers.now, self.head, prompts)
 
     def delayed(self, prompts: PackedBatch) -> np.ndarray:
-        """As the delayed estimator predicts it, float64 (n,)."""
+        """Predicted success by the delayed estimator, float64 (n,)."""
         return self._predict(self.readers.delayed, self.delayed_head, prompts)
 
     def at(self, number: int, prompts: PackedBatch) -> np.ndarray:
-        """As the estimator predicted it when this snapshot was taken, float64 (n,)."""
+        """Predicted success by a snapshot of the estimator, float64 (n,)."""
         if number == self._restored:
             return self.delayed(prompts)
         self._load_delayed(self.snapshots[number])
@@ -140,7 +141,7 @@ class CompetenceHead:
 
     @torch.no_grad()
     def representation(self, prompts: PackedBatch, space: str = "read") -> np.ndarray:
-        """Each prompt as the head reads it, or in its `hidden` layer, float32 (n, width)."""
+        """Input features of the head, or its `hidden` layer, of each prompt: float32 (n, width)."""
         features = self._features(self.readers.now, prompts)
         return (self.head[:-1](features) if space == "hidden" else features).cpu().numpy()
 
@@ -150,11 +151,12 @@ class CompetenceHead:
     @torch.no_grad()
     def _predict(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
         features = self._features(adapter, prompts)
-        return torch.sigmoid(value(head, features)).cpu().numpy().astype(np.float64)
+        return torch.sigmoid(apply_head(head, features)).cpu().numpy().astype(np.float64)
 
     def snapshot(self) -> int:
-        """Keep the current estimator as it is; gives its number."""
-        number, self._taken = self._taken, self._taken + 1
+        """Copy the current estimator; returns the number of the snapshot."""
+        number = self._next_snapshot
+        self._next_snapshot += 1
         self.snapshots[number] = {
             "adapter": _copy(self._adapter()),
             "head": _copy(self.head.state_dict()),
@@ -167,12 +169,12 @@ class CompetenceHead:
         self._restored = number
 
     def discard(self, number: int) -> None:
-        """Forget a snapshot that is not the delayed estimator."""
+        """Delete a snapshot that is not the delayed estimator."""
         assert number != self._restored
         del self.snapshots[number]
 
     def _adapter(self) -> Mapping[str, Tensor]:
-        """Parameters of the adapter that the head learns with."""
+        """Parameters of the adapter that updates read with."""
         return self.backbone.adapter(self.readers.learning)
 
     def _load_delayed(self, snapshot: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -185,23 +187,24 @@ class CompetenceHead:
             "head": self.head.state_dict(),
             "adapter": dict(self._adapter()),
             "optimizer": self.optimizer.state(),
-            "snapshots": {str(number): each for number, each in self.snapshots.items()},
-            "taken": self._taken,
+            "snapshots": {str(number): copy for number, copy in self.snapshots.items()},
+            "taken": self._next_snapshot,
             "restored": self._restored,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
         self.optimizer.load(state["optimizer"])
-        self.snapshots = {int(number): each for number, each in state["snapshots"].items()}
-        self._taken, self._restored = int(state["taken"]), state["restored"]
-        if any(number >= self._taken for number in self.snapshots):
+        self.snapshots = {int(number): copy for number, copy in state["snapshots"].items()}
+        taken, self._restored = int(state["taken"]), state["restored"]
+        if any(number >= taken for number in self.snapshots):
             raise InputError(
-                f"snapshots: taken {shown(self._taken)} is not allowed with {[*self.snapshots]}; "
+                f"snapshots: taken {shown(taken)} is not allowed with {[*self.snapshots]}; "
                 "allowed: more than the largest number"
             )
+        self._next_snapshot = taken
         if self._restored is not None:
             self._load_delayed(self.snapshots[self._restored])
 

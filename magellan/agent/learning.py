@@ -1,4 +1,4 @@
-"""Heads on the hidden states, and how an optimizer moves them and the adapters."""
+"""Heads on the hidden states, and the optimizer step that trains heads and adapters."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def mlp(
 ) -> nn.Sequential:
     """width -> hidden ... -> 1 with PyTorch's default initial values drawn from `generator`.
 
-    normalised: a layer norm stands before each activation.
+    normalised: whether a layer norm precedes each activation.
     """
-    sizes = [width, *hidden]
+    widths = [width, *hidden]
     layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes):
+    for inputs, outputs in itertools.pairwise(widths):
         norm = [nn.LayerNorm(outputs)] if normalised else []
         layers += [_linear(inputs, outputs, generator), *norm, activation()]
-    return nn.Sequential(*layers, _linear(sizes[-1], 1, generator))
+    return nn.Sequential(*layers, _linear(widths[-1], 1, generator))
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -46,15 +46,15 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     return layer
 
 
-def value(head: nn.Module, features: Tensor) -> Tensor:
-    """Apply a head to features (..., width), giving (...)."""
+def apply_head(head: nn.Module, features: Tensor) -> Tensor:
+    """Apply a head to features (..., width); returns (...)."""
     layers = list(head) if isinstance(head, nn.Sequential) else [head]
     if HAS_ONEDNN and features.device == CPU and not torch.is_grad_enabled():
-        # A sixth quicker than `linear` on an AMD processor.
-        product = torch.ops.mkldnn._linear_pointwise
+        # A sixth faster than `linear` on an AMD processor.
+        linear = torch.ops.mkldnn._linear_pointwise
         for layer in layers[:-1]:
             if isinstance(layer, nn.Linear):
-                features = product(features, layer.weight, layer.bias, "none", [], "")
+                features = linear(features, layer.weight, layer.bias, "none", [], "")
             else:
                 features = layer(features)
         return layers[-1](features).squeeze(-1)
@@ -64,51 +64,49 @@ def value(head: nn.Module, features: Tensor) -> Tensor:
 @torch.no_grad()
 def blend(source: nn.Module, target: nn.Module, step: float = 1.0) -> None:
     """Move every parameter of `target` towards `source`: t <- (1 - step) t + step s."""
-    for new, old in zip(source.parameters(), target.parameters(), strict=True):
-        old.lerp_(new, step)
+    for new, parameter in zip(source.parameters(), target.parameters(), strict=True):
+        parameter.lerp_(new, step)
 
 
 def frozen_copy(head: nn.Module) -> nn.Module:
-    """A copy that no optimizer moves."""
+    """Copy of a head that needs no gradients."""
     return copy.deepcopy(head).requires_grad_(False)
 
 
-Kept = TypeVar("Kept")
+Result = TypeVar("Result")
 
 
-class Part(NamedTuple):
-    """Some states of a batch.
+class MicroBatch(NamedTuple):
+    """States of a batch that go through the model together.
 
-    states: these.
-    rows: int64 (n,), where they stand in the batch; None: they are the whole batch.
-    share: of the batch, so that means over parts add up to the mean over the batch.
+    rows: int64 (n,), indices of these states in the batch; None: the whole batch.
+    share: fraction of the batch, so that weighted means add up to the mean over the batch.
     """
 
     states: PackedBatch
     rows: Tensor | None
     share: float
 
-    def of(self, values: Tensor) -> Tensor:
-        """Values of the batch, (batch,), for these states: (n,)."""
+    def select(self, values: Tensor) -> Tensor:
+        """Entries (n,) of a batch's values, (batch,), that belong to these states."""
         return values if self.rows is None else values[self.rows]
 
     def weigh(self, mean: Tensor) -> Tensor:
-        """What a mean over these states adds to that over the batch."""
+        """Contribution of a mean over these states to the mean over the batch."""
         return mean if self.rows is None else mean * self.share
 
 
-def parts_of(backbone: Backbone, states: PackedBatch) -> list[Part]:
-    """A batch in parts of `backend.micro_batch` states, the longest with the longest.
+def micro_batches(backbone: Backbone, states: PackedBatch) -> list[MicroBatch]:
+    """Split a batch into micro-batches of `backend.micro_batch` states of similar length.
 
-    The whole batch where that is 0, and where a written-out pass reads, which has pieces of its
-    own.
+    One micro-batch if that is 0, or if a written-out pass, which splits by itself, reads the batch.
     """
     size = backbone.micro_batch
     if backbone.reader is not None or not 0 < size < len(states):
-        return [Part(states, None, 1.0)]
+        return [MicroBatch(states, None, 1.0)]
     return [
-        Part(some, backbone.tensor(rows), len(some) / len(states))
-        for rows, some in states.parts(size)
+        MicroBatch(part, backbone.tensor(rows), len(part) / len(states))
+        for rows, part in states.parts(size)
     ]
 
 
@@ -116,69 +114,69 @@ def optimizer_step(
     backbone: Backbone,
     optimizer: Adam,
     states: PackedBatch,
-    loss_of: Callable[[Part], tuple[Tensor, Kept]],
-    largest_norm: float = 0.0,
-) -> list[Kept]:
-    """Move an optimizer's parameters once, along the gradient of the mean loss of a batch.
+    loss_of: Callable[[MicroBatch], tuple[Tensor, Result]],
+    max_norm: float = 0.0,
+) -> list[Result]:
+    """Take one optimizer step on the mean loss of a batch, accumulating gradients.
 
     Args:
-        backbone: whose micro-batches are taken.
+        backbone: its settings give the size of micro-batches.
         optimizer: of the parameters.
         states: the batch.
-        loss_of: mean loss of a part's states, and what is to be kept of them.
-        largest_norm: gradients are scaled down to this norm; 0 is no limit.
+        loss_of: micro-batch -> mean loss of its states, and a result to return.
+        max_norm: gradients are clipped to this norm; 0 is no clipping.
 
     Returns:
-        what is kept of each part.
+        the result of each micro-batch.
     """
     optimizer.zero_grad()
-    kept = []
-    for part in parts_of(backbone, states):
-        loss, keep = loss_of(part)
-        part.weigh(loss).backward()
-        kept.append(keep)
-    if largest_norm > 0:
-        torch.nn.utils.clip_grad_norm_(optimizer.parameters, largest_norm)
+    results = []
+    for micro_batch in micro_batches(backbone, states):
+        loss, result = loss_of(micro_batch)
+        micro_batch.weigh(loss).backward()
+        results.append(result)
+    if max_norm > 0:
+        torch.nn.utils.clip_grad_norm_(optimizer.parameters, max_norm)
     optimizer.step()
-    return kept
+    return results
 
 
-FIRST, SECOND, EPSILON = 0.9, 0.999, 1e-8
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Adam:
-    """`torch.optim.Adam(parameters, learning_rate, fused=True)`, bit by bit, with less around it.
+    """`torch.optim.Adam(parameters, learning_rate, fused=True)`, bit by bit, with less overhead.
 
-    A parameter without gradient rests, as there. Small models spend as long on what surrounds the
-    one sweep over memory as on the sweep.
+    As there, a parameter without a gradient is skipped. For small models PyTorch's overhead takes
+    as long as the fused kernel.
     """
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         self.parameters = list(parameters)
-        self._rate = learning_rate
+        self._learning_rate = learning_rate
         self._moments = [
-            [torch.zeros_like(each, requires_grad=False) for each in self.parameters]
+            [torch.zeros_like(parameter, requires_grad=False) for parameter in self.parameters]
             for _ in MOMENTS
         ]
         self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
         self._steps = list(self._counts.unbind())
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Clear all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
-        gradients = [each.grad for each in self.parameters if each.grad is not None]
+        """Update every parameter that has a gradient."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
         lists = [self.parameters, *self._moments, self._steps]
         if len(gradients) == len(self.parameters):
             self._counts += 1
         else:
-            moves = [number for number, each in enumerate(self.parameters) if each.grad is not None]
-            lists = [[values[number] for number in moves] for values in lists]
+            trained = [index for index, p in enumerate(self.parameters) if p.grad is not None]
+            lists = [[values[index] for index in trained] for values in lists]
             for count in lists[-1]:
                 count += 1
         if not gradients:
@@ -191,9 +189,9 @@ class Adam:
             second,
             [],
             steps,
-            lr=self._rate,
-            beta1=FIRST,
-            beta2=SECOND,
+            lr=self._learning_rate,
+            beta1=BETA1,
+            beta2=BETA2,
             weight_decay=0.0,
             eps=EPSILON,
             amsgrad=False,
@@ -201,21 +199,21 @@ class Adam:
         )
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Moments and number of steps of each parameter that ever moved, by its number."""
+        """Moments and step count of each parameter that was ever updated, by its index."""
         return {
-            str(number): {"step": step, **dict(zip(MOMENTS, moments, strict=True))}
-            for number, (step, *moments) in enumerate(zip(self._steps, *self._moments, strict=True))
+            str(index): {"step": step, **dict(zip(MOMENTS, moments, strict=True))}
+            for index, (step, *moments) in enumerate(zip(self._steps, *self._moments, strict=True))
             if step > 0
         }
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` gave."""
+        """Restore what `state` returned."""
         self._counts.zero_()
         for values in self._moments:
             torch._foreach_zero_(values)
         for key, saved in state.items():
-            number = int(key)
-            self._steps[number].copy_(saved["step"])
+            index = int(key)
+            self._steps[index].copy_(saved["step"])
             for name, values in zip(MOMENTS, self._moments, strict=True):
-                values[number].copy_(saved[name])
+                values[index].copy_(saved[name])

@@ -1,4 +1,4 @@
-"""Replay of n-step transitions, as integers."""
+"""Replay memory of n-step transitions, stored as integers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Transition:
-    """n steps folded into one.
+    """An n-step transition.
 
-    `returns` = sum of gamma^i r_i over the n steps; `discount` = gamma^n before the bootstrap, 0 at
-    the end of an episode; `following` is the state after the last step.
+    `returns` = sum of gamma^i r_i over the n steps; `discount` = gamma^n of the bootstrap, 0 at the
+    end of an episode; `next_state` is the state after the last step.
     """
 
     state: PackedState
     action: int
     returns: float
     discount: float
-    following: PackedState
+    next_state: PackedState
 
 
 class NStepWindow:
     """Folds the steps of one environment into n-step transitions (Sutton & Barto, section 7.1).
 
-    While an episode runs, a window of n steps gives its oldest transition with discount gamma^n. At
-    the episode's end every remaining suffix is given with discount 0: truncation counts as
+    During an episode a full window of n steps yields its oldest transition, with discount gamma^n.
+    The end of the episode yields every remaining suffix with discount 0: truncation counts as
     termination, as in the released code.
     """
 
@@ -49,21 +49,21 @@ class NStepWindow:
         self._gamma = gamma
         self.steps: list[Step] = []
 
-    def add(self, step: Step, following: PackedState, ended: bool) -> list[Transition]:
-        """Take one step; give the transitions that became complete."""
+    def add(self, step: Step, next_state: PackedState, ended: bool) -> list[Transition]:
+        """Add one step; returns the transitions that it completes."""
         self.steps.append(step)
-        ready = []
+        transitions = []
         if ended:
             while self.steps:
-                ready.append(self._fold(following, 0.0))
+                transitions.append(self._fold(next_state, 0.0))
         elif len(self.steps) == self._n_step:
-            ready.append(self._fold(following, self._gamma**self._n_step))
-        return ready
+            transitions.append(self._fold(next_state, self._gamma**self._n_step))
+        return transitions
 
-    def _fold(self, following: PackedState, discount: float) -> Transition:
+    def _fold(self, next_state: PackedState, discount: float) -> Transition:
         returns = sum(self._gamma**i * step.reward for i, step in enumerate(self.steps))
         oldest = self.steps.pop(0)
-        return Transition(oldest.state, oldest.action, returns, discount, following)
+        return Transition(oldest.state, oldest.action, returns, discount, next_state)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Episodes:
-    """First prompts of episodes, tokens and segments (n, length), and success float32 (n,)."""
+    """First prompt, tokens and segments (n, length), and success, float32 (n,), of episodes."""
 
     tokens: np.ndarray
     segments: np.ndarray
@@ -89,14 +89,14 @@ class Episodes:
 
 
 class Replay:
-    """A ring of transitions; sampling is uniform without replacement.
+    """Ring buffer of transitions; sampling is uniform without replacement.
 
     With `success_fraction` > 0 that share of a batch comes from episodes that reached their goal
     (fewer when there are fewer), the rest from all transitions.
 
     Args:
-        capacity: transitions kept.
-        rng: stream of the draws.
+        capacity: most transitions stored.
+        rng: random stream of the draws.
         success_fraction: share of a batch drawn from successful episodes.
     """
 
@@ -122,7 +122,7 @@ class Replay:
         return min(self.added, self.capacity)
 
     def add(self, transition: Transition) -> int:
-        """Store a transition over the oldest one; gives its serial number."""
+        """Store a transition in place of the oldest one; returns its serial number."""
         self._make_room(transition)
         row = self.added % self.capacity
         self._fields["actions"][row] = transition.action
@@ -130,69 +130,69 @@ class Replay:
         self._fields["discounts"][row] = transition.discount
         self._fields["success"][row] = False
         self._write_state(row, "", transition.state)
-        # A finished episode has no bootstrap, so its last observation need not be kept.
+        # The end of an episode has no bootstrap, so its last state is not stored.
         if transition.discount > 0:
-            self._write_state(row, "next_", transition.following)
+            self._write_state(row, "next_", transition.next_state)
         self.added += 1
         return self.added - 1
 
     def mark_success(self, serials: list[int]) -> None:
-        """Note that these transitions belong to an episode that reached its goal."""
+        """Mark transitions as part of an episode that reached its goal."""
         rows = [
             serial % self.capacity for serial in serials if serial >= self.added - self.capacity
         ]
         self._fields["success"][rows] = True
 
     def sample(self, size: int) -> Batch:
-        """Draw `size` transitions (at most as many as there are)."""
-        wanted = min(round(self._success_fraction * size), size)
+        """Draw `size` transitions, at most `len(self)`."""
+        quota = min(round(self._success_fraction * size), size)
         successes = (
-            np.flatnonzero(self._fields["success"][: len(self)]) if wanted else np.zeros(0, int)
+            np.flatnonzero(self._fields["success"][: len(self)]) if quota else np.zeros(0, int)
         )
-        wanted = min(wanted, len(successes))
+        quota = min(quota, len(successes))
         rows = np.concatenate(
             [
-                self._rng.choice(successes, wanted, replace=False) if wanted else successes[:0],
-                self._rng.choice(len(self), size - wanted, replace=False),
+                self._rng.choice(successes, quota, replace=False) if quota else successes[:0],
+                self._rng.choice(len(self), size - quota, replace=False),
             ]
         )
         return Batch(**{name: self._fields[name][rows] for name in Batch.__dataclass_fields__})
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything stored, and the stream of draws."""
-        kept = {name: values[: len(self)] for name, values in self._fields.items()}
-        return {"added": self.added, "rng": self._rng.bit_generator.state, "fields": kept}
+        """All transitions, and the state of the random stream."""
+        fields = {name: values[: len(self)] for name, values in self._fields.items()}
+        return {"added": self.added, "rng": self._rng.bit_generator.state, "fields": fields}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave.
+        """Restore what `state_dict` returned.
 
         Raises:
-            InputError: fields that no replay has kept.
+            InputError: a field has another type or another number of rows.
         """
         self.added = int(state["added"])
         self._rng.bit_generator.state = state["rng"]
-        given = {name: np.array(state["fields"][name]) for name in self._fields}
-        for name, values in given.items():
-            mine = self._fields[name]
-            if (values.dtype, values.ndim, len(values)) != (mine.dtype, mine.ndim, len(self)):
+        fields = {name: np.array(state["fields"][name]) for name in self._fields}
+        for name, values in fields.items():
+            field = self._fields[name]
+            if (values.dtype, values.ndim, len(values)) != (field.dtype, field.ndim, len(self)):
                 raise InputError(
                     f"replay: {name} of {values.dtype} {values.shape} is not allowed; allowed: "
-                    f"{len(self)} rows of {mine.dtype}"
+                    f"{len(self)} rows of {field.dtype}"
                 )
-        self._fields = given
+        self._fields = fields
 
     def check(self, codec: Codec) -> None:
-        """Look at states and actions that were put back.
+        """Check restored states and actions.
 
         Raises:
-            InputError: a state that the codec cannot have packed, or an action that it has not.
+            InputError: a state that the codec cannot have packed, or an action without a candidate.
         """
         fields = self._fields
         codec.check(fields["tokens"], fields["segments"])
         codec.check(fields["next_tokens"], fields["next_segments"])
         check_actions(fields["actions"], fields["segments"])
-        followed = fields["next_segments"][fields["discounts"] > 0]
-        check_actions(np.zeros(len(followed), np.int64), followed)
+        next_segments = fields["next_segments"][fields["discounts"] > 0]
+        check_actions(np.zeros(len(next_segments), np.int64), next_segments)
 
     def _write_state(self, row: int, prefix: str, state: PackedState) -> None:
         length = len(state.tokens)
@@ -204,18 +204,17 @@ class Replay:
         """Grow rows by doubling up to the capacity, and columns to the longest state seen."""
         rows = len(self._fields["actions"])
         if self.added >= rows and rows < self.capacity:
-            self._grow(min(self.capacity, max(1024, 2 * rows)), 0)
-        for prefix, state in (("", transition.state), ("next_", transition.following)):
+            self._grow_rows(min(self.capacity, max(1024, 2 * rows)))
+        for prefix, state in (("", transition.state), ("next_", transition.next_state)):
             columns = self._fields[f"{prefix}tokens"].shape[1]
             if len(state.tokens) > columns:
                 self._grow_columns(prefix, len(state.tokens) - columns)
 
-    def _grow(self, rows: int, fill: int) -> None:
+    def _grow_rows(self, rows: int) -> None:
         for name, values in self._fields.items():
-            more = np.full(
-                (rows - len(values), *values.shape[1:]), PADDING if "segments" in name else fill
-            )
-            self._fields[name] = np.concatenate([values, more.astype(values.dtype)])
+            fill = PADDING if "segments" in name else 0
+            new = np.full((rows - len(values), *values.shape[1:]), fill, values.dtype)
+            self._fields[name] = np.concatenate([values, new])
 
     def _grow_columns(self, prefix: str, columns: int) -> None:
         for name, fill in ((f"{prefix}tokens", 0), (f"{prefix}segments", PADDING)):
@@ -224,7 +223,7 @@ class Replay:
 
 
 def check_actions(actions: np.ndarray, segments: np.ndarray) -> None:
-    """InputError unless each action (n,) is a candidate of its state, segments (n, length)."""
-    most = segments.max(axis=1, initial=0)
-    for odd in actions[(actions < 0) | (actions >= most)][:1].tolist():
-        raise InputError(f"states: action {odd} is not allowed; allowed: one of the candidates")
+    """Raise InputError if an action (n,) is no candidate of its state, segments (n, length)."""
+    candidates = segments.max(axis=1, initial=0)
+    for action in actions[(actions < 0) | (actions >= candidates)][:1].tolist():
+        raise InputError(f"states: action {action} is not allowed; allowed: one of the candidates")

@@ -1,8 +1,8 @@
-"""The seam between the trainer and the model: what is said across it is arrays and numbers.
+"""The seam between the trainer and the model: only arrays and plain values cross it.
 
-`base` says what a backend does, `local` does it in this process, `lamorel` behind lamorel's
-servers; `registry` knows them by name, and those of users beside them. Importing this package
-imports no torch; making a backend does.
+`base` defines the interface, `local` implements it in this process, `lamorel` behind lamorel's
+servers; `registry` finds them, and users' own backends, by name. Importing this package imports no
+torch; making a backend does.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ def make_backend(
     world: World | None = None,
     own: Any = None,
 ) -> Backend:
-    """The model at the start of a run, by the backend that the settings name.
+    """Build the backend that the settings name, with the model at the start of a run.
 
     Args:
         backbone: which model, and the shape of its adapters.
         settings: kind of backend, device, number format, micro-batches.
         seed: of the adapters' initial values.
-        world: whose texts the model is to read; None: the default one.
+        world: whose texts the model reads; None: the default one.
         own: constants of this kind of backend; None: their defaults.
 
     Raises:
-        InputError: there is no such backend, or a user's gives something else; the model is
-            missing, or cannot be read as configured.
+        InputError: there is no such backend, or a user's builder returns something else; the model
+            is missing, or cannot be read as configured.
     """
     spec = BACKENDS.find(settings.kind, "backend.kind")
     parts = BackendParts(backbone, settings, seed, world)
-    made: Any = spec.build(parts, spec.settings() if own is None else own)
-    if not isinstance(made, Backend):
+    backend: Any = spec.build(parts, spec.settings() if own is None else own)
+    if not isinstance(backend, Backend):
         raise InputError(
-            f"backend.kind: {spec.name!r} of {spec.source} gave {shown(made)}; allowed: a "
+            f"backend.kind: {spec.name!r} of {spec.source} gave {shown(backend)}; allowed: a "
             "magellan.backends.Backend"
         )
-    return made
+    return backend
 
 
 def check_backend(settings: BackendConfig, backbone: BackboneConfig | None = None) -> None:
-    """Look for what the backend needs, such as the device, before any work.
+    """Check for what the backend needs, such as the device, before any work.
 
     Args:
         settings: kind of backend, device, number format, micro-batches.
-        backbone: which model; None: only the backend itself is looked at.
+        backbone: which model; None: only the backend itself is checked.
 
     Raises:
-        InputError: there is no such backend; the device, or a library, is absent; or the model is
-            to be behind servers that nobody has started.
+        InputError: there is no such backend; the device, or a library, is absent; or the model
+            needs servers that are not running.
         OutOfMemoryError: the weights alone are larger than the free memory.
     """
     BACKENDS.find(settings.kind, "backend.kind").check(settings, backbone)

@@ -1,4 +1,4 @@
-"""What the trainer and the estimators ask of the model, wherever it lives."""
+"""Interface of the model for the trainer and the estimators, wherever the model runs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
-"""An estimator of competence: `CURRENT`, `DELAYED`, or the number of a snapshot."""
+"""A competence estimator: `CURRENT`, `DELAYED`, or the number of a snapshot."""
 
 
 class Backend(ABC):
-    """A language model that acts, judges, predicts its own success, and learns.
+    """A language model with policy, critic and competence estimator, and their training.
 
-    Whoever calls it cannot tell whether the model is in this process, on a GPU or behind servers:
-    arrays and plain values go in and come out.
+    Callers pass and receive arrays and plain values, whether the model is in this process, on a GPU
+    or behind servers.
 
     Attributes:
         codec: text to tokens.
-        passes: what computes the model's passes, in words.
-        device: where, in words.
+        passes: implementation of the model's passes, as text.
+        device: where it runs, as text.
         dtype: number format of the model's weights; heads, adapters and optimizers have float32.
-        memory: how much of a batch is computed at once, and why, in words; empty where nothing
-            was measured.
+        memory: chosen micro-batch and the reason, as text; empty where nothing was measured.
     """
 
     codec: Codec
@@ -44,14 +43,14 @@ class Backend(ABC):
 
     @abstractmethod
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
-        """Make policy and critic anew; `probabilities`, `values` and `update_policy` need them.
+        """Create policy and critic; `probabilities`, `values` and `update_policy` need them.
 
         seed: of the initial values.
         """
 
     @abstractmethod
     def start_competence(self, settings: HeadSettings, seed: int) -> None:
-        """Make the estimator of competence anew, with no snapshot.
+        """Create the competence estimator, with no snapshot.
 
         seed: of the initial values.
         """
@@ -65,48 +64,47 @@ class Backend(ABC):
         """The critic's Q of each candidate, float64 (batch, candidates), 0 past the last."""
 
     def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
-        """How alive the critic is on these states: `value`, `dormant` and `spread` as
-        `magellan.agent.sac.SAC.critic_statistics` gives them; NaN where a backend does not tell.
+        """`value`, `dormant` and `spread` of the critic on these states, as defined in
+        `magellan.agent.sac.SAC.critic_statistics`; NaN where a backend does not support it.
         """
         return dict.fromkeys(("value", "dormant", "spread"), float("nan"))
 
     @abstractmethod
     def hold(self, prompts: Packed) -> int:
-        """Keep prompts that will be asked for again, so that they travel once; gives a handle."""
+        """Store prompts for repeated predictions, so that they are sent once; returns a handle."""
 
     @abstractmethod
     def release(self, held: int) -> None:
-        """Forget prompts that `hold` took."""
+        """Free prompts stored by `hold`."""
 
     @abstractmethod
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         """Predicted success, float64 (len(which), n).
 
         Args:
-            prompts: n packed prompts, or what `hold` gave for them.
-            which: estimators that are asked; asking two at once costs less than one by one.
+            prompts: n packed prompts, or their handle from `hold`.
+            which: estimators; two in one call cost less than two calls.
         """
 
     def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
-        """How the current estimator of competence sees n prompts, float32 (n, width).
+        """Representation of n prompts in the current competence estimator, float32 (n, width).
 
         Args:
-            prompts: n packed prompts, or what `hold` gave for them.
-            space: `read`, what its head reads of them; `hidden`, the head's hidden layer; or
-                `frozen`, what the model makes of them without any adapter, which needs no
-                estimator.
+            prompts: n packed prompts, or their handle from `hold`.
+            space: `read`, the input of its head; `hidden`, the head's hidden layer; or `frozen`,
+                the model's hidden state without any adapter, which needs no estimator.
 
         Raises:
-            InputError: this backend does not tell.
+            InputError: this backend does not support it.
         """
         raise InputError(
-            f"this backend ({type(self).__name__}) does not tell how it reads; allowed: "
+            f"this backend ({type(self).__name__}) gives no representations; allowed: "
             "backend.kind local"
         )
 
     @abstractmethod
     def update_policy(self, transitions: Batch) -> dict[str, float]:
-        """One update of policy and critic.
+        """Update policy and critic once.
 
         Returns:
             `critic_loss`, `actor_loss`, `entropy`, `temperature`.
@@ -114,11 +112,11 @@ class Backend(ABC):
 
     @abstractmethod
     def update_competence(self, episodes: Episodes) -> float:
-        """One update of the current estimator of competence; gives its loss."""
+        """Update the current competence estimator once; returns its loss."""
 
     @abstractmethod
     def snapshot(self) -> int:
-        """Keep the current estimator of competence as it is; gives its number."""
+        """Copy the current competence estimator; returns the number of the snapshot."""
 
     @abstractmethod
     def restore(self, snapshot: int) -> None:
@@ -126,18 +124,18 @@ class Backend(ABC):
 
     @abstractmethod
     def discard(self, snapshot: int) -> None:
-        """Forget a snapshot, which must not be the delayed estimator."""
+        """Delete a snapshot, which must not be the delayed estimator."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """All that learning changes, by what was started: arrays and JSON-able values.
+        """All trained state, of policy and estimator as started: arrays and JSON-able values.
 
-        Arrays may be views of what the next update moves: write or copy them before it.
+        Arrays may share memory with the parameters: write or copy them before the next update.
         """
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave, after the same was started."""
+        """Restore what `state_dict` returned, after the same `start_...` calls."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to end
+    def close(self) -> None:  # noqa: B027  # most have nothing to free
         """Free what the backend holds outside this process's memory; the last call to it."""

@@ -15,7 +15,7 @@ from magellan.backends.base import CURRENT, DELAYED, Backend, Which
 from magellan.backends.memory import longest_state, measured_room
 from magellan.core.codec import Codec, Packed, PackedState, stack
 from magellan.core.errors import InputError
-from magellan.model.devices import described
+from magellan.model.devices import device_name
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import frozen_features
 from magellan.model.settings import AgentConfig
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class LocalBackend(Backend):
-    """A backbone, and what its updates move.
+    """A backbone, and the policy, critic and estimator trained on it.
 
     Args:
         backbone: the language model with its adapters.
-        world: in whose states the memory of an update is measured, where that is wanted.
+        world: whose states measure the memory of an update, for `backend.micro_batch: auto`.
     """
 
     def __init__(self, backbone: Backbone, world: World | None = None) -> None:
         self.backbone, self._world = backbone, world or WORLDS[DEFAULT_WORLD]
         self.codec = Codec(backbone.tokenizer)
         self.passes = backbone.passes
-        self.device = described(backbone.device)
+        self.device = device_name(backbone.device)
         self.dtype = str(backbone.dtype).removeprefix("torch.")
         self._learners: dict[str, SAC | CompetenceHead] = {}
         self._held: dict[int, PackedBatch] = {}
@@ -52,7 +52,7 @@ class LocalBackend(Backend):
         self._learners["competence"] = CompetenceHead(self.backbone, settings, seed)
 
     def _choose_micro_batch(self, batch: int) -> None:
-        """As many states per pass as the free memory takes, told in `memory`."""
+        """Set the largest micro-batch that fits the free memory; `memory` gives the reason."""
         state = longest_state(self.codec, self._world)
 
         def work(states: int) -> None:
@@ -65,8 +65,8 @@ class LocalBackend(Backend):
                 "memory is free; allowed: a number of states"
             )
         room.check()
-        fitting = room.fitting(batch)
-        self.backbone.micro_batch = 0 if fitting == batch else fitting
+        size = room.fitting(batch)
+        self.backbone.micro_batch = 0 if size == batch else size
         self.memory = room.words(batch)
 
     @property
@@ -76,7 +76,7 @@ class LocalBackend(Backend):
 
     @property
     def head(self) -> CompetenceHead:
-        """The estimator of competence."""
+        """The competence estimator."""
         return cast(CompetenceHead, self._learners["competence"])
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
@@ -98,7 +98,7 @@ class LocalBackend(Backend):
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         states = self._states(prompts)
-        return np.stack([self._asked(each, states) for each in which])
+        return np.stack([self._predict(estimator, states) for estimator in which])
 
     def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
         states = self._states(prompts)
@@ -109,12 +109,12 @@ class LocalBackend(Backend):
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)
 
-    def _asked(self, which: Which, prompts: PackedBatch) -> np.ndarray:
-        if which == CURRENT:
+    def _predict(self, estimator: Which, prompts: PackedBatch) -> np.ndarray:
+        if estimator == CURRENT:
             return self.head.now(prompts)
-        if which == DELAYED:
+        if estimator == DELAYED:
             return self.head.delayed(prompts)
-        return self.head.at(cast(int, which), prompts)
+        return self.head.at(cast(int, estimator), prompts)
 
     def update_policy(self, transitions: Batch) -> dict[str, float]:
         return self.agent.update(transitions)
@@ -132,11 +132,11 @@ class LocalBackend(Backend):
         self.head.discard(snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: _as_arrays(each.state_dict()) for name, each in self._learners.items()}
+        return {name: _as_arrays(part.state_dict()) for name, part in self._learners.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, each in self._learners.items():
-            each.load_state_dict(_as_tensors(state[name]))
+        for name, learner in self._learners.items():
+            learner.load_state_dict(_as_tensors(state[name]))
 
     def close(self) -> None:
         self._learners.clear()
@@ -146,7 +146,7 @@ class LocalBackend(Backend):
 
 
 def _as_arrays(value: Any) -> Any:
-    """A tree with arrays in place of tensors; on a CPU they share memory."""
+    """Replace the tensors of a tree by arrays; on a CPU they share memory."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().numpy()
     if isinstance(value, Mapping):
@@ -155,7 +155,7 @@ def _as_arrays(value: Any) -> Any:
 
 
 def _as_tensors(value: Any) -> Any:
-    """The reverse, on the CPU."""
+    """Replace the arrays of a tree by tensors on the CPU, which share memory."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     if isinstance(value, Mapping):

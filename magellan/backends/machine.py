@@ -1,4 +1,4 @@
-"""This machine: its processor, and how the numerical library uses it."""
+"""This machine: its processor, and the settings of the numerical library."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from typing import Any
 from magellan.core.environment import prepare
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc, malloc.h
-_KEEP = 1 << 30
+_KEEP = 1 << 30  # bytes
 _WIDTH, _SECONDS = 384, 0.05  # of the products that `core_speed` times
 
 
 def settle(threads: int, deterministic: bool = True) -> None:
-    """Prepare this process for a run: `threads` threads, the same numbers every time, no waste.
+    """Prepare this process for a run: `threads` threads, reproducible numbers, cheap allocation.
 
-    Without `deterministic` a GPU may add in any order; a CPU keeps its order either way.
+    Without `deterministic` a GPU may sum in any order; a CPU keeps its order either way.
 
-    Deterministic algorithms would also fill every new tensor with NaN, which shows reads of memory
-    that was never written; this code is tested without. glibc gives large blocks back to the system
-    at every free and takes them, zeroed page by page, at every allocation: it is told to keep them.
-    What libraries read once is set before they are loaded (`magellan/core/environment.py`), by
-    whatever starts the process; here only for who imports this package from a program of his own.
+    PyTorch's filling of new tensors with NaN, which exposes reads of unwritten memory, is switched
+    off. glibc returns large blocks to the system at every free and maps them, zeroed page by page,
+    at every allocation: `mallopt` makes it keep them. Programs of this package set what libraries
+    read once before loading them (`magellan/core/environment.py`); `prepare` here serves others.
     """
     import torch
 
@@ -39,11 +38,11 @@ def settle(threads: int, deterministic: bool = True) -> None:
             libc.mallopt(_M_MMAP_THRESHOLD, _KEEP)
             libc.mallopt(_M_TRIM_THRESHOLD, _KEEP)
         except (OSError, AttributeError):
-            return  # another C library: slower, and just as right
+            return  # another C library: slower, same numbers
 
 
 def cpu_model() -> str:
-    """The processor's name as the system gives it, or its architecture."""
+    """Name of the processor as the system reports it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -53,7 +52,7 @@ def cpu_model() -> str:
 
 
 def core_speed() -> float:
-    """GFLOP/s of one core in products of float32, the best in 0.05 s; waiting does not count."""
+    """GFLOP/s of one core in float32 matrix products: the best in 0.05 s, in CPU time."""
     import torch
 
     threads = torch.get_num_threads()
@@ -72,7 +71,7 @@ def core_speed() -> float:
 
 
 def _seconds(product: Any, left: Any, out: Any) -> float:
-    """Of this thread's own time, or of the clock's where the system counts that in coarse steps."""
-    begun, own = time.perf_counter(), time.thread_time()
+    """CPU time of one product; wall time where the CPU clock is too coarse."""
+    wall, cpu = time.perf_counter(), time.thread_time()
     product(left, left, out=out)
-    return time.thread_time() - own or time.perf_counter() - begun
+    return time.thread_time() - cpu or time.perf_counter() - wall

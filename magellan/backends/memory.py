@@ -1,4 +1,4 @@
-"""Micro-batches from the memory that is free, and what cannot fit at all."""
+"""Choice of the micro-batch by free memory; refusal of models that cannot fit."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import World
 
 SHARE = 0.8
-"""Of the free memory that an update may take; the rest is for gaps in it, and for others."""
+"""Share of the free memory for an update; the rest is for fragmentation and other processes."""
 TRIED = 4
-"""States of the second measured pass: what it takes more than the first is three states' memory."""
+"""States of the second measured pass; it needs the memory of three states more than the first."""
 ENVIRONMENTS, STEPS = 16, 12
 MB = 1e6
 CGROUPS = Path("/sys/fs/cgroup")
 SECOND_VERSION = "memory.max", "memory.current", "inactive_file"
 FIRST_VERSION = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-"""Files of a control group with its limit and its use, and its cache of files in memory.stat."""
+"""By version of control groups: files of limit and use, key of the file cache in memory.stat."""
 
 
 def check_room(backbone: BackboneConfig, backend: BackendConfig, device: torch.device) -> None:
-    """The weights alone must be smaller than the free memory.
+    """Check that the weights alone fit into the free memory.
 
     Raises:
         OutOfMemoryError: they are not.
     """
-    numbers = number_of_weights(backbone_folder(backbone.model))
+    weights = number_of_weights(backbone_folder(backbone.model))
     width = torch.finfo(getattr(torch, backend.dtype)).bits / 8
     if backbone.quantization != "none":
         width = 0.5
     copies = 2 if backbone.lora_mode == "merged" else 1
-    there = free_bytes(device)
-    wanted = int(numbers * width * copies)
-    if there is not None and wanted > there:
+    free = free_bytes(device)
+    needed = int(weights * width * copies)
+    if free is not None and needed > free:
         raise OutOfMemoryError(
-            f"backbone.model: the weights of {backbone.model!r} take {wanted / MB:,.0f} MB, "
-            f"{there / MB:,.0f} MB are free on {device}; it needs more memory, bfloat16, or a "
+            f"backbone.model: the weights of {backbone.model!r} take {needed / MB:,.0f} MB, "
+            f"{free / MB:,.0f} MB are free on {device}; it needs more memory, bfloat16, or a "
             "smaller model"
         )
 
@@ -59,12 +59,12 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    known = [each for each in (_available(), _left_to_group()) if each is not None]
-    return min(known, default=None)
+    limits = [limit for limit in (_available(), _free_in_groups()) if limit is not None]
+    return min(limits, default=None)
 
 
 def _available() -> int | None:
-    """What Linux can give without swapping."""
+    """Memory that Linux can allocate without swapping."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         return int(text.split("MemAvailable:")[1].split()[0]) * 1024
@@ -72,23 +72,23 @@ def _available() -> int | None:
         return None
 
 
-def _left_to_group(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> int | None:
-    """What the control groups around this process leave it: containers, jobs of a cluster."""
+def _free_in_groups(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> int | None:
+    """Free memory within this process's control groups: containers, jobs of a cluster."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    left = [
-        _left_in(group, files)
-        for folder, files in _groups(lines, root)
+    limits = [
+        _free_in_group(group, files)
+        for folder, files in _memory_groups(lines, root)
         for group in (folder, *folder.parents)
         if group.is_relative_to(root)
     ]
-    return min((each for each in left if each is not None), default=None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """Folder of each group of memory, and what its files are called there."""
+def _memory_groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Folder of each memory control group, and the names of its files."""
     for line in lines:
         number, controllers, name = line.split(":", 2)
         if number == "0" and not controllers:
@@ -97,8 +97,8 @@ def _groups(lines: list[str], root: Path) -> Iterator[tuple[Path, tuple[str, str
             yield root / "memory" / name.strip("/"), FIRST_VERSION
 
 
-def _left_in(group: Path, files: tuple[str, str, str]) -> int | None:
-    """Limit minus use, without the cache of files, which gives way; None without a limit."""
+def _free_in_group(group: Path, files: tuple[str, str, str]) -> int | None:
+    """Limit minus use, without the reclaimable file cache; None without a limit."""
     try:
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in files[:2])
         stat = (group / "memory.stat").read_text(encoding="ascii").split()
@@ -109,48 +109,48 @@ def _left_in(group: Path, files: tuple[str, str, str]) -> int | None:
 
 
 class StoragePeak(TorchDispatchMode):
-    """Largest memory of all tensors that were made inside and lived at one time, bytes.
+    """Peak memory, in bytes, of the tensors created in this context.
 
-    For a CPU, where PyTorch does not count. Backward passes are inside as well; what a single
-    operation takes for itself is not seen.
+    For a CPU, where PyTorch keeps no count. Includes backward passes, but not the internal buffers
+    of single operations.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.peak = self._live = 0
-        self._known: set[int] = set()
+        self._counted: set[int] = set()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Do what would have been done, and count what it made."""
-        given = {id(each.untyped_storage()) for each in tree_leaves((args, kwargs)) if _is(each)}
-        made = function(*args, **(kwargs or {}))
-        for each in filter(_is, tree_leaves(made)):
-            if id(each.untyped_storage()) not in given:
-                self._count(each.untyped_storage())
-        return made
+        """Run an operation and count the memory of its new tensors."""
+        inputs = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if _is_tensor(t)}
+        result = function(*args, **(kwargs or {}))
+        for tensor in filter(_is_tensor, tree_leaves(result)):
+            if id(tensor.untyped_storage()) not in inputs:
+                self._count(tensor.untyped_storage())
+        return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         key, size = id(storage), storage.nbytes()
-        if key in self._known:
+        if key in self._counted:
             return
-        self._known.add(key)
+        self._counted.add(key)
         self._live += size
         self.peak = max(self.peak, self._live)
         weakref.finalize(storage, self._forget, key, size)
 
     def _forget(self, key: int, size: int) -> None:
-        self._known.discard(key)
+        self._counted.discard(key)
         self._live -= size
 
 
-def _is(value: Any) -> bool:
+def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Largest memory that some work takes on a device beyond what is taken already."""
+    """Peak memory that some work takes on a device, beyond what is in use."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -164,41 +164,37 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """What an update may take, and what it takes.
+    """Memory that an update needs and memory that is free.
 
-    fixed, each: bytes of any pass with gradients, and of each of its longest states.
+    fixed, per_state: bytes of any pass with gradients, and of each of its longest states.
     free: bytes on the device.
-    device: in words.
+    device: its name.
     """
 
     fixed: int
-    each: int
+    per_state: int
     free: int
     device: str
 
     def fitting(self, batch: int) -> int:
         """States per pass: the whole batch, or a power of two; 0 where not even one fits."""
-        fit = math.floor((SHARE * self.free - self.fixed) / max(self.each, 1))
+        fit = math.floor((SHARE * self.free - self.fixed) / max(self.per_state, 1))
         if fit >= batch:
             return batch
         return 0 if fit < 1 else 2 ** int(math.log2(fit))
 
     def words(self, batch: int) -> str:
-        """The choice and its reason, for the log."""
+        """The choice and its reason, as text for the log."""
         return f"micro-batch {self.fitting(batch)} of {batch} states (auto: {self._figures()})"
 
     def _figures(self) -> str:
         return (
-            f"{self.fixed / MB:,.0f} MB and {self.each / MB:,.1f} MB a state, "
+            f"{self.fixed / MB:,.0f} MB and {self.per_state / MB:,.1f} MB a state, "
             f"{self.free / MB:,.0f} MB free on {self.device}"
         )
 
     def check(self) -> None:
-        """At least one state must fit.
-
-        Raises:
-            OutOfMemoryError: it does not.
-        """
+        """Raise OutOfMemoryError if not even one state fits."""
         if self.fitting(1) == 0:
             raise OutOfMemoryError(
                 f"backend.micro_batch: 'auto': not even one state fits ({self._figures()}, of "
@@ -207,48 +203,49 @@ class Room:
             )
 
 
-def measured_room(work: Callable[[int], object], device: torch.device, words: str) -> Room | None:
-    """Memory of a pass by its number of states, from two small ones; None if none can be known.
+def measured_room(work: Callable[[int], object], device: torch.device, name: str) -> Room | None:
+    """Measure two small passes; None where the system does not say how much memory is free.
 
     Args:
-        work: a pass with gradients over so many of the longest states.
-        device: where it computes, in `words` for people.
+        work: runs a pass with gradients over this many of the longest states.
+        device: where it runs.
+        name: of the device, for messages.
 
     Raises:
         OutOfMemoryError: the first pass does not fit.
     """
-    work(1)  # what is made once and kept
+    work(1)  # allocates what stays
     free = free_bytes(device)
     if free is None:
         return None
     try:
-        one, some = (peak_bytes(partial(work, n), device) for n in (1, TRIED))
-    except Exception as error:  # the library's own kinds
+        one, several = (peak_bytes(partial(work, n), device) for n in (1, TRIED))
+    except Exception as error:  # the type is the library's choice
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
             f"backend.micro_batch: 'auto': {TRIED} states do not fit into {free / MB:,.0f} MB on "
-            f"{words}; it needs more memory, or backend.gradient_checkpointing: true"
+            f"{name}; it needs more memory, or backend.gradient_checkpointing: true"
         ) from error
-    each = max((some - one) // (TRIED - 1), 1)
-    return Room(max(one - each, 0), each, free, words)
+    per_state = max((several - one) // (TRIED - 1), 1)
+    return Room(max(one - per_state, 0), per_state, free, name)
 
 
 def longest_state(codec: Codec, world: World) -> PackedState:
-    """The state with most tokens in some random play."""
+    """The state with most tokens in a short random play."""
     goals = world.unseen(ENVIRONMENTS, 0)
     rng = np.random.default_rng(0)
-    env = world.environment(min(len(goals), ENVIRONMENTS))
     n = min(len(goals), ENVIRONMENTS)
-    env.reset(seed=0, options={"goals": [goals.goal(each) for each in range(n)]})
-    found: list[PackedState] = []
+    env = world.environment(n)
+    env.reset(seed=0, options={"goals": [goals.goal(number) for number in range(n)]})
+    states: list[PackedState] = []
     for _ in range(STEPS):
-        possible = env.possible_actions
-        found += codec.pack(env.prompts(), possible)
-        actions = np.array([rng.integers(len(each)) for each in possible])
+        candidates = env.possible_actions
+        states += codec.pack(env.prompts(), candidates)
+        actions = np.array([rng.integers(len(texts)) for texts in candidates])
         _, _, terminated, truncated, _ = env.step(actions)
         ended = terminated | truncated
         if ended.any():
-            again = [goals.goal(int(each)) for each in np.flatnonzero(ended)]
-            env.reset(options={"reset_mask": ended, "goals": again})
-    return max(found, key=lambda state: len(state.tokens))
+            new_goals = [goals.goal(int(number)) for number in np.flatnonzero(ended)]
+            env.reset(options={"reset_mask": ended, "goals": new_goals})
+    return max(states, key=lambda state: len(state.tokens))

@@ -1,4 +1,4 @@
-"""Backends by name, and what they are built from."""
+"""Registry of backends by name, and the arguments of their builders."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackendParts:
-    """What a run gives to the builder of a backend.
+    """Arguments of the builder of a backend.
 
     Attributes:
         backbone: which model, and the shape of its adapters.
         settings: the section `backend`: device, number format, micro-batches.
         seed: of the adapters' initial values.
-        world: whose texts the model is to read; None: the default one.
+        world: whose texts the model reads; None: the default one.
     """
 
     backbone: BackboneConfig
@@ -35,45 +35,40 @@ class BackendParts:
 
 
 Builder = Callable[[BackendParts, Any], Backend]
-"""(parts, settings of the backend's own section) to the model at the start of a run."""
+"""(parts, settings of the backend's own section) -> backend at the start of a run."""
 Check = Callable[[BackendConfig, BackboneConfig | None], None]
-"""(section `backend`, model) to an InputError where something is absent; None: no model yet."""
+"""(section `backend`, model or None): raises InputError where something is absent."""
 
 
-def nothing(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
-    """Of a backend that finds out what is absent when it is built."""
+def no_check(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """Check nothing: the builder reports what is absent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec(Spec):
     """A backend that `backend.kind` can name.
 
-    Its own constants say how a job is run, like those of `backend`, and are no part of what the run
-    is.
+    Its constants, like those of `backend`, say how a job runs and are no part of a run's identity.
 
     Attributes:
-        check: looks, before any work, for what it needs.
+        check: checks, before any work, for what the backend needs.
     """
 
-    check: Check = nothing
+    check: Check = no_check
 
 
 BACKENDS: Registry[BackendSpec] = Registry("backend")
 
 
 def register_backend(
-    name: str, settings: type[Section] = NoSettings, check: Check = nothing
+    name: str, settings: type[Section] = NoSettings, check: Check = no_check
 ) -> Callable[[Builder], Builder]:
-    """Decorator of a builder: `backend.kind` can then name it.
-
-    Args: see `BackendSpec` and `Spec`.
-    """
-
+    """Decorate a builder so that `backend.kind` can name it; arguments as in `BackendSpec`."""
     return BACKENDS.adding(BackendSpec, name, settings=settings, check=check)
 
 
 def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
-    """Look for the device, and for what the model needs there.
+    """Check for the device, and for what the model needs there.
 
     Raises:
         InputError: the device, or a library, is absent.
@@ -92,7 +87,7 @@ def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> Non
 
 
 def make_local(parts: BackendParts) -> LocalBackend:
-    """The model in this process, on the device that the settings name, whatever their `kind`.
+    """Build the model in this process, on the device of the settings, whatever their `kind`.
 
     Raises:
         InputError: the model is missing, or cannot be read as configured.
@@ -101,9 +96,9 @@ def make_local(parts: BackendParts) -> LocalBackend:
     from magellan.model.backbone import Backbone
     from magellan.model.scoring_check import check_scores
 
-    made = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
-    check_scores(made, parts.world or WORLDS[DEFAULT_WORLD])
-    return LocalBackend(made, parts.world)
+    backbone = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
+    check_scores(backbone, parts.world or WORLDS[DEFAULT_WORLD])
+    return LocalBackend(backbone, parts.world)
 
 
 @register_backend("local", check=check_local)
@@ -112,16 +107,16 @@ def local(parts: BackendParts, settings: NoSettings) -> Backend:
     return make_local(parts)
 
 
-def not_by_itself(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
-    """A job cannot start lamorel's servers: their launcher gives the run its backend."""
+def refuse_lamorel(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+    """Raise InputError: only lamorel's launcher starts its servers and makes this backend."""
     raise InputError(
         "backend.kind: 'lamorel' is not allowed here: the servers are started by "
         "`python -m lamorel_launcher.launch` (docs/lamorel.md); allowed: local"
     )
 
 
-@register_backend("lamorel", check=not_by_itself)
+@register_backend("lamorel", check=refuse_lamorel)
 def lamorel(parts: BackendParts, settings: NoSettings) -> Backend:
     """Behind lamorel's servers: made by `magellan.launcher`, never from here."""
-    not_by_itself(parts.settings, parts.backbone)
+    refuse_lamorel(parts.settings, parts.backbone)
     raise AssertionError("unreachable")

@@ -1,8 +1,8 @@
-"""Written-out passes of known model families; other models are read through `transformers`.
+"""Fast forward passes of Llama and T5; other models use `transformers`.
 
-They compute what the library's modules compute (tested to 1e-5), but on the distinct tokens of a
-batch, without padding, and in the last layer only where a state is read. Where there is a C++
-compiler, small Llamas are read by compiled code (tested against them).
+They give the results of the library's modules (tested to 1e-5), but compute each distinct token of
+a batch once, without padding, and the last layer only where its output is used. With a C++
+compiler small Llamas use compiled code, tested against the pass in PyTorch.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ Reader = LlamaPass | T5Pass | CompiledLlama
 def written_out_pass(
     model: PreTrainedModel, passes: str, adapted: int = 0, room: int = 0
 ) -> tuple[Reader | None, str]:
-    """The pass of a model's family, or None where there is none, and what it is called.
+    """The fast pass of a model, or None where its family has none, and its name for logs.
 
     Args:
-        model: whose weights are read.
+        model: whose weights are used.
         passes: `auto`, `compiled` or `torch`, as in the configuration.
-        adapted: how many layers carry adapters, counted from the last; 0 is all.
-        room: bytes for what the layers below those make of states, where the pass can keep it.
+        adapted: number of layers with adapters, counted from the last; 0 is all.
+        room: bytes to cache the output of the layers below those, where the pass supports it.
 
     Raises:
-        InputError: `compiled` where that cannot be.
+        InputError: `compiled` is not available.
     """
     if passes != "torch":
         try:
-            return _compiled(model, wanted=passes == "compiled")
+            return _compiled_pass(model, required=passes == "compiled")
         except NotCompiledError as error:
             if passes == "compiled":
-                raise _refusal(str(error)) from error
+                raise InputError(
+                    f"backbone.passes: 'compiled' cannot be had here: {error}; allowed: auto, torch"
+                ) from error
             reason = f" ({error})"
     else:
         reason = ""
@@ -56,20 +58,14 @@ def written_out_pass(
     return None, f"transformers{reason}"
 
 
-def _compiled(model: PreTrainedModel, wanted: bool) -> tuple[CompiledLlama, str]:
+def _compiled_pass(model: PreTrainedModel, required: bool) -> tuple[CompiledLlama, str]:
     if not CompiledLlama.fits(model):
         raise NotCompiledError("not a small Llama")
     threads = torch.get_num_threads()
-    if threads > 1 and not wanted:
+    if threads > 1 and not required:
         raise NotCompiledError(f"it would use one of {threads} threads")
     library, compiler = load(SOURCE)
     return CompiledLlama(model, library), f"compiled ({compiler})"
-
-
-def _refusal(reason: str) -> InputError:
-    return InputError(
-        f"backbone.passes: 'compiled' cannot be had here: {reason}; allowed: auto, torch"
-    )
 
 
 __all__ = [

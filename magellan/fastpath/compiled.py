@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magellan.model.packing import Piece
 
 WIDEST = 512
-"""Widths up to this are multiplied from the near caches; above, PyTorch's products are quicker."""
+"""Largest width that fits the inner caches; above, PyTorch's products are faster."""
 _PARTS = (
     *(f"self_attn.{name}_proj" for name in "qkvo"),
     *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
@@ -61,11 +61,11 @@ class _Projection(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Adapted:
-    """An adapter, as the compiled code takes it; its values may move, in their place.
+    """An adapter for the compiled code; its values may change in place.
 
-    projections: where all weights and their changes stand.
+    projections: addresses of all weights and their changes.
     parameters: a and b of every change, in the order of their gradients.
-    sizes: numbers in each of them.
+    sizes: number of elements of each.
     """
 
     projections: Any
@@ -75,22 +75,22 @@ class Adapted:
 
 @dataclass(frozen=True)
 class CompiledWeights:
-    """An adapter, and the weights merged with it, in the order in which the code reads them."""
+    """An adapter, and the weights merged with it, in the order of the compiled code."""
 
     adapted: Adapted
     flat: Tensor
 
 
 class CompiledLlama:
-    """What `LlamaPass` computes, for small models on one core, in compiled code.
+    """`LlamaPass` in compiled code, for small models on one core.
 
-    Unlike it, it merges the adapters itself, and prompts may share nodes in training, too.
+    Unlike `LlamaPass` it merges the adapters itself, and prompts may share nodes in training too.
     """
 
     def __init__(self, model: PreTrainedModel, library: ctypes.CDLL) -> None:
         config = model.config
-        self._call = library
-        self._call.llama_weights.restype = ctypes.c_int64
+        self._library = library
+        self._library.llama_weights.restype = ctypes.c_int64
         self._shape = _Shape(
             config.num_hidden_layers,
             config.hidden_size,
@@ -100,7 +100,7 @@ class CompiledLlama:
             config.intermediate_size,
             config.rms_norm_eps,
         )
-        self._frozen = {name: each.detach() for name, each in model.named_parameters()}
+        self._frozen = {name: weight.detach() for name, weight in model.named_parameters()}
         self._embeddings = model.get_input_embeddings().weight.detach()
         self._gain = model.model.norm.weight.detach()
         self._frequencies: Tensor = model.model.rotary_emb.inv_freq
@@ -116,96 +116,105 @@ class CompiledLlama:
 
     @staticmethod
     def fits(model: PreTrainedModel) -> bool:
-        """Whether this class computes what the model does, and is likely the quicker one."""
+        """Whether this class supports the model and is likely faster."""
         config = model.config
         return (
             LlamaPass.fits(model)
             and config.hidden_size <= WIDEST
             and config.head_dim % 2 == 0
             and config.num_attention_heads % config.num_key_value_heads == 0
-            and all(each.dtype == torch.float32 for each in model.parameters())
-            and all(each.is_contiguous() for each in model.parameters())
+            and all(weight.dtype == torch.float32 for weight in model.parameters())
+            and all(weight.is_contiguous() for weight in model.parameters())
         )
 
     def adapt(self, changes: Mapping[str, Change]) -> Adapted:
-        """Take an adapter; `changes` by the full name of the weight."""
+        """Convert an adapter, given as `changes` by the full name of the weight."""
         parameters: list[Tensor] = []
         projections = (_Projection * len(self._names))()
-        at = 0
+        offset = 0
         for name, projection in zip(self._names, projections, strict=True):
             projection.weight = self._frozen[name].data_ptr()
             if name not in changes:
                 continue
-            low = changes[name]
-            parameters += [low.a, low.b]
-            projection.a, projection.b = low.a.data_ptr(), low.b.data_ptr()
-            projection.rank, projection.scaling = len(low.a), low.scaling
-            projection.a_at, projection.b_at = at, at + low.a.numel()
-            at += low.a.numel() + low.b.numel()
-        return Adapted(projections, tuple(parameters), [each.numel() for each in parameters])
+            change = changes[name]
+            parameters += [change.a, change.b]
+            projection.a, projection.b = change.a.data_ptr(), change.b.data_ptr()
+            projection.rank, projection.scaling = len(change.a), change.scaling
+            projection.a_at, projection.b_at = offset, offset + change.a.numel()
+            offset += change.a.numel() + change.b.numel()
+        return Adapted(projections, tuple(parameters), [values.numel() for values in parameters])
 
     def prepare(self, adapted: Adapted) -> CompiledWeights:
-        """Weights of every layer, with an adapter as it is now."""
-        flat = torch.empty(self._call.llama_weights(ctypes.byref(self._shape)))
+        """Weights of every layer, merged with the current values of an adapter."""
+        flat = torch.empty(self._library.llama_weights(ctypes.byref(self._shape)))
         self._run("llama_prepare", adapted.projections, self._gains, self._gain, flat)
         return CompiledWeights(adapted, flat)
 
-    def read(self, weights: CompiledWeights, piece: Piece, wanted: Tensor) -> Tensor:
-        """Last hidden states of the nodes `wanted`, all different: (len(wanted), width)."""
+    def read(self, weights: CompiledWeights, piece: Piece, nodes: Tensor) -> Tensor:
+        """Last hidden states of distinct nodes, (len(nodes), width)."""
         if torch.is_grad_enabled():
-            return _Read.apply(self, weights, piece, wanted, *weights.adapted.parameters)
-        return self.forward(weights, self._tree(piece, wanted), keep=False)[0]
+            return _Read.apply(self, weights, piece, nodes, *weights.adapted.parameters)
+        return self.forward(weights, self._tree(piece, nodes), keep=False)[0]
 
     def forward(self, weights: CompiledWeights, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:
-        """Last hidden states, and what a backward needs."""
-        kept, space = self._space(tree, keep)
+        """Last hidden states, and the activations that the backward pass needs."""
+        activations, scratch = self._buffers(tree, keep)
         hidden = torch.empty(tree.wanted_count, self._shape.width)
-        self._run("llama_forward", ctypes.byref(tree), weights.flat, kept, int(keep), space, hidden)
-        return hidden, kept
+        self._run(
+            "llama_forward",
+            ctypes.byref(tree),
+            weights.flat,
+            activations,
+            int(keep),
+            scratch,
+            hidden,
+        )
+        return hidden, activations
 
     def backward(
-        self, weights: CompiledWeights, tree: _Tree, kept: Tensor, gradient: Tensor
+        self, weights: CompiledWeights, tree: _Tree, activations: Tensor, gradient: Tensor
     ) -> list[Tensor]:
-        """Gradients of the parameters, from that of the last hidden states."""
-        space = self._space(tree, True)[1]
+        """Gradients of the parameters from the gradient of the last hidden states."""
+        scratch = self._buffers(tree, True)[1]
         adapted = weights.adapted
-        found = torch.empty(sum(adapted.sizes))
+        flat = torch.empty(sum(adapted.sizes))
         self._run(
             "llama_backward",
             ctypes.byref(tree),
             weights.flat,
-            kept,
+            activations,
             gradient,
-            space,
+            scratch,
             adapted.projections,
             self._gains,
-            found,
+            flat,
         )
-        parts = zip(found.split(adapted.sizes), adapted.parameters, strict=True)
+        parts = zip(flat.split(adapted.sizes), adapted.parameters, strict=True)
         return [part.view_as(parameter) for part, parameter in parts]
 
-    def _space(self, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:
-        found = (ctypes.c_int64 * 2)()
-        self._run("llama_sizes", ctypes.byref(tree), int(keep), found)
-        return torch.empty(found[0]), torch.empty(found[1])
+    def _buffers(self, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:
+        """Uninitialised memory for activations and scratch data."""
+        sizes = (ctypes.c_int64 * 2)()
+        self._run("llama_sizes", ctypes.byref(tree), int(keep), sizes)
+        return torch.empty(sizes[0]), torch.empty(sizes[1])
 
-    def _tree(self, piece: Piece, wanted: Tensor) -> _Tree:
-        """Addresses in a piece's tree: good as long as piece and wanted are."""
+    def _tree(self, piece: Piece, nodes: Tensor) -> _Tree:
+        """Addresses in a piece's tree, valid while `piece` and `nodes` exist."""
         tree = piece.tree
-        self._turn(tree.length)
+        self._extend_rotations(tree.length)
         rows, visible = tree.rows, tree.visible
         states, length = rows.nodes.shape
         return _Tree(
             len(tree),
             states,
             length,
-            len(wanted),
+            len(nodes),
             length * length if len(visible) > 1 else 0,
             tree.tokens.data_ptr(),
             tree.positions.data_ptr(),
             rows.nodes.data_ptr(),
             rows.owners.data_ptr(),
-            wanted.data_ptr(),
+            nodes.data_ptr(),
             None if rows.filled is None else rows.filled.data_ptr(),
             visible.data_ptr(),
             self._embeddings.data_ptr(),
@@ -213,18 +222,18 @@ class CompiledLlama:
             self._sines.data_ptr(),
         )
 
-    def _turn(self, length: int) -> None:
-        """Tables of the rotation for all positions below `length`."""
+    def _extend_rotations(self, length: int) -> None:
+        """Extend the tables of rotations to all positions below `length`."""
         if length > len(self._cosines):
             angles = torch.arange(length)[:, None] * self._frequencies
             self._cosines, self._sines = angles.cos(), angles.sin()
 
     def _run(self, name: str, *arguments: Any) -> None:
-        given = [
-            ctypes.c_void_p(each.data_ptr()) if isinstance(each, Tensor) else each
-            for each in arguments
+        pointers = [
+            ctypes.c_void_p(value.data_ptr()) if isinstance(value, Tensor) else value
+            for value in arguments
         ]
-        if getattr(self._call, name)(ctypes.byref(self._shape), *given):
+        if getattr(self._library, name)(ctypes.byref(self._shape), *pointers):
             raise MemoryError
 
 
@@ -235,19 +244,19 @@ class _Read(torch.autograd.Function):
         reader: CompiledLlama,
         weights: CompiledWeights,
         piece: Piece,
-        wanted: Tensor,
+        nodes: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
-        tree = reader._tree(piece, wanted)
-        hidden, ctx.kept = reader.forward(weights, tree, keep=True)
-        ctx.save_for_backward(*parameters)  # that none has moved when the backward reads them
-        ctx.reader, ctx.weights, ctx.piece, ctx.wanted = reader, weights, piece, wanted
+        tree = reader._tree(piece, nodes)
+        hidden, ctx.activations = reader.forward(weights, tree, keep=True)
+        ctx.save_for_backward(*parameters)  # autograd checks that none changes before the backward
+        ctx.reader, ctx.weights, ctx.piece, ctx.nodes = reader, weights, piece, nodes
         return hidden
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
-        tree = ctx.reader._tree(ctx.piece, ctx.wanted)
-        found = ctx.reader.backward(ctx.weights, tree, ctx.kept, gradient.contiguous())
-        return None, None, None, None, *found
+        tree = ctx.reader._tree(ctx.piece, ctx.nodes)
+        gradients = ctx.reader.backward(ctx.weights, tree, ctx.activations, gradient.contiguous())
+        return None, None, None, None, *gradients

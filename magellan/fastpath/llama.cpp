@@ -1,8 +1,8 @@
-// The Llama pass of llama.py, forward and backward, for small models on one core.
+// Forward and backward pass of llama.py for small models on one core.
 //
-// Layer after layer; inside a layer, rows in blocks of ROWS and attention state by state, so that
-// what is worked on stays in the nearest caches. All matrices are row-major and padded with zeros
-// to multiples of PAD columns. NaN and infinity are kept, as the training loop looks for them.
+// Inside a layer, rows are processed in blocks of ROWS and attention state by state, so that the
+// data in use stay in the inner caches. All matrices are row-major and padded with zeros to
+// multiples of PAD columns. NaN and infinity propagate, as the training loop checks for them.
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +43,7 @@ inline float sum(vec value) {
   return (part[0][0] + part[0][1]) + (part[0][2] + part[0][3]);
 }
 
-inline float largest(vec value) {  // where there is NaN, anything
+inline float largest(vec value) {  // undefined for NaN
   four part[LANES / 4];
   std::memcpy(part, &value, sizeof(value));
   for (int width = LANES / 8; width; width /= 2)
@@ -51,10 +51,10 @@ inline float largest(vec value) {  // where there is NaN, anything
   return std::max(std::max(part[0][0], part[0][1]), std::max(part[0][2], part[0][3]));
 }
 
-// exp to 2 units in the last place, for numbers between LOW and HIGH, and of NaN.
+// exp to 2 units in the last place, for LOW <= x <= HIGH and NaN.
 constexpr float LOW = -87.3f, HIGH = 88.3f;
 inline vec power(vec x) {
-  // Sums with 1.5 * 2^23 are rounded to whole numbers, which then stand in the lowest bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the lowest bits.
   const vec magic = splat(12582912.0f + 127), turned = x * 1.44269504f + magic, n = turned - magic;
   const vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   vec p = splat(1.9875691500e-4f);
@@ -67,7 +67,7 @@ inline vec power(vec x) {
   return p * (vec)((ivec)turned << 23);
 }
 
-// exp of what is not positive; 0 below LOW.
+// exp(x) for x <= 0; 0 below LOW.
 inline vec weigh(vec x) {
   const ivec vanishes = x < splat(LOW);
   const vec result = power(vanishes ? splat(LOW) : x);
@@ -83,7 +83,7 @@ inline vec sigmoid(vec x) {
 
 // ---- products -----------------------------------------------------------------------------
 
-// Up to TALL x WIDE vectors of C = A B; entry (r, k) of A is a[r * row + k * step].
+// HEIGHT x WIDTH vectors of C (+)= A B; entry (r, k) of A is a[r * row + k * step].
 template <int HEIGHT, int WIDTH>
 void tile(int64_t depth, const float* a, int64_t row, int64_t step, const float* b, int64_t ldb,
           float* c, int64_t ldc, bool add) {
@@ -109,7 +109,7 @@ void tile(int64_t depth, const float* a, int64_t row, int64_t step, const float*
     for (int v = 0; v < WIDTH; v++) store(c + r * ldc + v * LANES, total[r][v]);
 }
 
-struct Left {  // the left factor, as it stands or transposed
+struct Left {  // left factor of a product, plain or transposed
   const float* at;
   int64_t row, step;
 };
@@ -179,10 +179,10 @@ void transpose(int64_t rows, int64_t columns, const float* from, int64_t ld, flo
 #endif
 }
 
-// ---- what the caller passes ------------------------------------------------------------------
+// ---- arguments of the caller -----------------------------------------------------------------
 
 struct Shape {
-  int64_t layers, width, heads, keys, head, inner;  // keys: heads of keys and values
+  int64_t layers, width, heads, keys, head, inner;  // keys: number of key and value heads
   double epsilon;
   int64_t Width() const { return padded(width); }
   int64_t Asks() const { return padded(heads * head); }
@@ -191,7 +191,7 @@ struct Shape {
 };
 
 struct Tree {
-  int64_t nodes, states, length, wanted_count, shift;  // shift: between states in `visible`
+  int64_t nodes, states, length, wanted_count, shift;  // shift: distance of states in `visible`
   const int64_t *tokens, *positions, *rows, *owners, *wanted;
   const uint8_t *filled, *visible;  // filled may be null
   const float *embeddings, *cosines, *sines;
@@ -201,7 +201,7 @@ enum { QUERY, KEY, VALUE, OUT, GATE, UP, DOWN, PROJECTIONS };
 
 struct Projection {  // weight + scaling * b a; a and b may be null
   const float *weight, *a, *b;
-  int64_t rank, a_at, b_at;  // where their gradients go
+  int64_t rank, a_at, b_at;  // offsets of their gradients
   double scaling;
 };
 
@@ -209,7 +209,7 @@ struct Gains {
   const float *attention, *inner;
 };
 
-// Matrices of one layer as they are multiplied with, and their gradients.
+// Matrices of one layer for products, or their gradients.
 struct Layer {
   float *query, *pair, *out, *inner, *down;                 // (inputs, outputs)
   float *query_t, *pair_t, *out_t, *inner_t, *down_t;       // (outputs, inputs)
@@ -232,7 +232,7 @@ Layer layer_at(const Shape& s, const float* weights, int64_t number) {
   return layer;
 }
 
-// Where a projection stands in the matrices (outputs, inputs) that a layer has.
+// Location of a projection in the matrices (outputs, inputs) of a layer.
 struct Place {
   float* at;
   int64_t outputs, inputs, ld;
@@ -253,15 +253,15 @@ Place place(const Shape& s, const Layer& layer, const Gains& gains, int which) {
   }
 }
 
-// ---- where everything stands -----------------------------------------------------------------
+// ---- layout of memory ------------------------------------------------------------------------
 
 struct Plan {
-  std::vector<int32_t> used;            // nodes of each state
-  std::vector<int32_t> first, member;   // own nodes by state: member[first[s] .. first[s + 1]]
-  std::vector<int32_t> wfirst, wmember; // the same for the wanted ones, as places in `wanted`
-  std::vector<int32_t> word;            // which distinct (token, position) a node is
-  std::vector<int32_t> sample;          // a node of each of these
-  int64_t weights = 0, last_weights = 0;  // numbers that attention's weights take in a layer
+  std::vector<int32_t> used;            // number of nodes of each state
+  std::vector<int32_t> first, member;   // nodes of state s: member[first[s] .. first[s + 1]]
+  std::vector<int32_t> wfirst, wmember; // the same for wanted nodes, as indices into `wanted`
+  std::vector<int32_t> word;            // index of a node's distinct (token, position)
+  std::vector<int32_t> sample;          // one node of each distinct (token, position)
+  int64_t weights = 0, last_weights = 0;  // floats of the attention weights of a layer
 
   Plan(const Shape& s, const Tree& t) : used(t.states), word(t.nodes) {
     for (int64_t i = 0; i < t.states; i++) {
@@ -307,15 +307,15 @@ struct Plan {
   }
 };
 
-// What a layer makes; kept for a backward, else used by all layers in turn.
+// Activations of a layer: stored for a backward pass, else reused by the next layer.
 struct Made {
   float *normed, *scale, *asks, *pairs, *weights, *mixed, *inner_normed, *inner_scale, *inner;
 };
 
 struct Sizes {
-  int64_t known;  // rows of keys and values: distinct words in the first layer, else nodes
+  int64_t known;  // rows of keys and values: distinct words in the first layer, nodes in others
   int64_t asking; // rows of queries
-  int64_t after;  // rows that leave the layer: nodes, in the last layer the wanted ones
+  int64_t after;  // rows of the output: wanted nodes in the last layer, all nodes in others
   int64_t weights;
 };
 
@@ -341,7 +341,7 @@ int64_t make(const Shape& s, const Sizes& z, float* at, Made* made) {
   return at - begin;
 }
 
-// Matrices that live through a call besides `Made`.
+// Matrices of a call besides `Made`.
 struct Scratch {
   float *x, *wanted_x, *block, *state, *dx, *dasks, *dpairs, *dmixed, *gradients;
 };
@@ -383,7 +383,7 @@ void normalise(const Shape& s, int64_t rows, const float* x, float* normed, floa
   }
 }
 
-// Its backward, added to `dx`.
+// Backward pass of `normalise`, added to `dx`.
 void normalise_back(const Shape& s, int64_t rows, const float* gradient, const float* normed,
                     const float* scale, float* dx) {
   const int64_t W = s.Width();
@@ -396,7 +396,7 @@ void normalise_back(const Shape& s, int64_t rows, const float* gradient, const f
   }
 }
 
-// Rotate the pairs (i, i + head / 2) of every head; direction -1 turns back.
+// Rotate the pairs (i, i + head / 2) of every head; direction -1 is the inverse.
 void rotate(const Shape& s, const Tree& t, float* row, int64_t heads, int64_t node, float direction) {
   const int64_t half = s.head / 2;
   const float* __restrict cosine = t.cosines + t.positions[node] * half;
@@ -422,7 +422,7 @@ void gate_rows(const Shape& s, int64_t rows, const float* inner, float* open) {
     }
 }
 
-// Of dopen, the gradient of what `gate_rows` makes: gradient of (gate | up), and `open` anew.
+// Backward pass of `gate_rows`, from dopen to dinner; recomputes open.
 void gate_back(const Shape& s, int64_t rows, const float* inner, const float* dopen, float* open,
                float* dinner) {
   const int64_t I = s.Inner();
@@ -438,7 +438,7 @@ void gate_back(const Shape& s, int64_t rows, const float* inner, const float* do
 
 // ---- attention -------------------------------------------------------------------------------
 
-// Nodes of one state and its queries in one layer.
+// Nodes and queries of one state in one layer.
 struct View {
   const Shape& s;
   const Tree& t;
@@ -462,7 +462,7 @@ struct View {
   }
 };
 
-// 0 where a query sees a place, else -infinity: (queries, L).
+// Attention bias, (queries, L): 0 where a query sees a place, else -infinity.
 void hide(const View& v, float* bias) {
   for (int64_t q = 0; q < v.count; q++, bias += v.L) {
     const int64_t column = v.t.owners[v.node(q)] % v.t.length;
@@ -479,7 +479,7 @@ void copy(const float* from, int64_t width, float* to, int64_t ldto) {
   for (; i < ldto; i++) to[i] = 0;
 }
 
-// One head's keys, or values: rows (used, d), and transposed (head, L).
+// Keys or values of one head: rows (used, d), and transposed (head, L).
 void one_head(const View& v, const float* pairs, int64_t offset, float* rows, float* columns) {
   const int64_t width = 2 * v.s.Keys();
   for (int64_t i = 0; i < v.used; i++)
@@ -633,8 +633,7 @@ void embed(const Shape& s, const Tree& t, int64_t node, float* to) {
   copy(t.embeddings + t.tokens[node] * s.width, s.width, to, s.Width());
 }
 
-
-// Rows of the wanted nodes from `begin` on.
+// Copy the rows of wanted nodes from `begin` on.
 void wanted_rows(const Shape& s, const Tree& t, int64_t begin, int64_t rows, const float* from,
                  float* to) {
   const int64_t W = s.Width();
@@ -686,7 +685,7 @@ void forward(const Shape& s, const Tree& t, const Plan& p, const float* weights,
     attend(s, t, p, number, m, w.state, keep);
     for (int64_t r = 0; r < z.after; r += ROWS) {
       const int64_t rows = std::min(ROWS, z.after - r);
-      // What no backward will read is written over the block before.
+      // Without a backward pass each block overwrites the one before.
       const int64_t at = keep ? r : 0;
       float *here = x + r * W, *normed = m.inner_normed + at * W, *inner = m.inner + at * 2 * I;
       product(rows, W, A, plain(m.mixed + r * A, A), layer.out, W, here, W, true);
@@ -696,7 +695,7 @@ void forward(const Shape& s, const Tree& t, const Plan& p, const float* weights,
       product(rows, W, I, plain(w.block, I), layer.down, W, here, W, true);
     }
   }
-  // kept now points behind the last layer: the final norm.
+  // `kept` now points behind the last layer, to the final norm.
   const float* gain = weights + s.layers * 2 * one_way(s);
   float *normed = keep ? kept : w.wanted_x, *scale = keep ? kept + t.wanted_count * W : w.block;
   for (int64_t i = 0; i < t.wanted_count; i++) {
@@ -732,11 +731,11 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
     const Sizes z = sizes(s, t, p, number);
     const Made& m = made[number];
     const bool first = number == 0, last = number == s.layers - 1, all_ask = first || !last,
-               below = number > lowest;  // whether a layer below learns, too
+               below = number > lowest;  // whether a lower layer is trained
     float* after = last ? w.wanted_x : w.dx;
     std::memset(w.gradients + one_way(s), 0, one_way(s) * sizeof(float));
     const Projection* changed = projections + number * PROJECTIONS;
-    // Where only one of key and value learns, its half.
+    // If only one of key and value is trained, its half of the matrix.
     const int64_t pair = changed[KEY].a ? 0 : s.Keys(),
                   pairs = (changed[VALUE].a ? K2 : s.Keys()) - pair;
     const bool to_query = changed[QUERY].a, to_out = changed[OUT].a,
@@ -777,7 +776,7 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
         product(pairs, W, rows, turned(dpairs + pair, K2), normed, W, sums.pair_t + pair * W, W, true);
       if (all_ask && to_query)
         product(A, W, rows, turned(dasks, A), normed, W, sums.query_t, W, true);
-      if (!below) continue;  // what stands below, embeddings too, learns nothing
+      if (!below) continue;  // lower layers and embeddings are frozen
       product(rows, W, K2, plain(dpairs, K2), layer.pair_t, W, w.block, W);
       if (all_ask) product(rows, W, A, plain(dasks, A), layer.query_t, W, w.block, W, true);
       normalise_back(s, rows, w.block, normed, m.scale + r, w.dx + r * W);
@@ -802,7 +801,7 @@ void backward(const Shape& s, const Tree& t, const Plan& p, const float* weights
 
 }  // namespace
 
-// ---- what the caller calls: 0, or 1 where there is no memory ------------------------------------
+// ---- interface: functions return 0, or 1 if out of memory --------------------------------------
 
 extern "C" {
 
@@ -828,7 +827,7 @@ int llama_prepare(const Shape* s, const Projection* projections, const Gains* ga
   return 1;
 }
 
-// Numbers in `kept` and in `space`.
+// Number of floats in `kept` and in `space`.
 int llama_sizes(const Shape* s, const Tree* t, int keep, int64_t* found) try {
   const Plan p(*s, *t);
   found[0] = keep ? t->wanted_count * s->Width() + padded(t->wanted_count) : 0;

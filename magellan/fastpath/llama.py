@@ -1,4 +1,4 @@
-"""Hidden states of Llama-like models (Llama, SmolLM2, zoo-mini) for the nodes of a tree."""
+"""Forward pass of Llama-like models (Llama, SmolLM2, zoo-mini) over the nodes of a tree."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OneState:
-    """The nodes of one state, in the order of their places.
+    """The nodes of one state, in the order of its row.
 
     tokens, positions: int64 (n,).
     bias: float (1, 1, n, n), -inf where a node does not see another.
-    rows: the nodes in one row.
+    rows: layout of the nodes in one row.
     """
 
     tokens: Tensor
@@ -44,47 +44,47 @@ class OneState:
     rows: Rows
 
 
-class KeptStates:
-    """Hidden states of nodes behind the frozen layers.
+class StateCache:
+    """LRU cache of the frozen layers' output.
 
     Args:
-        compute: the frozen layers: hidden states float (n, width) of one state's nodes.
-        room: bytes that may be kept; those not asked for longest go first.
+        compute: the frozen layers: nodes of one state -> hidden states, float (n, width).
+        room: most bytes in the cache.
 
     Attributes:
-        computed, found: how many states were computed, and how many were at hand.
+        computed, hits: number of states that were computed, and found in the cache.
     """
 
     def __init__(self, compute: Callable[[OneState], Tensor], room: int) -> None:
         self._compute, self._room = compute, room
-        self._kept: OrderedDict[tuple[bytes, bytes], Tensor] = OrderedDict()
-        self.bytes = self.computed = self.found = 0
+        self._states: OrderedDict[tuple[bytes, bytes], Tensor] = OrderedDict()
+        self.bytes = self.computed = self.hits = 0
 
     @torch.no_grad()
     def of(self, tree: Tree) -> Tensor:
-        """Hidden states of all nodes of a tree, float (nodes, width); the caller's own memory."""
+        """Hidden states of all nodes of a tree, float (nodes, width), in new memory."""
         rows = tree.rows
-        every = list(rows.nodes)
+        nodes_of = list(rows.nodes)
         if rows.filled is not None:
-            every = [nodes[there] for nodes, there in zip(every, rows.filled, strict=True)]
-        states = [self._state(tree, row, nodes) for row, nodes in enumerate(every)]
+            nodes_of = [nodes[filled] for nodes, filled in zip(nodes_of, rows.filled, strict=True)]
+        states = [self._state(tree, row, nodes) for row, nodes in enumerate(nodes_of)]
         result = states[0].new_empty(len(tree), states[0].shape[1])
-        for nodes, state in zip(every, states, strict=True):
+        for nodes, state in zip(nodes_of, states, strict=True):
             result[nodes] = state
         return result
 
     def _state(self, tree: Tree, row: int, nodes: Tensor) -> Tensor:
         tokens, length = tree.tokens[nodes], len(nodes)
-        at = min(row, len(tree.visible) - 1)  # one for all states that are prompts alone
+        at = min(row, len(tree.visible) - 1)  # states without candidates share one
         visible = tree.visible[at, :length, :length]
         key = tokens.numpy().tobytes(), np.packbits(visible.numpy()).tobytes()
-        if key in self._kept:
-            self.found += 1
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        if key in self._states:
+            self.hits += 1
+            self._states.move_to_end(key)
+            return self._states[key]
         self.computed += 1
         bias = tree.bias[at : at + 1, :, :length, :length]
-        hidden = self._compute(OneState(tokens, tree.positions[nodes], bias, _in_a_row(length)))
+        hidden = self._compute(OneState(tokens, tree.positions[nodes], bias, _single_row(length)))
         self._keep(key, hidden)
         return hidden
 
@@ -93,20 +93,20 @@ class KeptStates:
         if size > self._room:
             return
         while self.bytes + size > self._room:
-            _, oldest = self._kept.popitem(last=False)
+            _, oldest = self._states.popitem(last=False)
             self.bytes -= oldest.nbytes
-        self._kept[key] = hidden
+        self._states[key] = hidden
         self.bytes += size
 
 
-def _in_a_row(length: int) -> Rows:
-    every = torch.arange(length)
-    return Rows(every[None], every, None)
+def _single_row(length: int) -> Rows:
+    nodes = torch.arange(length)
+    return Rows(nodes[None], nodes, None)
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """Weights of one layer; norms' gains and the attention scale are folded in."""
+    """Weights of one layer, with the norms' gains and the attention scale folded in."""
 
     query: Tensor
     key: Tensor
@@ -119,22 +119,22 @@ class _Layer:
 
 @dataclass(frozen=True)
 class LlamaWeights:
-    """Weights of all layers; `first` keeps what `LlamaPass._first` made of them, by length."""
+    """Weights of all layers; `tables` caches `LlamaPass._first_tables` by length."""
 
     layers: list[_Layer]
-    first: dict[int, tuple[Tensor, ...]]
+    tables: dict[int, tuple[Tensor, ...]]
 
 
 class LlamaPass:
-    """The decoder of a `LlamaForCausalLM`: each distinct token once, the last layer where read.
+    """The decoder of a `LlamaForCausalLM`: each distinct token once, the last layer where needed.
 
-    Rotary pairs, which the model keeps half a head apart, are brought side by side by reordering
-    the rows of query and key weights alike: no product changes.
+    Rotary pairs, which the model stores half a head apart, are made adjacent by reordering the rows
+    of query and key weights alike: no product changes.
 
     Args:
-        model: whose weights are read.
-        adapted: how many layers carry adapters, counted from the last; 0 is all.
-        room: bytes for what the layers below those make of states.
+        model: whose weights are used.
+        adapted: number of layers with adapters, counted from the last; 0 is all.
+        room: bytes to cache the output of the layers below those.
     """
 
     def __init__(self, model: PreTrainedModel, adapted: int = 0, room: int = 0) -> None:
@@ -151,11 +151,11 @@ class LlamaPass:
         self._folded = {name: self._fold(name, weight) for name, weight in self._frozen.items()}
         frozen = self._layers - adapted if adapted else 0
         self._below = [self._layer(number, {}) for number in range(frozen)]
-        self.kept = KeptStates(self._frozen_part, room) if frozen else None
+        self.cache = StateCache(self._frozen_layers, room) if frozen else None
 
     @staticmethod
     def fits(model: PreTrainedModel) -> bool:
-        """Whether this class computes what the model does."""
+        """Whether this class supports the model."""
         config = model.config
         return (
             config.model_type == "llama"
@@ -166,7 +166,7 @@ class LlamaPass:
         )
 
     def prepare(self, merged: Mapping[str, Tensor]) -> LlamaWeights:
-        """Weights of every layer; `merged` are those that an adapter changes, by full name."""
+        """Weights of every layer; `merged` are those with an adapter, by full name."""
         layers = [self._layer(number, merged) for number in range(self._layers)]
         return LlamaWeights(layers, {})
 
@@ -181,7 +181,7 @@ class LlamaPass:
         )
 
     def _fold(self, name: str, weight: Tensor) -> Tensor:
-        """Multiply in the gain of the norm before a projection; scale and reorder for rotation."""
+        """Fold the gain of the norm before a projection into it; scale and reorder for rotation."""
         layer, _, part = name.removesuffix(".weight").rpartition(".")
         if part in ("q_proj", "k_proj", "v_proj"):
             gain = self._frozen[f"{layer.removesuffix('.self_attn')}.input_layernorm.weight"]
@@ -197,103 +197,103 @@ class LlamaPass:
             weight = halves.transpose(1, 2).reshape(weight.shape)
         return weight
 
-    def read(self, weights: LlamaWeights, piece: Piece, wanted: Tensor) -> Tensor:
-        """Last hidden states of the nodes `wanted`, all different: (len(wanted), width)."""
+    def read(self, weights: LlamaWeights, piece: Piece, nodes: Tensor) -> Tensor:
+        """Last hidden states of distinct nodes, (len(nodes), width)."""
         tree = piece.tree
-        turns = self._turns(tree.positions)
-        x, between = self._begin(weights, tree, turns)
-        for layer in between:
-            x = self._whole_layer(layer, x, turns, tree.bias, tree.rows)
-        x = self._last_layer(weights.layers[-1], x, turns, tree, wanted)
+        rotations = self._rotations(tree.positions)
+        x, layers = self._first_states(weights, tree)
+        for layer in layers:
+            x = self._full_layer(layer, x, rotations, tree.bias, tree.rows)
+        x = self._last_layer(weights.layers[-1], x, rotations, tree, nodes)
         return rms_norm(x, self.epsilon) * self.gain
 
-    def _begin(
-        self, weights: LlamaWeights, tree: Tree, turns: Tensor
-    ) -> tuple[Tensor, list[_Layer]]:
-        """Hidden states to go on from, and the layers to come before the last one."""
+    def _first_states(self, weights: LlamaWeights, tree: Tree) -> tuple[Tensor, list[_Layer]]:
+        """Hidden states of all nodes, and the layers left between them and the last one."""
         layers = weights.layers[:-1]
-        if self.kept is not None:
-            return self.kept.of(tree), layers[len(self._below) :]
+        if self.cache is not None:
+            return self.cache.of(tree), layers[len(self._below) :]
         x = self.embeddings[tree.tokens]
-        if not layers or not self._few_words:
+        if not layers or not self._uses_tables:
             return x, layers
-        query, key, value = self._first(weights, tree.length)
-        rows = tree.rows.renamed(tree.tokens * tree.length + tree.positions)
-        mixed = attend(query, key, value, tree.bias, rows, rows, self.heads)
-        return self._feed_forward(layers[0], add_linear(x, mixed, layers[0].out)), layers[1:]
+        query, key, value = self._first_tables(weights, tree.length)
+        rows = tree.rows.relabeled(tree.tokens * tree.length + tree.positions)
+        attended = attend(query, key, value, tree.bias, rows, rows, self.heads)
+        return self._feed_forward(layers[0], add_linear(x, attended, layers[0].out)), layers[1:]
 
-    def _frozen_part(self, state: OneState) -> Tensor:
-        """What the layers without adapters make of one state: (n, width)."""
-        turns, x = self._turns(state.positions), self.embeddings[state.tokens]
+    def _frozen_layers(self, state: OneState) -> Tensor:
+        """Hidden states of one state behind the layers without adapters, (n, width)."""
+        rotations, x = self._rotations(state.positions), self.embeddings[state.tokens]
         for layer in self._below:
-            x = self._whole_layer(layer, x, turns, state.bias, state.rows)
+            x = self._full_layer(layer, x, rotations, state.bias, state.rows)
         return x
 
-    def _whole_layer(
-        self, layer: _Layer, x: Tensor, turns: Tensor, bias: Tensor, rows: Rows
+    def _full_layer(
+        self, layer: _Layer, x: Tensor, rotations: Tensor, bias: Tensor, rows: Rows
     ) -> Tensor:
         normed = rms_norm(x, self.epsilon)
-        query = self._rotate(linear(normed, layer.query), turns)
-        key, value = self._keys(layer, normed, turns)
-        mixed = attend(query, key, value, bias, rows, rows, self.heads)
-        return self._feed_forward(layer, add_linear(x, mixed, layer.out))
+        query = self._rotate(linear(normed, layer.query), rotations)
+        key, value = self._keys_and_values(layer, normed, rotations)
+        attended = attend(query, key, value, bias, rows, rows, self.heads)
+        return self._feed_forward(layer, add_linear(x, attended, layer.out))
 
     @property
-    def _few_words(self) -> bool:
+    def _uses_tables(self) -> bool:
         return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
 
-    def _first(self, weights: LlamaWeights, length: int) -> tuple[Tensor, ...]:
-        """Query, key and value of every token at every position below `length`, in that order.
+    def _first_tables(self, weights: LlamaWeights, length: int) -> tuple[Tensor, ...]:
+        """Query, key and value in the first layer of every token at every position below `length`.
 
-        Before the first layer nothing but these two has been seen.
+        The input of the first layer depends on token and position alone.
         """
-        if length not in weights.first:
+        if length not in weights.tables:
             layer = weights.layers[0]
             words = rms_norm(self.embeddings, self.epsilon).repeat_interleave(length, dim=0)
-            turns = self._turns(torch.arange(length).repeat(len(self.embeddings)))
-            query = self._rotate(linear(words, layer.query), turns)
-            weights.first[length] = (query, *self._keys(layer, words, turns))
-        return weights.first[length]
+            rotations = self._rotations(torch.arange(length).repeat(len(self.embeddings)))
+            query = self._rotate(linear(words, layer.query), rotations)
+            weights.tables[length] = (query, *self._keys_and_values(layer, words, rotations))
+        return weights.tables[length]
 
-    def _turns(self, positions: Tensor) -> Tensor:
+    def _rotations(self, positions: Tensor) -> Tensor:
         """Rotations of the pairs of a head: complex (n, 1, head width / 2)."""
         steps = torch.arange(int(positions.max()) + 1)[:, None]
         return torch.polar(torch.ones(()), steps * self.frequencies)[positions][:, None]
 
     def _last_layer(
-        self, layer: _Layer, x: Tensor, turns: Tensor, tree: Tree, wanted: Tensor
+        self, layer: _Layer, x: Tensor, rotations: Tensor, tree: Tree, nodes: Tensor
     ) -> Tensor:
         normed = rms_norm(x, self.epsilon)
-        key = self._repeat(self._rotate(linear(normed, layer.key), turns))
-        x = x.index_select(0, wanted)
-        asking = linear(rms_norm(x, self.epsilon), layer.query)
-        query = self._rotate(asking, turns.index_select(0, wanted))
-        rows, places = tree.select(wanted)
+        key = self._repeat(self._rotate(linear(normed, layer.key), rotations))
+        x = x.index_select(0, nodes)
+        query = linear(rms_norm(x, self.epsilon), layer.query)
+        query = self._rotate(query, rotations.index_select(0, nodes))
+        rows, places = tree.select(nodes)
         bias = tree.bias[:, 0].expand(len(rows.nodes), -1, -1)[places]
-        if self.groups == 1 and rows.alone:
-            asks = self._apart(query.index_select(0, rows.nodes[:, 0]))
-            mixed = attend_once(asks, key, normed, layer.value, bias, tree.rows)
-            mixed = mixed.index_select(0, rows.owners)
+        if self.groups == 1 and rows.single:
+            queries = self._block_diagonal(query.index_select(0, rows.nodes[:, 0]))
+            attended = attend_once(queries, key, normed, layer.value, bias, tree.rows)
+            attended = attended.index_select(0, rows.owners)
         else:
             value = self._repeat(linear(normed, layer.value))
-            mixed = attend(query, key, value, bias[:, None], rows, tree.rows, self.heads)
-        return self._feed_forward(layer, add_linear(x, mixed, layer.out))
+            attended = attend(query, key, value, bias[:, None], rows, tree.rows, self.heads)
+        return self._feed_forward(layer, add_linear(x, attended, layer.out))
 
-    def _apart(self, query: Tensor) -> Tensor:
-        """Queries (n, heads * d) as (n, heads, heads * d): a head in its own part, 0 elsewhere."""
-        own = torch.eye(self.heads).repeat_interleave(self.head_width, dim=1)
-        return query[:, None] * own
+    def _block_diagonal(self, query: Tensor) -> Tensor:
+        """Queries (n, heads * d) as (n, heads, heads * d): each head in its block, 0 elsewhere."""
+        blocks = torch.eye(self.heads).repeat_interleave(self.head_width, dim=1)
+        return query[:, None] * blocks
 
-    def _keys(self, layer: _Layer, normed: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
-        key = self._rotate(linear(normed, layer.key), turns)
+    def _keys_and_values(
+        self, layer: _Layer, normed: Tensor, rotations: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        key = self._rotate(linear(normed, layer.key), rotations)
         return self._repeat(key), self._repeat(linear(normed, layer.value))
 
-    def _rotate(self, x: Tensor, turns: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor, rotations: Tensor) -> Tensor:
         pairs = torch.view_as_complex(x.view(len(x), -1, self.head_width // 2, 2))
-        return torch.view_as_real(pairs * turns).view(x.shape)
+        return torch.view_as_real(pairs * rotations).view(x.shape)
 
     def _repeat(self, x: Tensor) -> Tensor:
-        """Give each query head its key or value head (grouped-query attention)."""
+        """Repeat key or value heads for each query head of a group (grouped-query attention)."""
         if self.groups == 1:
             return x
         heads = x.view(len(x), -1, self.head_width)

@@ -1,4 +1,4 @@
-"""Hidden states of T5 (and flan-T5): prompts encoded once, all candidates decoded together."""
+"""Forward pass of T5 and flan-T5: each prompt encoded once, its candidates decoded together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ATTENTION = ("SelfAttention", "EncDecAttention")
 
 @dataclass(frozen=True)
 class _Attention:
-    """Projections of one attention layer; the gain of the norm they read is folded in."""
+    """Projections of one attention layer, with the gain of the norm before them folded in."""
 
     query: Tensor
     key: Tensor
@@ -51,7 +51,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class T5Weights:
-    """Blocks of both stacks."""
+    """Blocks of encoder and decoder."""
 
     encoder: list[_Block]
     decoder: list[_Block]
@@ -60,8 +60,8 @@ class T5Weights:
 class T5Pass:
     """Encoder and decoder of a `T5ForConditionalGeneration`, each distinct token once.
 
-    A candidate is read as start token + candidate; candidates of a state share the start token and
-    their common beginning. Only the nodes that are read pass the decoder's last layer.
+    The decoder reads start token + candidate; candidates of a state share the start token and their
+    common prefix. The last layer is computed only for nodes whose output is used.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -77,14 +77,14 @@ class T5Pass:
 
     @staticmethod
     def fits(model: PreTrainedModel) -> bool:
-        """Whether this class computes what the model does."""
+        """Whether this class supports the model."""
         config = model.config
         if config.model_type != "t5":
             return False
         return (config.is_gated_act, config.dense_act_fn) in ((False, "relu"), (True, "gelu_new"))
 
     def prepare(self, merged: Mapping[str, Tensor]) -> T5Weights:
-        """Weights of every layer; `merged` are those that an adapter changes, by full name."""
+        """Weights of every layer; `merged` are those with an adapter, by full name."""
 
         def weight(name: str) -> Tensor:
             return self._fold(name, merged[name]) if name in merged else self._folded[name]
@@ -113,7 +113,7 @@ class T5Pass:
         )
 
     def _fold(self, name: str, weight: Tensor) -> Tensor:
-        """Multiply in the gain of the norm in front of a projection."""
+        """Fold the gain of the norm before a projection into it."""
         layer, _, part = name.removesuffix(".weight").rpartition(".")
         if layer.endswith(".EncDecAttention") and part in ("k", "v"):
             return weight * self._frozen["encoder.final_layer_norm.weight"]
@@ -121,11 +121,10 @@ class T5Pass:
             return weight * self._frozen[f"{layer.rpartition('.')[0]}.layer_norm.weight"]
         return weight
 
-    def read(self, weights: T5Weights, piece: Piece, wanted: Tensor) -> Tensor:
-        """Last hidden states of the decoder's nodes `wanted`, all different: (len(wanted), width).
+    def read(self, weights: T5Weights, piece: Piece, nodes: Tensor) -> Tensor:
+        """Last hidden states of distinct nodes of the decoder, (len(nodes), width).
 
-        The piece's prompts are for the encoder; its tree, start token and candidates, is for the
-        decoder.
+        The encoder reads the piece's prompts, the decoder its tree of start tokens and candidates.
         """
         tree, prompts = piece.tree, piece.prompts
         assert prompts is not None
@@ -136,96 +135,97 @@ class T5Pass:
             if number < len(weights.decoder) - 1:
                 x = self._decode(block, x, x, (rows, rows, bias), encoded, prompts)
                 continue
-            chosen, places = tree.select(wanted)
-            state, column = places
+            node_rows, (state, column) = tree.select(nodes)
             last = bias.expand(len(tree.rows.nodes), -1, -1, -1)
             last = last[state, :, column].transpose(1, 2)
             x = self._decode(
-                block, x.index_select(0, wanted), x, (chosen, rows, last), encoded, prompts
+                block, x.index_select(0, nodes), x, (node_rows, rows, last), encoded, prompts
             )
         return rms_norm(x, self.epsilon) * self._gain
 
     def _encode(self, blocks: list[_Block], prompts: Tree) -> Tensor:
-        """Normed encoder states of the prompts' nodes, without the final gain."""
+        """Normalised encoder states of the prompts' nodes, without the final gain."""
         x = embedding(prompts.tokens, self.embeddings)
         bias = self._relative("encoder", prompts)
-        hidden = _hidden(prompts.rows)
-        bias = bias if hidden is None else bias + hidden
+        padding = _padding_bias(prompts.rows)
+        bias = bias if padding is None else bias + padding
         for number, block in enumerate(blocks):
-            rows, seen = prompts.rows, x
-            if number == 0 and self._few_words:
-                # Before the first layer a token knows its word alone: one projection per word.
-                rows, seen = prompts.word_rows, self.embeddings
-            normed = rms_norm(seen, self.epsilon)
-            x = self._mix(x, block.own, normed, normed, (rows, rows, bias))
+            rows, inputs = prompts.rows, x
+            if number == 0 and self._uses_tables:
+                # The input of the first layer depends on the token alone: one projection per token.
+                rows, inputs = prompts.token_rows, self.embeddings
+            normed = rms_norm(inputs, self.epsilon)
+            x = self._attend(x, block.own, normed, normed, (rows, rows, bias))
             x = self._feed_forward(block, x)
         return rms_norm(x, self.epsilon)
 
     @property
-    def _few_words(self) -> bool:
+    def _uses_tables(self) -> bool:
         return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
 
     def _decode(
         self,
         block: _Block,
         x: Tensor,
-        seen: Tensor,
-        where: tuple[Rows, Rows, Tensor],
+        inputs: Tensor,
+        layout: tuple[Rows, Rows, Tensor],
         encoded: Tensor,
         prompts: Tree,
     ) -> Tensor:
-        """One decoder block for the nodes `x`, which attend to the nodes `seen` and the prompts."""
-        normed = rms_norm(seen, self.epsilon)
-        asking = normed if x is seen else rms_norm(x, self.epsilon)
-        x = self._mix(x, block.own, asking, normed, where)
+        """One decoder block for the nodes `x`, which attend to `inputs` and the prompts."""
+        rows, normed = layout[0], rms_norm(inputs, self.epsilon)
+        query = normed if x is inputs else rms_norm(x, self.epsilon)
+        x = self._attend(x, block.own, query, normed, layout)
         assert block.cross is not None
-        asking = rms_norm(x, self.epsilon)
-        hidden = _hidden(prompts.rows)
-        if where[0].alone:
-            asks = self._in_key_space(block.cross, asking.index_select(0, where[0].nodes[:, 0]))
-            mixed = attend_once(
-                asks,
+        query = rms_norm(x, self.epsilon)
+        padding = _padding_bias(prompts.rows)
+        if rows.single:
+            queries = self._queries_in_key_space(
+                block.cross, query.index_select(0, rows.nodes[:, 0])
+            )
+            attended = attend_once(
+                queries,
                 encoded,
                 encoded,
                 block.cross.value,
-                None if hidden is None else hidden[:, 0],
+                None if padding is None else padding[:, 0],
                 prompts.rows,
-            ).index_select(0, where[0].owners)
-            x = add_linear(x, mixed, block.cross.out)
+            ).index_select(0, rows.owners)
+            x = add_linear(x, attended, block.cross.out)
         else:
-            nothing = torch.zeros(1) if hidden is None else hidden
-            x = self._mix(x, block.cross, asking, encoded, (where[0], prompts.rows, nothing))
+            bias = torch.zeros(1) if padding is None else padding
+            x = self._attend(x, block.cross, query, encoded, (rows, prompts.rows, bias))
         return self._feed_forward(block, x)
 
-    def _in_key_space(self, weights: _Attention, asking: Tensor) -> Tensor:
-        """q . (K x) = (K^T q) . x: queries (states, heads, width) for nodes, not for their keys."""
-        query = linear(asking, weights.query).view(len(asking), self.heads, -1).transpose(0, 1)
+    def _queries_in_key_space(self, weights: _Attention, x: Tensor) -> Tensor:
+        """Queries (states, heads, width) for nodes instead of keys: q . (K x) = (K^T q) . x."""
+        query = linear(x, weights.query).view(len(x), self.heads, -1).transpose(0, 1)
         key = weights.key.view(self.heads, -1, weights.key.shape[1])
         return torch.bmm(query, key).transpose(0, 1)
 
-    def _mix(
+    def _attend(
         self,
         x: Tensor,
         weights: _Attention,
-        asking: Tensor,
-        seen: Tensor,
-        where: tuple[Rows, Rows, Tensor],
+        query: Tensor,
+        inputs: Tensor,
+        layout: tuple[Rows, Rows, Tensor],
     ) -> Tensor:
-        """x + attention of the nodes `asking` to the nodes `seen`."""
-        queries, keys, bias = where
-        value = linear(seen, weights.value)
-        if keys.alone and not torch.is_grad_enabled():
+        """x + attention of the nodes `query` to the nodes `inputs`."""
+        queries, keys, bias = layout
+        value = linear(inputs, weights.value)
+        if keys.single and not torch.is_grad_enabled():
             return add_linear(x, value.index_select(0, keys.nodes[queries.states, 0]), weights.out)
-        mixed = attend(
-            linear(asking, weights.query),
-            linear(seen, weights.key),
+        attended = attend(
+            linear(query, weights.query),
+            linear(inputs, weights.key),
             value,
             bias,
             queries,
             keys,
             self.heads,
         )
-        return add_linear(x, mixed, weights.out)
+        return add_linear(x, attended, weights.out)
 
     def _feed_forward(self, block: _Block, x: Tensor) -> Tensor:
         normed = rms_norm(x, self.epsilon)
@@ -255,8 +255,8 @@ class T5Pass:
         return self._biases[stack, length]
 
 
-def _hidden(rows: Rows) -> Tensor | None:
-    """Bias that hides padded places as keys, (states, 1, 1, length); None where none is padded."""
+def _padding_bias(rows: Rows) -> Tensor | None:
+    """Attention bias that hides padded keys, (states, 1, 1, length); None without padding."""
     if rows.filled is None:
         return None
     bias = torch.zeros(rows.filled.shape).masked_fill_(~rows.filled, float("-inf"))

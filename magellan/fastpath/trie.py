@@ -1,9 +1,9 @@
-"""Where the tokens of packed states are computed and read: each distinct token once.
+"""Prefix trees of packed states, in which each distinct token is computed once.
 
-Two candidates that begin alike ("Go to lion", "Go to water") share the hidden states of their
-common beginning, and in a causal model so do two prompts. A `Tree` numbers the distinct tokens of a
-batch, its *nodes*, and says which nodes stand in which place of each state's row. Layers work on
-nodes, a flat tensor without padding; attention works on rows.
+Two candidates with a common prefix ("Go to lion", "Go to water") share its hidden states, and in a
+causal model so do two prompts. A `Tree` numbers the distinct tokens of a batch, its *nodes*, and
+maps each place of each state's row to a node. Layers work on nodes, a flat tensor without padding;
+attention works on rows.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from magellan.core.codec import PADDING, PROMPT
 
 @dataclass(frozen=True)
 class Rows:
-    """Nodes laid out in one row per state.
+    """Layout of nodes in one row per state.
 
     nodes: int64 (states, length), the node in each place; padded places repeat a node of the row.
-    owners: int64 (n,), the flat place in which each of n nodes is computed.
+    owners: int64 (n,), the flat place of each of n nodes that computes it.
     filled: bool (states, length), False where a place is padding; None where every place is filled.
     """
 
     nodes: Tensor
     owners: Tensor
     filled: Tensor | None
-    _known: dict[tuple[str, int], Tensor] = field(default_factory=dict, repr=False, compare=False)
+    _indices: dict[tuple[str, int], Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def alone(self) -> bool:
-        """Whether every state has one node."""
+    def single(self) -> bool:
+        """Whether every state has exactly one node."""
         return self.nodes.shape[1] == 1 and self.filled is None
 
     @property
@@ -44,27 +44,27 @@ class Rows:
         return self.owners // self.nodes.shape[1]
 
     def lay_out(self, values: Tensor, heads: int) -> Tensor:
-        """Values of nodes (n, heads * d) in rows, head by head: (states * heads, length, d)."""
+        """Gather values of nodes, (n, heads * d), in rows: (states * heads, length, d)."""
         width = values.shape[1] // heads
         index = self._index(heads, self._places_of_heads)
-        picked = values.reshape(-1, width).index_select(0, index)
-        return picked.view(-1, self.nodes.shape[1], width)
+        rows = values.reshape(-1, width).index_select(0, index)
+        return rows.view(-1, self.nodes.shape[1], width)
 
-    def pick_up(self, laid_out: Tensor, heads: int) -> Tensor:
-        """The reverse, from each node's place: (states * heads, length, d) to (n, heads * d)."""
-        width = laid_out.shape[2]
+    def pick_up(self, rows: Tensor, heads: int) -> Tensor:
+        """Gather values of nodes, (n, heads * d), from rows: (states * heads, length, d)."""
+        width = rows.shape[2]
         index = self._index(heads, self._heads_of_owners)
-        return laid_out.reshape(-1, width).index_select(0, index).view(-1, heads * width)
+        return rows.reshape(-1, width).index_select(0, index).view(-1, heads * width)
 
-    def renamed(self, names: Tensor) -> Rows:
-        """The same rows with `names[node]` in place of each node."""
-        return Rows(names[self.nodes], self.owners, self.filled)
+    def relabeled(self, labels: Tensor) -> Rows:
+        """These rows with `labels[node]` in place of each node."""
+        return Rows(labels[self.nodes], self.owners, self.filled)
 
     def _index(self, heads: int, make: Callable[[int], Tensor]) -> Tensor:
         key = make.__name__, heads
-        if key not in self._known:
-            self._known[key] = make(heads).flatten()
-        return self._known[key]
+        if key not in self._indices:
+            self._indices[key] = make(heads).flatten()
+        return self._indices[key]
 
     def _places_of_heads(self, heads: int) -> Tensor:
         return self.nodes[:, None, :] * heads + torch.arange(heads)[:, None]
@@ -76,22 +76,22 @@ class Rows:
 
 
 Selection = tuple[Rows, tuple[Tensor, Tensor]]
-"""Rows of chosen nodes, and for each of their places its state and its column among the tree's."""
+"""Rows of some nodes; state and column in the tree's rows of each of their places."""
 
 
 @dataclass(frozen=True)
 class Tree:
     """The distinct tokens of a batch of packed states.
 
-    tokens, positions: int64 (n,), of each node; positions count from the start of its sequence.
+    tokens, positions: int64 (n,), of each node; positions from the start of its sequence.
     rows: the nodes of each state, prompt first.
-    visible: bool (states or 1, length, length), True where a place sees another.
+    visible: bool (states or 1, length, length), True where a place attends to another.
     before: int64 (t,), the node before each distinct candidate token.
     after: int64 (t,), that token's own node.
     slots: int64 (u,), row * candidates + candidate of every candidate token, repeats included.
-    parts: int64 (u,), which of the t distinct tokens it is.
+    parts: int64 (u,), index of each among the t distinct tokens.
     last: int64 (m,), the node of the last token of each candidate that exists, in order of rows.
-    last_slots: int64 (m,), row * candidates + candidate of each of those.
+    last_slots: int64 (m,), row * candidates + candidate of each of these.
     candidates: the largest number of candidates of a state.
     ends: int64 (states,), the node of each prompt's last token.
     """
@@ -122,18 +122,18 @@ class Tree:
 
     @cached_property
     def bias(self) -> Tensor:
-        """`visible` to be added to attention scores: float (states or 1, 1, length, length)."""
+        """`visible` as an attention bias: float (states or 1, 1, length, length)."""
         bias = torch.zeros(self.visible.shape)
         return bias.masked_fill_(~self.visible, float("-inf"))[:, None]
 
     @cached_property
-    def word_rows(self) -> Rows:
+    def token_rows(self) -> Rows:
         """`rows` with each node's token in place of the node."""
-        return self.rows.renamed(self.tokens)
+        return self.rows.relabeled(self.tokens)
 
     @cached_property
-    def read(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Nodes whose last hidden state scoring reads, and where in them stand `before` and `last`.
+    def scored(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Nodes that scoring reads, and indices of `before` and `last` among them.
 
         Returns:
             int64 (w,), sorted; int64 (t,); int64 (m,).
@@ -142,16 +142,16 @@ class Tree:
         return nodes, index[: len(self.before)], index[len(self.before) :]
 
     @cached_property
-    def ends_once(self) -> tuple[Tensor, Tensor]:
-        """Nodes in which prompts end, each once, int64 (w,), and which of them each prompt's is."""
+    def distinct_ends(self) -> tuple[Tensor, Tensor]:
+        """Distinct nodes of `ends`, int64 (w,), and the index of each prompt's, int64 (states,)."""
         return torch.unique(self.ends, return_inverse=True)
 
     def select(self, nodes: Tensor) -> Selection:
-        """Rows of some of the nodes, all different; kept for when the same tensor comes again.
+        """Rows of some distinct nodes; cached by the identity of the tensor.
 
         Returns:
-            rows numbered by position in `nodes`, and for each of their places its state, int64
-            (states, 1), and its column among the tree's, int64 (states, width).
+            rows of indices into `nodes`, and of each of their places the state, int64 (states, 1),
+            and the column in the tree's rows, int64 (states, width).
         """
         if id(nodes) not in self._selections:
             self._selections[id(nodes)] = nodes, self._select(nodes)
@@ -166,13 +166,13 @@ class Tree:
         width = int(counts.max())
         place = np.empty(len(nodes), np.int64)
         place[order] = np.arange(len(nodes)) - first[state[order]]
-        chosen = np.zeros((len(counts), width), np.int64)
-        columns = np.zeros_like(chosen)
+        indices = np.zeros((len(counts), width), np.int64)
+        columns = np.zeros_like(indices)
         filled = np.arange(width) < counts[:, None]
-        chosen[state, place] = np.arange(len(nodes))
+        indices[state, place] = np.arange(len(nodes))
         columns[state, place] = column
         rows = Rows(
-            torch.from_numpy(chosen),
+            torch.from_numpy(indices),
             torch.from_numpy(state * width + place),
             None if filled.all() else torch.from_numpy(filled),
         )
@@ -185,8 +185,8 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
     Args:
         tokens: int (states, length), prompt then candidates, right-padded.
         segments: int (states, length): 0 prompt, k candidate k, -1 padding.
-        share_prompts: whether neighbouring rows share the beginning that their prompts have in
-            common (causal models without gradients; sort the rows first).
+        share_prompts: whether neighbouring rows share the common prefix of their prompts (causal
+            models without gradients; sort the rows first).
     """
     segments = segments.astype(np.int64)
     states, length = tokens.shape
@@ -195,30 +195,30 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
     row, column = np.nonzero(is_branch)
     candidate = segments[row, column] - 1
     place = _places(row, column, candidate, prompt)
-    own = _first_alike(tokens[row, column], row, candidate, place, column, states)
-    distinct = own == column
+    first = _first_with_prefix(tokens[row, column], row, candidate, place, column, states)
+    distinct = first == column
 
-    kept = is_prompt.copy()
-    kept[row[distinct], column[distinct]] = True
-    compact = np.cumsum(kept, axis=1) - 1  # column of a kept place once the others are left out
-    width = int(kept.sum(axis=1).max())
+    keep = is_prompt.copy()
+    keep[row[distinct], column[distinct]] = True
+    compact = np.cumsum(keep, axis=1) - 1  # column of a place after duplicates are removed
+    width = int(keep.sum(axis=1).max())
     owner_row = _prompt_owners(tokens, is_prompt) if share_prompts else np.arange(states)[:, None]
-    computed = kept & (~is_prompt | (owner_row == np.arange(states)[:, None]))
+    computed = keep & (~is_prompt | (owner_row == np.arange(states)[:, None]))
     number = (np.cumsum(computed) - 1).reshape(states, length)
     owner_row = np.where(is_prompt, owner_row, np.arange(states)[:, None])
-    node = number[owner_row, np.arange(length)]  # of every kept place
+    node = number[owner_row, np.arange(length)]  # of every place in `keep`
 
     nodes = np.repeat(node[:, :1], width, axis=1)
-    where = np.nonzero(kept)
-    nodes[where[0], compact[where]] = node[where]
-    filled = np.arange(width) < kept.sum(axis=1)[:, None]
+    places = np.nonzero(keep)
+    nodes[places[0], compact[places]] = node[places]
+    filled = np.arange(width) < keep.sum(axis=1)[:, None]
     depth = np.tile(np.arange(length), (states, 1))
     depth[row, column] = prompt[row] + place
 
-    mine = node[row, own]
-    previous = np.where(place == 0, node[row, prompt[row] - 1], np.roll(mine, 1))
-    parts = (np.cumsum(distinct) - 1)[_index_of_first(row, own, distinct, length)]
-    closes = np.append((row[1:] != row[:-1]) | (candidate[1:] != candidate[:-1]), True)[: len(row)]
+    own = node[row, first]
+    previous = np.where(place == 0, node[row, prompt[row] - 1], np.roll(own, 1))
+    parts = (np.cumsum(distinct) - 1)[_index_of_first(row, first, distinct, length)]
+    is_last = np.append((row[1:] != row[:-1]) | (candidate[1:] != candidate[:-1]), True)[: len(row)]
     count = int(segments.max()) if len(row) else 0
     owners = np.nonzero(computed)
     return Tree(
@@ -229,13 +229,13 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
             _tensor(owners[0] * width + compact[owners]),
             None if filled.all() else torch.from_numpy(filled),
         ),
-        visible=torch.from_numpy(_visible(row, candidate, place, compact, own, prompt, width)),
+        visible=torch.from_numpy(_visible(row, place, compact[row, first], prompt, width)),
         before=_tensor(previous[distinct]),
-        after=_tensor(mine[distinct]),
+        after=_tensor(own[distinct]),
         slots=_tensor(row * count + candidate),
         parts=_tensor(parts),
-        last=_tensor(mine[closes]),
-        last_slots=_tensor((row * count + candidate)[closes]),
+        last=_tensor(own[is_last]),
+        last_slots=_tensor((row * count + candidate)[is_last]),
         ends=_tensor(node[np.arange(states), prompt - 1]),
         candidates=count,
     )
@@ -248,7 +248,7 @@ def _tensor(values: np.ndarray) -> Tensor:
 def _places(
     row: np.ndarray, column: np.ndarray, candidate: np.ndarray, prompt: np.ndarray
 ) -> np.ndarray:
-    """Place of each candidate token in its candidate, from 0; candidates follow each other."""
+    """Place of each token in its candidate, from 0; the tokens of a candidate are consecutive."""
     if len(row) == 0:
         return column
     begins = np.append(True, (row[1:] != row[:-1]) | (candidate[1:] != candidate[:-1]))
@@ -256,7 +256,7 @@ def _places(
     return np.arange(len(row)) - start
 
 
-def _first_alike(
+def _first_with_prefix(
     token: np.ndarray,
     row: np.ndarray,
     candidate: np.ndarray,
@@ -264,7 +264,7 @@ def _first_alike(
     column: np.ndarray,
     states: int,
 ) -> np.ndarray:
-    """Column of the first candidate token of the row with the same beginning up to and with it."""
+    """Column of the first token in the row whose candidate has the same prefix including it."""
     if len(row) == 0:
         return column
     shape = states, int(candidate.max()) + 1, int(place.max()) + 1
@@ -272,46 +272,39 @@ def _first_alike(
     columns = np.zeros(shape, np.int64)
     table[row, candidate, place] = token
     columns[row, candidate, place] = column
-    alike = np.logical_and.accumulate(table[:, :, None] == table[:, None, :], axis=3)
-    first = alike.argmax(axis=2)  # (states, candidates, places)
+    same = np.logical_and.accumulate(table[:, :, None] == table[:, None, :], axis=3)
+    first = same.argmax(axis=2)  # (states, candidates, places)
     return columns[row, first[row, candidate, place], place]
 
 
 def _index_of_first(
-    row: np.ndarray, own: np.ndarray, distinct: np.ndarray, length: int
+    row: np.ndarray, first: np.ndarray, distinct: np.ndarray, length: int
 ) -> np.ndarray:
-    """Index, among all candidate tokens, of the distinct one that each of them equals."""
+    """Index, among all candidate tokens, of the first one with the same prefix."""
     index = np.zeros(0 if len(row) == 0 else (int(row.max()) + 1) * length, np.int64)
-    index[row[distinct] * length + own[distinct]] = np.flatnonzero(distinct)
-    return index[row * length + own]
+    index[row[distinct] * length + first[distinct]] = np.flatnonzero(distinct)
+    return index[row * length + first]
 
 
 def _prompt_owners(tokens: np.ndarray, is_prompt: np.ndarray) -> np.ndarray:
-    """Row that computes each prompt place: the first of a run of rows that begin alike up to it."""
+    """Row that computes each place of a prompt: the first of consecutive rows with its prefix."""
     states, length = tokens.shape
-    alike = np.zeros((states, length), bool)
+    shared = np.zeros((states, length), bool)
     same = (tokens[1:] == tokens[:-1]) & is_prompt[1:] & is_prompt[:-1]
-    alike[1:] = np.logical_and.accumulate(same, axis=1)
-    return np.maximum.accumulate(np.where(alike, 0, np.arange(states)[:, None]), axis=0)
+    shared[1:] = np.logical_and.accumulate(same, axis=1)
+    return np.maximum.accumulate(np.where(shared, 0, np.arange(states)[:, None]), axis=0)
 
 
 def _visible(
-    row: np.ndarray,
-    candidate: np.ndarray,
-    place: np.ndarray,
-    compact: np.ndarray,
-    own: np.ndarray,
-    prompt: np.ndarray,
-    width: int,
+    row: np.ndarray, place: np.ndarray, column: np.ndarray, prompt: np.ndarray, width: int
 ) -> np.ndarray:
-    """bool (states or 1, width, width): the prompt up to oneself, and one's own candidate."""
+    """bool (states or 1, width, width): the prompt, and the own candidate up to each token."""
     causal = np.tri(width, dtype=bool)[None]
     if len(row) == 0:
         return causal
     places = np.arange(width)
     visible = causal & (places[None, None, :] < prompt[:, None, None])
-    mine = compact[row, own]
     for back in range(int(place.max()) + 1):
         later = np.flatnonzero(place >= back)
-        visible[row[later], mine[later], mine[later - back]] = True
+        visible[row[later], column[later], column[later - back]] = True
     return visible

@@ -1,1 +1,1 @@
-"""A run that lamorel's launcher starts, configured in the words of the paper's repository."""
+"""Runs started by lamorel's launcher, with the configuration keys of the paper's repository."""

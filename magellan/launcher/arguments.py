@@ -1,7 +1,7 @@
-"""From a configuration in the style of the paper's repository to one of ours.
+"""Translate a configuration in the style of the paper's repository to ours.
 
-`lamorel_args` is lamorel's own section. `rl_script_args` has the names below. A key that stands in
-neither is refused.
+`lamorel_args` is lamorel's own section, `rl_script_args` has the names below. Other keys are
+refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magellan.core.errors import InputError, shown
 
 SCRIPT = "rl_script_args"
 MISSING = "???"
-"""What Hydra has for a value that the command line must give."""
+"""Hydra's placeholder for a value that the command line must give."""
 
 NAMES: Mapping[str, str] = {
     "goal_sampler": "sampler",
@@ -59,22 +59,22 @@ FIXED: Mapping[str, Any] = {
     "use_value": False,
     "adaptation_test": False,
 }
-"""Names in `rl_script_args` that have one value: what the paper did, or what this suite has."""
+"""Names in `rl_script_args` with a single supported value."""
 
 PATH = "--config-path"
-"""Hydra's word for the folder of configurations."""
+"""Hydra's option for the folder of configurations."""
 OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a process of the launcher is to do.
+    """The task of a launcher process.
 
     Attributes:
         config: of the run.
-        output: its folder.
-        loading: folder with the checkpoint to go on from; None: the run begins.
-        servers: processes that hold the model, and what lamorel loads there.
+        output: folder of the run.
+        loading: folder with the checkpoint to resume from; None: a new run.
+        servers: processes that hold the model, and the model that lamorel loads there.
         lamorel_args: lamorel's own section.
     """
 
@@ -86,32 +86,32 @@ class Launch:
 
 
 def from_here(arguments: list[str]) -> list[str]:
-    """The launcher's words, with the folder of the configuration as a whole path.
+    """The launcher's arguments, with an absolute folder of configurations.
 
-    Hydra would look beside the program for a relative one; meant is where it was called from.
+    Hydra would resolve a relative one beside the program, not in the working folder.
     """
-    words = list(arguments)
-    for number, word in enumerate(words):
-        if word == PATH and number + 1 < len(words):
-            words[number + 1] = os.path.abspath(words[number + 1])
-        elif word.startswith(f"{PATH}="):
-            words[number] = f"{PATH}={os.path.abspath(word.partition('=')[2])}"
-    return words
+    absolute = list(arguments)
+    for index, argument in enumerate(absolute):
+        if argument == PATH and index + 1 < len(absolute):
+            absolute[index + 1] = os.path.abspath(absolute[index + 1])
+        elif argument.startswith(f"{PATH}="):
+            absolute[index] = f"{PATH}={os.path.abspath(argument.partition('=')[2])}"
+    return absolute
 
 
 def read(values: Mapping[str, Any]) -> Launch:
-    """A launch from Hydra's configuration as plain values.
+    """Read a launch from Hydra's configuration as plain values.
 
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
-    lamorel, script = _section(values, LAMOREL), _given(_section(values, SCRIPT))
-    known = {*NAMES, *OWN, *FIXED}
+    lamorel, script = _section(values, LAMOREL), _drop_missing(_section(values, SCRIPT))
+    allowed_keys = {*NAMES, *OWN, *FIXED}
     for key in script:
-        if key not in known:
+        if key not in allowed_keys:
             raise InputError(
-                f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(known))}; any other key "
-                f"of a run under {SCRIPT}.config"
+                f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(allowed_keys))}; "
+                f"any other key of a run under {SCRIPT}.config"
             )
     for key, allowed in FIXED.items():
         allow(script, key, allowed, SCRIPT)
@@ -119,7 +119,7 @@ def read(values: Mapping[str, Any]) -> Launch:
     if "output_dir" not in script:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
     preset = str(script.get("preset", "paper"))
-    config = resolve_run(preset, [*_layers(script), _model(servers)])
+    config = resolve_run(preset, [*_layers(script), _model_layer(servers)])
     loading = script.get("loading_path")
     return Launch(
         config,
@@ -134,42 +134,42 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return _mapping(values.get(name), name)
 
 
-def _mapping(found: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(found, Mapping):
-        raise InputError(f"{name}: {shown(found)} is not a mapping of keys to values")
-    return found
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name}: {shown(value)} is not a mapping of keys to values")
+    return value
 
 
-def _given(script: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_missing(script: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in script.items() if value not in (None, MISSING)}
 
 
-def _model(servers: Servers) -> dict[str, Any]:
-    """Which model, and where: what lamorel's section says of both."""
+def _model_layer(servers: Servers) -> dict[str, Any]:
+    """Layer with the model and device of lamorel's section."""
     backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
     return {"backbone": {"model": servers.model}, "backend": backend}
 
 
 def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Layers of a run's configuration, the last one on top."""
+    """Layers of a run's configuration; later ones override earlier ones."""
     layers: list[Mapping[str, Any]] = []
     for key, value in script.items():
         if key in NAMES:
             layers.append(_nested(NAMES[key], value))
         elif key in _TRANSLATED:
             layers.append(_TRANSLATED[key](value))
-    return [*layers, _more(script)]
+    return [*layers, _own_keys(script)]
 
 
-def _more(script: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Keys of ours; model and kind are none of them."""
-    more = _mapping(script.get("config", {}), f"{SCRIPT}.config")
+def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keys of our own configuration, without `model` and `kind`."""
+    layer = _mapping(script.get("config", {}), f"{SCRIPT}.config")
     for key in ("backend", "backbone"):
-        if {"kind", "model"} & set(_mapping(more.get(key) or {}, f"{SCRIPT}.config.{key}")):
+        if {"kind", "model"} & set(_mapping(layer.get(key) or {}, f"{SCRIPT}.config.{key}")):
             raise InputError(
                 f"{SCRIPT}.config.{key}: model and kind are not allowed here: {LAMOREL} says them"
             )
-    return more
+    return layer
 
 
 def _nested(path: str, value: Any) -> dict[str, Any]:
@@ -180,14 +180,14 @@ def _nested(path: str, value: Any) -> dict[str, Any]:
 
 
 def _goal_space(value: Any) -> dict[str, Any]:
-    """Goals of each category, as a list, or a goal space by its name."""
+    """Goal space from a list of goals per category, or from a name."""
     if isinstance(value, list | tuple):
         return {"goal_space": "-".join(map(str, value))}
     return {"goal_space": str(value)}
 
 
 def _temperature(value: Any) -> dict[str, Any]:
-    """`auto`: learned with the released rule; a number: held fixed."""
+    """`auto`: trained with the released rule; a number: fixed."""
     if value == "auto":
         return {"agent": {"temperature": "released"}}
     return {"agent": {"temperature": "fixed", "temperature_initial": value}}

@@ -1,4 +1,4 @@
-"""Where Hydra hands its configuration over."""
+"""Entry point for Hydra."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from magellan.launcher.run import run
 
 @hydra.main(config_path=None, config_name=None, version_base="1.3")
 def main(config: Any) -> None:
-    """One of the launcher's processes, with its configuration as plain values."""
+    """Run one of the launcher's processes with Hydra's configuration as plain values."""
     sys.exit(run(OmegaConf.to_container(config, resolve=True)))

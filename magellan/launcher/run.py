@@ -30,49 +30,49 @@ OBEYED = {
     "attn_implementation": "kernels by name, which lamorel would fetch and run",
     "_attn_implementation": "kernels by name, which lamorel would fetch and run",
 }
-"""Keys of a model's files that a local run never follows."""
+"""Keys of a model's files that lamorel obeys and a local run ignores."""
 
 
 def run(values: Mapping[str, Any]) -> int:
-    """Train, or serve until the run has ended; gives the exit status.
+    """Train, or serve until the run ends; returns the exit status.
 
-    A run that was asked to stop has saved its state, and ends with 0: the launcher would bury any
-    other status under a page of traceback.
+    A run that was stopped has saved its state and exits with 0: for any other status the launcher
+    prints a page of traceback.
 
     values: Hydra's configuration as plain values.
     """
     try:
         _run(values)
     except StoppedEarly as error:
-        _told(error, values)
+        _report(error, values)
     except (InputError, JobError) as error:
-        return _told(error, values)
+        return _report(error, values)
     except Exception as error:
         if is_out_of_memory(error):
-            return _told(out_of_memory(error), values)
+            return _report(out_of_memory(error), values)
         if _is_trainer() or "gloo" not in str(error):
             raise
-        return JobError.exit_status  # a server whose line is cut: the trainer says so
+        return JobError.exit_status  # a server that lost its connection: the trainer reports it
     return 0
 
 
-def _told(error: InputError | JobError, values: Mapping[str, Any]) -> int:
-    """Have the trainer print the line; gives the exit status."""
+def _report(error: InputError | JobError, values: Mapping[str, Any]) -> int:
+    """Print the error in the trainer's process; returns the exit status."""
     if _is_trainer():
-        line = _in_words_of_here(str(error), at(values, f"{SCRIPT}.output_dir"))
+        line = _translate_options(str(error), at(values, f"{SCRIPT}.output_dir"))
         print(f"{error.label}: {line}", file=sys.stderr, flush=True)
     return error.exit_status
 
 
-def _in_words_of_here(line: str, output: Any) -> str:
-    """Options of `python -m magellan train` as a launcher's command has them."""
-    words = {
+def _translate_options(line: str, output: Any) -> str:
+    """Replace options of `python -m magellan train` by the launcher's keys."""
+    keys = {
         "--resume:": f"{LOADING}:",
         "--resume": f"{LOADING}={output}",
         "--output": f"{SCRIPT}.output_dir",
     }
-    for option, here in words.items():
-        line = line.replace(option, here)
+    for option, key in keys.items():
+        line = line.replace(option, key)
     return line
 
 
@@ -103,7 +103,7 @@ def _run(values: Mapping[str, Any]) -> None:
 
 
 def _check_processes() -> None:
-    """Only lamorel's launcher starts what this needs."""
+    """Raise InputError unless lamorel's launcher has started this process."""
     if "RANK" not in os.environ:
         raise InputError(
             "magellan/main.py: started by itself; allowed: python -m lamorel_launcher.launch "
@@ -112,31 +112,31 @@ def _check_processes() -> None:
 
 
 def _check_model(folder: Path, servers: Servers) -> None:
-    """lamorel loads a model as what its configuration says; another one ends in a traceback.
+    """Refuse a model whose type differs from lamorel's section, or whose files name code to run.
 
-    It also lets Python run that the folder brings along or names, as a local run never does.
+    lamorel would fail with a traceback for the former and run the latter, as no local run does.
     """
     from magellan.model.saving import is_encoder_decoder
 
     for name in ("config.json", "tokenizer_config.json"):
         path = folder / name
         values = flat_keys(read_json_object(path)) if path.is_file() else {}
-        for key, means in OBEYED.items():
-            if any(key in place.split(".") for place, value in values.items() if value):
+        for key, effect in OBEYED.items():
+            if any(key in path_of.split(".") for path_of, value in values.items() if value):
                 raise InputError(
-                    f"{servers.model_key}: {shown(servers.model)} has {key} in {name}, {means}; "
+                    f"{servers.model_key}: {shown(servers.model)} has {key} in {name}, {effect}; "
                     "allowed: a model without"
                 )
-    found = "seq2seq" if is_encoder_decoder(folder) else "causal"
-    if servers.model_type != found:
+    model_type = "seq2seq" if is_encoder_decoder(folder) else "causal"
+    if servers.model_type != model_type:
         raise InputError(
             f"{servers.type_key}: {servers.model_type!r} is not allowed for the model in "
-            f"{folder}; allowed: {found}"
+            f"{folder}; allowed: {model_type}"
         )
 
 
 def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
-    """lamorel gives each server a GPU of its own, and fails where there is none left."""
+    """Raise InputError if there are fewer GPUs than servers, each of which lamorel gives one."""
     import torch
 
     from magellan.model.devices import check_format, find_device
@@ -150,17 +150,17 @@ def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
 
 
 def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
-    """Whether the run goes on from a checkpoint, which then is the newest one in its folder.
+    """Whether the run resumes from a checkpoint, which is then copied to its folder.
 
     Args:
         config: of the run.
-        output: its folder.
-        loading: the run's own folder, to go on from its newest checkpoint; or one with a checkpoint
-            of this run, such as `outputs/magellan/10000`; None: it begins.
+        output: folder of the run.
+        loading: the run's own folder, to resume from its newest checkpoint; or one with a
+            checkpoint of this run, such as `outputs/magellan/10000`; None: a new run.
 
     Raises:
         InputError: there is no checkpoint of this run.
-        LockedError: another process works in the run's folder.
+        LockedError: another process uses the run's folder.
     """
     from magellan.jobs.checkpoint import FOLDER, Checkpoints
     from magellan.jobs.folder import FolderLock, check_folder, held
@@ -176,8 +176,8 @@ def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
     if loading.resolve() == output.resolve():
         return True
     check_folder(output, f"{SCRIPT}.output_dir")
-    found = Checkpoints(loading, config, own=False, argument=LOADING).load()
-    assert found is not None
+    checkpoint = Checkpoints(loading, config, own=False, argument=LOADING).load()
+    assert checkpoint is not None
     with held(FolderLock(output)):
-        Checkpoints(output, config).save(found.state)
+        Checkpoints(output, config).save(checkpoint.state)
     return True

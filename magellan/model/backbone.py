@@ -32,36 +32,36 @@ from magellan.worlds import World
 
 COMPILER = "inductor"
 SHAPES = 64
-"""Programs that PyTorch may compile of one layer: adapters, with and without gradients, lengths."""
+"""Variants of one layer that PyTorch may compile: adapters, gradients or none, lengths."""
 
 
 def repeated_layers(stack: nn.Module) -> list[nn.Module]:
-    """The layers of an encoder or a decoder: its first list of modules; none where it has none."""
-    lists = (each for each in stack.children() if isinstance(each, nn.ModuleList))
+    """The layers of an encoder or a decoder: its first `ModuleList`, if any."""
+    lists = (child for child in stack.children() if isinstance(child, nn.ModuleList))
     return list(next(lists, ()))
 
 
-def recomputed(layers: Iterable[nn.Module]) -> None:
-    """Let each layer keep its input only, and compute the rest again for the gradients.
+def checkpoint_layers(layers: Iterable[nn.Module]) -> None:
+    """Let each layer store only its input and recompute the rest in the backward pass.
 
-    The same operations on the same numbers, so the gradients are the same to the last bit.
+    The gradients are the same to the last bit.
     """
     for layer in layers:
-        layer.forward = _twice(layer.forward)
+        layer.forward = _checkpointed(layer.forward)
 
 
-def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def forward_twice(*inputs: Any, **named: Any) -> Any:
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def checkpointed(*inputs: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **named)
-        # Models are in evaluation mode: nothing is drawn, so no generator has to be put back.
+        # Models are in evaluation mode, without dropout: there is no random state to preserve.
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
 
-    return forward_twice
+    return checkpointed
 
 
-def compiled(layers: Iterable[nn.Module]) -> None:
-    """Let PyTorch compile each layer when it is first called."""
+def compile_layers(layers: Iterable[nn.Module]) -> None:
+    """Let PyTorch compile each layer on its first call."""
     torch._dynamo.config.recompile_limit = SHAPES
     for layer in layers:
         layer.compile(backend=COMPILER)
@@ -69,30 +69,30 @@ def compiled(layers: Iterable[nn.Module]) -> None:
 
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 GPU_BUCKET = 16
-"""Tokens: padded batches on a GPU are as long as a multiple of it."""
+"""Lengths of padded batches on a GPU are multiples of this."""
 
 
 class Backbone:
-    """A frozen language model, and adapters that say how it is read.
+    """A frozen language model with four LoRA adapters.
 
     Args:
         config: which model, and the shape of the adapters.
         seed: seed of the adapters' initial values (A Kaiming uniform, B zero).
-        world: whose texts it is to read; None: the default one.
+        world: whose texts it reads; None: the default one.
         backend: device, number format, micro-batches; None: the defaults.
-        loaded: model and tokenizer, where something else has loaded them (`checked_model`); None:
-            they are loaded from the model's folder.
+        loaded: model and tokenizer that are already loaded (`checked_model`); None: load them from
+            the model's folder.
 
     Attributes:
         reader: the written-out pass; None where `transformers` reads.
-        passes: what computes the passes, in words.
-        device: where its weights are, and what it takes and gives.
-        dtype: of the frozen weights; adapters and what it gives have float32.
+        passes: implementation of the passes, as text.
+        device: of its weights, inputs and outputs.
+        dtype: of the frozen weights; adapters and outputs have float32.
         micro_batch: states per pass of an update where `transformers` reads; 0: all.
-        sizes_itself: whether `micro_batch` is to be chosen from the free memory.
+        sizes_itself: whether `micro_batch` has to be chosen by the free memory.
 
     Raises:
-        InputError: the model is missing or cannot be loaded, or not be read as configured.
+        InputError: the model is missing, or cannot be loaded or read as configured.
     """
 
     def __init__(
@@ -118,18 +118,18 @@ class Backbone:
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
-        # Experts that take so many tokens of each sequence must not see candidates in one.
+        # Experts with a capacity per sequence must not see all candidates in one sequence.
         relative = hasattr(model.config, "relative_attention_num_buckets")
         self._relative_positions = relative and not hasattr(model.config, "expert_capacity")
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
-        with _seeded(seed), _told(config.model):
+        with _seeded(seed), _report_unadaptable(config.model):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
-            # Older versions of peft would take the first adapter's own layers for the model's.
+            # Older versions of peft would also match the layers of the first adapter.
             layers = self._peft.peft_config[ADAPTERS[0]].target_modules
             for name in ADAPTERS[1:]:
                 self._peft.add_adapter(name, self._lora(model, layers))
         self._model: PreTrainedModel = self._peft.base_model.model
-        self._place()
+        self._move_weights()
         self._layers = {
             name: module
             for name, module in self._model.named_modules()
@@ -142,7 +142,7 @@ class Backbone:
         }
         self._merged: dict[str, dict[str, Tensor]] = {}
         self._prepared: dict[str, Any] = {}
-        self.reader, self.passes = self._reader()
+        self.reader, self.passes = self._choose_reader()
         self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._adapted: dict[str, Adapted] = {}
@@ -153,53 +153,53 @@ class Backbone:
         return {part: _part(self._model, part) for part in self._prefixes}
 
     @property
-    def _as_loaded(self) -> bool:
-        """Whether the weights stay on the CPU in float32, as the written-out passes take them."""
+    def _is_float32_on_cpu(self) -> bool:
+        """Whether weights are float32 on the CPU, which written-out passes require."""
         return self.device == CPU and self.dtype == torch.float32
 
-    def _place(self) -> None:
-        """Bring all weights to the device, and those that no optimizer moves to their format."""
-        if self._as_loaded:
+    def _move_weights(self) -> None:
+        """Move all weights to the device, and cast the frozen ones to `dtype`."""
+        if self._is_float32_on_cpu:
             return
         for model in filter(None, (self._peft, self._plain)):
             for name, weight in model.named_parameters():
-                if "lora_" not in name and weight.is_floating_point():  # not those in 4 bits
+                if "lora_" not in name and weight.is_floating_point():  # false in 4 bits
                     weight.data = weight.data.to(self.dtype)
             if self.config.quantization == "none":  # else it is there already
                 model.to(self.device)
 
     def _change_layers(self, backend: BackendConfig) -> None:
-        """What is asked of the layers of `transformers` beyond what they do by themselves."""
+        """Apply checkpointing, compilation and mixed precision to the layers of `transformers`."""
         for stack in self.stacks().values():
             layers = repeated_layers(stack)
             if backend.gradient_checkpointing:
-                recomputed(layers)
+                checkpoint_layers(layers)
             if backend.compile:
-                compiled(layers)
+                compile_layers(layers)
         if self.dtype == torch.bfloat16:
             for layer in self._layers.values():
-                # What autocast narrows anyway is not widened, and kept, before.
+                # Autocast would narrow the input again; the float32 copy would only take memory.
                 layer.cast_input_dtype_enabled = False
 
-    def _narrowed(self) -> torch.autocast:
-        """Products in bfloat16, those with the float32 adapters too; sums of norms in float32."""
+    def _autocast(self) -> torch.autocast:
+        """Products in bfloat16, including those with the float32 adapters; norms in float32."""
         half = self.dtype == torch.bfloat16
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half)
 
-    def _reader(self) -> tuple[Reader | None, str]:
-        """What reads states, None for the library's modules, and its name for logs."""
-        wanted = self.config.passes
-        if self._plain is not None and self._as_loaded:
-            return written_out_pass(self._plain, wanted, self.config.lora_layers, self._room)
-        if wanted == "compiled":
+    def _choose_reader(self) -> tuple[Reader | None, str]:
+        """The written-out pass, or None for `transformers`, and its name for logs."""
+        passes = self.config.passes
+        if self._plain is not None and self._is_float32_on_cpu:
+            return written_out_pass(self._plain, passes, self.config.lora_layers, self._room)
+        if passes == "compiled":
             key, value = next(
                 (key, value)
-                for key, value, usual in (
+                for key, value, required in (
                     ("backbone.lora_mode", self.config.lora_mode, "merged"),
                     ("backend.device", self.device.type, "cpu"),
                     ("backend.dtype", str(self.dtype).removeprefix("torch."), "float32"),
                 )
-                if value != usual
+                if value != required
             )
             raise InputError(
                 f"backbone.passes: 'compiled' is not for {key} {value!r}; allowed: auto, torch"
@@ -207,11 +207,11 @@ class Backbone:
         return None, "transformers"
 
     def tensor(self, values: np.ndarray) -> Tensor:
-        """Values on this backbone's device: the door from arrays to tensors."""
+        """Convert an array to a tensor on this backbone's device."""
         return torch.from_numpy(values).to(self.device)
 
     def batch(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
-        """A batch of packed states, (batch, length) each, that this backbone reads."""
+        """A batch of packed states, (batch, length) each, on this backbone's device."""
         return PackedBatch(tokens, segments, self.device, self._bucket)
 
     def _lora(self, model: PreTrainedModel, layers: Collection[str] = ()) -> LoraConfig:
@@ -221,7 +221,7 @@ class Backbone:
         elif self.config.lora_targets == "attention_qv":
             targets = _attention_names(model)
         if self.config.lora_layers and not layers:
-            targets = self._of_last_layers(model, targets)
+            targets = self._targets_in_last_layers(model, targets)
         return LoraConfig(
             r=self.config.lora_rank,
             lora_alpha=self.config.lora_alpha,
@@ -230,39 +230,41 @@ class Backbone:
             task_type="SEQ_2_SEQ_LM" if self.is_encoder_decoder else "CAUSAL_LM",
         )
 
-    def _of_last_layers(self, model: PreTrainedModel, targets: str | list[str]) -> list[str]:
-        """Full names of the linear modules that carry adapters in the last layers of each part."""
-        wanted = self.config.lora_layers
+    def _targets_in_last_layers(
+        self, model: PreTrainedModel, targets: str | list[str]
+    ) -> list[str]:
+        """Full names of the modules that carry adapters in the last `lora_layers` of each part."""
+        number = self.config.lora_layers
         names = {id(module): name for name, module in model.named_modules()}
-        found = []
+        full_names = []
         for part in ("encoder", "decoder") if self.is_encoder_decoder else ("decoder",):
             layers = repeated_layers(_part(model, part))
-            if wanted > len(layers):
+            if number > len(layers):
                 raise InputError(
-                    f"backbone.lora_layers: {wanted} is more than the {len(layers)} layers of "
+                    f"backbone.lora_layers: {number} is more than the {len(layers)} layers of "
                     f"{self.config.model!r}; allowed: 0 (all) to {len(layers)}"
                 )
-            for layer in layers[-wanted:]:
+            for layer in layers[-number:]:
                 for name, module in layer.named_modules():
                     if isinstance(module, (nn.Linear, Conv1D)) and (
                         targets == "all-linear" or name.rsplit(".", 1)[-1] in targets
                     ):
-                        found.append(names[id(module)])
-        return found
+                        full_names.append(names[id(module)])
+        return full_names
 
     def _collect(self, adapter: str) -> dict[str, nn.Parameter]:
-        found = {}
+        parameters = {}
         for name, layer in self._layers.items():
-            found[f"{name}.lora_A"] = layer.lora_A[adapter].weight
-            found[f"{name}.lora_B"] = layer.lora_B[adapter].weight
-        # One block of memory for all: moved as a whole in one sweep.
-        flat = torch.cat([parameter.detach().flatten() for parameter in found.values()])
-        parts = flat.split([parameter.numel() for parameter in found.values()])
-        for parameter, part in zip(found.values(), parts, strict=True):
-            parameter.data = part.view(parameter.shape)
+            parameters[f"{name}.lora_A"] = layer.lora_A[adapter].weight
+            parameters[f"{name}.lora_B"] = layer.lora_B[adapter].weight
+        # All in one block of memory, so that `blend_adapter` is a single operation.
+        flat = torch.cat([parameter.detach().flatten() for parameter in parameters.values()])
+        views = flat.split([parameter.numel() for parameter in parameters.values()])
+        for parameter, view in zip(parameters.values(), views, strict=True):
+            parameter.data = view.view(parameter.shape)
             parameter.requires_grad_(True)
         self._flat[adapter] = flat
-        return found
+        return parameters
 
     def adapter(self, name: str) -> dict[str, nn.Parameter]:
         """Parameters of one adapter by name: A of shape (r, in) and B of shape (out, r)."""
@@ -282,7 +284,7 @@ class Backbone:
         self.adapter_changed(name)
 
     def adapter_changed(self, name: str) -> None:
-        """Tell the backbone that an adapter's values moved, so that merged weights are rebuilt."""
+        """Drop merged weights of an adapter after its values have changed."""
         self._merged.pop(name, None)
         self._prepared.pop(name, None)
 
@@ -292,26 +294,26 @@ class Backbone:
         return self._model.config.decoder_start_token_id if self.is_encoder_decoder else None
 
     def reading(self, adapter: str) -> Callable[[Piece, Tensor], Tensor]:
-        """Written-out pass with an adapter applied: (piece, nodes) to their last hidden states.
+        """Written-out pass with an adapter: (piece, nodes) -> last hidden states of the nodes.
 
-        Only for models that have a `reader`. The nodes, int64 (w,), must be all different; the
-        states are float (w, width).
+        Only for models with a `reader`. The nodes, int64 (w,), must be distinct; the hidden states
+        are float (w, width).
         """
         assert self.reader is not None
         reader, weights = self.reader, self._prepare(adapter)
 
-        def read(piece: Piece, wanted: Tensor) -> Tensor:
-            return reader.read(weights, piece, wanted)
+        def read(piece: Piece, nodes: Tensor) -> Tensor:
+            return reader.read(weights, piece, nodes)
 
         return read
 
     def _prepare(self, adapter: str) -> Any:
-        """Weights as the reader takes them; kept while no gradient is wanted, or for its own."""
+        """Weights for the reader; cached, except those that need gradients by autograd."""
         assert self.reader is not None
         if isinstance(self.reader, CompiledLlama):
             if adapter not in self._prepared:
                 if adapter not in self._adapted:
-                    self._adapted[adapter] = self.reader.adapt(self._changes(adapter))
+                    self._adapted[adapter] = self.reader.adapt(self._low_rank_changes(adapter))
                 self._prepared[adapter] = self.reader.prepare(self._adapted[adapter])
             return self._prepared[adapter]
         if torch.is_grad_enabled():
@@ -326,7 +328,7 @@ class Backbone:
         """Last hidden states of one pass of a decoder-only model.
 
         Args:
-            adapter: which adapter is applied.
+            adapter: name of the adapter.
             tokens: int64 (batch, length).
             positions: int64 (batch, length), rotary or learned positions.
             mask: bool (batch, length, length), True where row i may attend to column j.
@@ -351,35 +353,35 @@ class Backbone:
     def decode(
         self, adapter: str, tokens: Tensor, exists: Tensor, encoded: Tensor, mask: Tensor
     ) -> Tensor:
-        """Last hidden states of the decoder reading start token + each candidate of each prompt.
+        """Last hidden states of the decoder for start token + each candidate of each prompt.
 
-        Where positions are relative (T5 and its kin) the candidates of a prompt go through the
-        decoder as one sequence, each blind to the others: the cross-attention then projects a
-        prompt's keys and values once, not once for each candidate.
+        With relative positions (T5 and similar models) the candidates of a prompt are one sequence
+        in which they do not see each other: the cross-attention then projects a prompt's keys and
+        values once, not once per candidate.
 
         Args:
-            adapter: which adapter is applied.
+            adapter: name of the adapter.
             tokens: int64 (batch, candidates, length), right-padded; padding never reaches an
                 earlier token.
-            exists: bool (batch, candidates), whether there is such a candidate.
+            exists: bool (batch, candidates), whether the candidate exists.
             encoded: (batch, prompt length, width), from `encode`.
             mask: bool (batch, prompt length).
 
         Returns:
-            float32 (batch, candidates, length + 1, width): entry i of a candidate has read its
-            first i tokens. Undefined for candidates that do not exist.
+            float32 (batch, candidates, length + 1, width): entry i follows the first i tokens of a
+            candidate. Undefined for candidates that do not exist.
         """
         start = self._model.config.decoder_start_token_id
         tokens = nn.functional.pad(tokens, (1, 0), value=start)
         inputs = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.long()}
         if self._relative_positions:
             _, candidates, length = tokens.shape
-            together = _blind_to_others(candidates, length, self.dtype, self.device)  # for all rows
+            bias = _candidate_bias(candidates, length, self.dtype, self.device)
             hidden = self._run(
                 "decoder",
                 adapter,
                 input_ids=tokens.flatten(1),
-                attention_mask=together,
+                attention_mask=bias,
                 **inputs,
             )
             return hidden.float().view(*tokens.shape, -1)
@@ -390,51 +392,45 @@ class Backbone:
         return hidden.index_select(0, number).view(*tokens.shape, -1)
 
     def plain_logits(self, head: list[int], tail: list[int]) -> Tensor:
-        """Logits of each token of `tail` behind `head`, (tail, vocabulary), from an ordinary call.
+        """Logits of each token of `tail` after `head`, (tail, vocabulary), from an ordinary call.
 
-        For checks; with the adapter that is active, which changes nothing while it is fresh.
+        For checks; uses the active adapter, which changes nothing before its first update.
         """
         if self.is_encoder_decoder:
             tokens = (
                 self.tensor(np.array([head])),
                 self.tensor(np.array([[self.start_token, *tail]])),
             )
-            with self._narrowed():
-                said = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
-            return said.logits[0, :-1]
-        with self._narrowed():
-            said = self._model(input_ids=self.tensor(np.array([head + tail])))
-        return said.logits[0, len(head) - 1 : -1]
+            with self._autocast():
+                output = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
+            return output.logits[0, :-1]
+        with self._autocast():
+            output = self._model(input_ids=self.tensor(np.array([head + tail])))
+        return output.logits[0, len(head) - 1 : -1]
 
     def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         """Last hidden states of the encoder or the decoder with an adapter applied."""
-        with self._narrowed():
-            return self._read_by(part, adapter, **inputs)
-
-    def _read_by(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
-        if self._plain is None:
-            self._activate(adapter)
-            return _part(self._model, part)(**inputs, **self._no_cache(part)).last_hidden_state
-        body = _part(self._plain, part)
-        prefix = self._prefixes[part]
-        weights = {
-            name.removeprefix(prefix): weight
-            for name, weight in self._merged_weights(adapter).items()
-            if name.startswith(prefix)
-        }
-        return functional_call(
-            body, weights, kwargs={**inputs, **self._no_cache(part)}
-        ).last_hidden_state
-
-    @staticmethod
-    def _no_cache(part: str) -> dict[str, bool]:
-        return {"use_cache": False} if part == "decoder" else {}
+        arguments: dict[str, Any] = {**inputs}
+        if part == "decoder":
+            arguments["use_cache"] = False
+        with self._autocast():
+            if self._plain is None:
+                self._activate(adapter)
+                return _part(self._model, part)(**arguments).last_hidden_state
+            prefix = self._prefixes[part]
+            weights = {
+                name.removeprefix(prefix): weight
+                for name, weight in self._merged_weights(adapter).items()
+                if name.startswith(prefix)
+            }
+            module = _part(self._plain, part)
+            return functional_call(module, weights, kwargs=arguments).last_hidden_state
 
     def token_embeddings(self, tokens: Tensor | None = None) -> Tensor:
         """Output embeddings, float32: logit = hidden . row.
 
         Args:
-            tokens: int64 (n,), whose rows are wanted; None: those of the whole vocabulary.
+            tokens: int64 (n,), whose rows to return; None: the whole vocabulary.
 
         Returns:
             (n, width), or (vocabulary, width).
@@ -445,7 +441,7 @@ class Backbone:
         return rows * self.width**-0.5 if scaled else rows
 
     def _merged_weights(self, adapter: str) -> dict[str, Tensor]:
-        """Weights W + (alpha / r) B A of the adapted layers; kept while no gradient is wanted."""
+        """Weights W + (alpha / r) B A of the adapted layers; cached without gradients."""
         if torch.is_grad_enabled():
             return self._merge(adapter)
         if adapter not in self._merged:
@@ -456,14 +452,14 @@ class Backbone:
         merged = {}
         for name, layer in self._layers.items():
             update = layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight
-            if layer.fan_in_fan_out:  # GPT-2 keeps its weights transposed
+            if layer.fan_in_fan_out:  # GPT-2 stores its weights transposed
                 update = update.T
             weight = torch.add(layer.base_layer.weight, update, alpha=layer.scaling[adapter])
             merged[f"{name}.weight"] = weight.to(self.dtype)
         return merged
 
-    def _changes(self, adapter: str) -> dict[str, Change]:
-        """What an adapter does to weights, by their names."""
+    def _low_rank_changes(self, adapter: str) -> dict[str, Change]:
+        """Low-rank changes of an adapter by the names of the weights."""
         return {
             f"{name}.weight": Change(
                 layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, layer.scaling[adapter]
@@ -480,8 +476,8 @@ class Backbone:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What `peft` cannot adapt is a model that cannot be used."""
+def _report_unadaptable(name: str) -> Iterator[None]:
+    """Turn the error of `peft` for a model that it cannot adapt into an InputError."""
     try:
         yield
     except InputError:
@@ -491,15 +487,15 @@ def _told(name: str) -> Iterator[None]:
         raise unusable(name, f"takes no adapters ({reason[:200]})") from error
 
 
-def _blind_to_others(
+def _candidate_bias(
     candidates: int, length: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Bias of attention, (1, 1, candidates * length, the same): 0 for a candidate's own tokens up
-    to a token, the lowest number for later ones and for those of other candidates."""
-    own = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    seen = torch.block_diag(*[own] * candidates) > 0
-    bias = torch.zeros(seen.shape, dtype=dtype, device=device)
-    return bias.masked_fill_(~seen, torch.finfo(dtype).min)[None, None]
+    """Attention bias (1, 1, n, n), n = candidates * length: causal within each candidate, and the
+    lowest number between candidates."""
+    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    visible = torch.block_diag(*[causal] * candidates) > 0
+    bias = torch.zeros(visible.shape, dtype=dtype, device=device)
+    return bias.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:
@@ -507,11 +503,11 @@ def _part(model: PreTrainedModel, part: str) -> nn.Module:
 
 
 def _attention_names(model: nn.Module) -> list[str]:
-    """Names of the query and value projections (of the fused one where they are fused)."""
+    """Names of the query and value projections, or of the fused projection."""
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
-    for choice in (["q_proj", "v_proj"], ["q", "v"], ["query_key_value"], ["c_attn"]):
-        if names.issuperset(choice):
-            return choice
+    for projections in (["q_proj", "v_proj"], ["q", "v"], ["query_key_value"], ["c_attn"]):
+        if names.issuperset(projections):
+            return projections
     raise InputError(
         "backbone.lora_targets: 'attention_qv' found no query and value layers in this model; "
         "allowed: all_linear"
@@ -520,12 +516,12 @@ def _attention_names(model: nn.Module) -> list[str]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch's generator for initial values only, and give the old state back."""
-    # Initial values are drawn on the CPU: no GPU is touched, least of all those of other runs.
+    """Seed torch's generator for initial values only, and restore its state."""
+    # Initial values are drawn on the CPU: no GPU is touched.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # peft reads an attribute that transformers 5 has renamed; nothing a user could mend.
+        # peft reads an attribute that transformers 5 has renamed; users can do nothing about it.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-        # GPT-2 keeps its weights transposed; peft finds out by itself, and says so.
+        # GPT-2 stores its weights transposed; peft detects it and warns.
         warnings.filterwarnings("ignore", "fan_in_fan_out is set to False", UserWarning)
         torch.default_generator.manual_seed(seed)
         yield

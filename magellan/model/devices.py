@@ -1,4 +1,4 @@
-"""Where tensors live: the processor, or a GPU through CUDA."""
+"""Devices: the CPU, or a GPU through CUDA."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ CPU = torch.device("cpu")
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name: `cpu`, `cuda`, `cuda:N`, or `auto`, `cuda` where there is one.
+    """The device called `cpu`, `cuda`, `cuda:N`, or `auto`, which is `cuda` where there is a GPU.
 
     Raises:
-        InputError: a GPU is asked for and absent.
+        InputError: the GPU is absent.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return CPU
-    reason = _lack(name)
+    reason = _missing_gpu(name)
     if reason:
         raise InputError(
             f"backend.device: {name!r} is not allowed: {reason}; allowed: cpu, or auto, which "
@@ -27,32 +27,28 @@ def find_device(name: str) -> torch.device:
 
 
 def check_format(device: torch.device, dtype: str) -> None:
-    """The device must compute with numbers of this format.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Raise InputError if the device does not compute in this number format."""
     if dtype == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise InputError(
-            f"backend.dtype: {dtype!r} is not allowed on {described(device)}, which does not "
+            f"backend.dtype: {dtype!r} is not allowed on {device_name(device)}, which does not "
             "compute with it; allowed: float32"
         )
 
 
-def described(device: torch.device) -> str:
-    """The device in words, such as `cpu` or `cuda (NVIDIA H200)`."""
+def device_name(device: torch.device) -> str:
+    """Name of a device, such as `cpu` or `cuda (NVIDIA H200)`."""
     if device.type != "cuda":
         return device.type
     return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
-def _lack(name: str) -> str:
-    """Why there is no such GPU; empty where there is."""
+def _missing_gpu(name: str) -> str:
+    """Why there is no such GPU; empty where there is one."""
     if not torch.backends.cuda.is_built():
         return "PyTorch was built without it here"
     if not torch.cuda.is_available():
         return "PyTorch finds no such GPU here"
-    there, wanted = torch.cuda.device_count(), torch.device(name).index if name != "auto" else None
-    if wanted is not None and wanted >= there:
-        return f"PyTorch finds {there} GPU{'s' * (there != 1)} here, the first is cuda:0"
+    count, index = torch.cuda.device_count(), torch.device(name).index if name != "auto" else None
+    if index is not None and index >= count:
+        return f"PyTorch finds {count} GPU{'s' * (count != 1)} here, the first is cuda:0"
     return ""

@@ -1,4 +1,4 @@
-"""A function from texts to vectors in place of a language model: the competence head reads it."""
+"""A text embedding function in place of a language model, for the competence head."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from magellan.model.devices import CPU
 from magellan.model.packing import PackedBatch
 
 Embed = Callable[[Sequence[str]], Any]
-"""n texts to vectors (n, width); with an attribute `moving` that is true, they change with time."""
+"""n texts -> vectors (n, width); a true attribute `moving` means that they change over time."""
 
 
 class Embedded:
-    """As much of a `Backbone` as the head asks for, without adapters: it learns alone.
+    """The part of `Backbone` that the head uses, without adapters: only the head is trained.
 
-    Each text is one token, its number, so that it is embedded where the head reads it: once, or
-    each time where `embed` says that it is `moving`.
+    Each text is one token, its number. It is embedded once, or, if `embed` is `moving`, each time
+    that the head reads it.
 
     Args:
-        embed: texts to vectors.
-        text: one of them, embedded at once to see how wide vectors are.
+        embed: texts -> vectors.
+        text: an example, embedded at once to find the width.
 
     Raises:
-        InputError: what it gives is not one finite vector for each text.
+        InputError: `embed` does not return one finite vector per text.
     """
 
     reader = None
@@ -41,12 +41,12 @@ class Embedded:
         self._embed = embed
         self._numbers: dict[str, int] = {}
         self._texts: list[str] = []
-        self._known: dict[int, Tensor] = {}
+        self._vectors: dict[int, Tensor] = {}
         self.width = 0
-        self.width = self._asked([text]).shape[1]
+        self.width = self._checked_embed([text]).shape[1]
 
     def tokenizer(self, texts: Sequence[str], add_special_tokens: bool) -> dict[str, Any]:
-        """Number of each text, as a tokenizer gives tokens."""
+        """Number of each text, in the format of a tokenizer."""
         for text in texts:
             if self._numbers.setdefault(text, len(self._texts)) == len(self._texts):
                 self._texts.append(text)
@@ -62,22 +62,22 @@ class Embedded:
 
     def hidden_states(self, adapter: str, tokens: Tensor, *_: Tensor) -> Tensor:
         """Vectors of texts by number, tokens (batch, 1): float32 (batch, 1, width)."""
-        numbers, places = torch.unique(tokens[:, 0], return_inverse=True)
-        return self._vectors(numbers.tolist())[places][:, None]
+        numbers, index = torch.unique(tokens[:, 0], return_inverse=True)
+        return self._embed_numbers(numbers.tolist())[index][:, None]
 
-    def _vectors(self, numbers: list[int]) -> Tensor:
+    def _embed_numbers(self, numbers: list[int]) -> Tensor:
         if getattr(self._embed, "moving", False):
-            return self._asked([self._texts[number] for number in numbers])
-        new = [number for number in numbers if number not in self._known]
+            return self._checked_embed([self._texts[number] for number in numbers])
+        new = [number for number in numbers if number not in self._vectors]
         if new:
-            found = self._asked([self._texts[number] for number in new])
-            self._known.update(zip(new, found, strict=True))
-        return torch.stack([self._known[number] for number in numbers])
+            vectors = self._checked_embed([self._texts[number] for number in new])
+            self._vectors.update(zip(new, vectors, strict=True))
+        return torch.stack([self._vectors[number] for number in numbers])
 
-    def _asked(self, texts: list[str]) -> Tensor:
+    def _checked_embed(self, texts: list[str]) -> Tensor:
         vectors = np.array(self._embed(texts), dtype=np.float32)
-        wanted = len(texts), self.width or (*vectors.shape, 0, 0)[1]
-        if vectors.shape != wanted or not np.isfinite(vectors).all():
+        shape = len(texts), self.width or (*vectors.shape, 0, 0)[1]
+        if vectors.shape != shape or not np.isfinite(vectors).all():
             raise InputError(
                 f"embed: an array of shape {vectors.shape} for {len(texts)} texts is not allowed; "
                 f"allowed: finite numbers of shape (texts, {self.width or 'width'})"
@@ -85,14 +85,14 @@ class Embedded:
         return torch.from_numpy(vectors)
 
     def adapter(self, name: str) -> dict[str, Any]:
-        """No parameters."""
+        """No parameters: there are no adapters."""
         return {}
 
     def blend_adapter(self, source: str, target: str) -> None:
-        """Nothing: there are none."""
+        """Do nothing: there are no adapters."""
 
     def load_adapter(self, name: str, values: Mapping[str, Tensor]) -> None:
-        """Nothing: there are none."""
+        """Do nothing: there are no adapters."""
 
     def adapter_changed(self, name: str) -> None:
-        """Nothing: there are none."""
+        """Do nothing: there are no adapters."""

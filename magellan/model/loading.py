@@ -1,4 +1,4 @@
-"""Loads a frozen language model and its tokenizer, and refuses what cannot be used."""
+"""Load a frozen language model and its tokenizer; refuse those that cannot be used."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from magellan.model.devices import CPU
 from magellan.model.files import check_backbone, number_of_weights
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
-# How much larger than its weights a model may be before it is not even built.
+# A model larger than this factor times its weights plus this margin is not built.
 SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
 FOUR_BITS = "bitsandbytes"
 FORMAT = "dtype" if transformers4.NEW else "torch_dtype"
-"""What `transformers` calls the number format of the weights."""
+"""Name in `transformers` of the number format of the weights."""
 
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -58,22 +58,21 @@ def load_model(
 
     Args:
         name: value of `backbone.model`.
-        world: whose texts it is to read; None: the default one.
-        device: where it will compute, which decides how attention is computed.
-        four_bits: format of products with linear layers that are kept in 4 bits, on the device
-            already; None: none are.
+        world: whose texts it reads; None: the default one.
+        device: where it will run, which decides how attention is computed.
+        four_bits: format of products with linear layers, which are then loaded onto the device in
+            4 bits; None: no quantization.
 
     Raises:
-        InputError: missing, or not a language model that `transformers` knows, causal or
-            encoder-decoder; weights that do not
-            fill the model, are not finite, or have no row for a token of the tokenizer; a tokenizer
-            that cannot tell texts of the world apart.
+        InputError: missing, or neither a causal nor an encoder-decoder model of `transformers`;
+            weights that are incomplete, not finite, or too few for the tokenizer; a tokenizer that
+            does not distinguish texts of the world.
     """
     folder = check_backbone(name)
     try:
-        with _without_reports(), transformers4.readable(folder) as readable:
+        with _silence_transformers(), transformers4.readable(folder) as readable:
             model, loading, tokenizer = _load(name, readable, device, four_bits)
-    except Exception as error:  # what a broken folder raises is the library's choice
+    except Exception as error:  # the type is the library's choice
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -85,7 +84,7 @@ def load_model(
 def _load(
     name: str, folder: Path, device: torch.device, four_bits: torch.dtype | None
 ) -> tuple[PreTrainedModel, Mapping[str, Any], PreTrainedTokenizerBase]:
-    """Model, what `transformers` says of its loading, and tokenizer."""
+    """Model, loading report of `transformers`, and tokenizer."""
     config = configuration(folder, device)
     family = _family(name, config)
     _check_size(name, folder, config, family)
@@ -95,22 +94,22 @@ def _load(
         **{FORMAT: torch.float32},
         attn_implementation=attention_on(device),
         use_safetensors=True,
-        ignore_mismatched_sizes=True,  # told below, in one line
+        ignore_mismatched_sizes=True,  # `_check_keys` reports them in one line
         output_loading_info=True,
-        **({} if four_bits is None else _in_four_bits(device, four_bits)),
+        **({} if four_bits is None else _quantization_options(device, four_bits)),
         **_LOCAL,
     )
     return model, loading, _tokenizer(folder)
 
 
 def configuration(folder: Path, device: torch.device = CPU) -> PretrainedConfig:
-    """What config.json says, but for how attention is computed.
+    """Read config.json, except the implementation of attention.
 
-    There a stranger's file could name a repository of kernels, which `transformers` would get and
-    run where the package `kernels` is installed.
+    An untrusted file could name a repository of kernels there, which `transformers` would download
+    and run where the package `kernels` is installed.
     """
     config = AutoConfig.from_pretrained(folder, **_LOCAL)
-    config._attn_implementation = attention_on(device)  # for what is inside of it, too
+    config._attn_implementation = attention_on(device)  # for nested configurations, too
     return config
 
 
@@ -119,27 +118,27 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def _family(name: str, config: PretrainedConfig) -> Any:
-    """What loads the model, by its kind; an encoder alone, such as BERT, cannot be used.
+    """Class that loads the model; an encoder alone, such as BERT, is refused.
 
-    `transformers` would give a model of masked words a head for the next one, but it still sees the
-    words after it, unless its config.json has `is_decoder`. An encoder that was cut out of an
-    encoder-decoder has that one's kind.
+    `transformers` would give a masked language model a head for the next token, but its attention
+    is bidirectional unless its config.json has `is_decoder`. The encoder of an encoder-decoder has
+    the model type of the latter.
     """
     kind, classes = config.model_type, config.architectures or [type(config).__name__]
-    cut_out = str(classes[0]).endswith("EncoderModel")
+    encoder_only = str(classes[0]).endswith("EncoderModel")
     masked = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     if config.is_encoder_decoder and kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
-        family, fits = AutoModelForSeq2SeqLM, not cut_out
+        family, fits = AutoModelForSeq2SeqLM, not encoder_only
     else:
         family, fits = AutoModelForCausalLM, kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        fits = fits and not (cut_out or masked or config.is_encoder_decoder)
+        fits = fits and not (encoder_only or masked or config.is_encoder_decoder)
     if not fits:
         raise unusable(name, f"is neither causal nor encoder-decoder ({classes[0]})")
     return family
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """Tokenizer of a model, where the model itself is somewhere else."""
+    """Load the tokenizer of a model without the model."""
     with transformers4.readable(check_backbone(name)) as folder:
         return _tokenizer(folder)
 
@@ -150,10 +149,10 @@ def checked_model(
     tokenizer: PreTrainedTokenizerBase,
     world: World | None = None,
 ) -> Loaded:
-    """The same model, frozen, after a look at its weights and at what its tokenizer makes of texts.
+    """Check a model's weights and its tokenizer; returns both, the model frozen.
 
     Raises:
-        InputError: as `load_model` says, but for weights that do not fill the model.
+        InputError: as in `load_model`, except for incomplete weights.
     """
     _check_loaded(name, model, tokenizer)
     _check_tokenizer(name, model, tokenizer, world or WORLDS[DEFAULT_WORLD])
@@ -162,17 +161,13 @@ def checked_model(
 
 
 def attention_on(device: torch.device) -> str | None:
-    """How attention is computed; None: PyTorch's fused kernels where the family can use them."""
-    # For sequences of some 40 tokens the plain products are the fastest choice on a CPU.
+    """Implementation of attention; None: PyTorch's fused kernels where the family supports them."""
+    # On a CPU plain products are the fastest for sequences of some 40 tokens.
     return "eager" if device.type == "cpu" else None
 
 
 def check_four_bits(quantization: str) -> None:
-    """Look for the library that keeps weights in 4 bits, without loading it.
-
-    Raises:
-        InputError: it is asked for and absent.
-    """
+    """Raise InputError if weights in 4 bits need a library that is not installed."""
     if quantization != "none" and importlib.util.find_spec(FOUR_BITS) is None:
         raise InputError(
             f"backbone.quantization: {quantization!r} needs the package {FOUR_BITS}, which is not "
@@ -180,8 +175,8 @@ def check_four_bits(quantization: str) -> None:
         )
 
 
-def _in_four_bits(device: torch.device, products: torch.dtype) -> dict[str, Any]:
-    """The released code's 4-bit format: NormalFloat, scales of blocks not quantised again."""
+def _quantization_options(device: torch.device, products: torch.dtype) -> dict[str, Any]:
+    """The released code's 4-bit format: NormalFloat, without double quantization."""
     settings = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=products
     )
@@ -189,8 +184,8 @@ def _in_four_bits(device: torch.device, products: torch.dtype) -> dict[str, Any]
 
 
 @contextmanager
-def _without_reports() -> Iterator[None]:
-    """Neither progress bars nor the table of keys that do not fit."""
+def _silence_transformers() -> Iterator[None]:
+    """Silence the progress bars and the report on keys that do not fit."""
     transformers_logging.disable_progress_bar()
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
@@ -201,20 +196,20 @@ def _without_reports() -> Iterator[None]:
 
 
 def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) -> None:
-    """A model far larger than its weights would be filled with random numbers before it is told."""
+    """Refuse a model far larger than its weights, which would be filled with random numbers."""
     with torch.device("meta"):  # shapes without memory
-        wanted = sum(weight.numel() for weight in family.from_config(config).parameters())
+        needed = sum(weight.numel() for weight in family.from_config(config).parameters())
     stored = number_of_weights(folder)
-    if wanted > SIZE_FACTOR * stored + SIZE_MARGIN:
+    if needed > SIZE_FACTOR * stored + SIZE_MARGIN:
         raise unusable(
-            name, f"has weights of {stored:,} numbers, its config.json asks for {wanted:,}"
+            name, f"has weights of {stored:,} numbers, its config.json asks for {needed:,}"
         )
 
 
 def _check_tokenizer(
     name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, world: World
 ) -> None:
-    """The world's texts can be told apart, and the model reads the longest of them."""
+    """Check that the tokenizer distinguishes the world's texts and the model reads the longest."""
     try:
         problem = tokenizers.problem(tokenizer, world)
         if problem is not None:
@@ -223,9 +218,9 @@ def _check_tokenizer(
         places = getattr(model.config, "max_position_embeddings", None)
         if problem is None and isinstance(places, int) and places < len(ids):
             problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
-        if problem is None and ids and not _reads(model, ids):
+        if problem is None and ids and not _gives_finite_logits(model, ids):
             problem = "gives NaN or infinity for a prompt"
-    except Exception as error:  # what a broken tokenizer raises is the library's choice
+    except Exception as error:  # the type is the library's choice
         if is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -235,7 +230,7 @@ def _check_tokenizer(
 
 
 def _remedy(world: World) -> str:
-    """Where a text is from, and how to make a model that reads it; Little-Zoo has its own."""
+    """The world of the texts, and the command that makes a model for them; empty for Little-Zoo."""
     if world.name == DEFAULT_WORLD or world.name not in WORLDS:
         return ""
     module = "" if is_built_in(world) else f" --module {shlex.quote(world.source)}"
@@ -246,18 +241,18 @@ def _remedy(world: World) -> str:
 
 
 @torch.no_grad()
-def _reads(model: PreTrainedModel, ids: list[int]) -> bool:
-    """Whether all logits of a text are finite."""
+def _gives_finite_logits(model: PreTrainedModel, ids: list[int]) -> bool:
     tokens = torch.tensor([ids], device=model.device)
-    more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
-    return bool(torch.isfinite(model.eval()(input_ids=tokens, **more).logits).all())
+    decoder = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    return bool(torch.isfinite(model.eval()(input_ids=tokens, **decoder).logits).all())
 
 
 def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
-    """`transformers` fills gaps in the weights with random numbers; here they are errors."""
-    for key, stored, wanted in sorted(loading["mismatched_keys"]):
+    """Refuse missing weights, which `transformers` fills with random numbers."""
+    for key, stored, expected in sorted(loading["mismatched_keys"]):
         raise unusable(
-            name, f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(wanted)}"
+            name,
+            f"has weights of shape {tuple(stored)} for {key}, its config.json {tuple(expected)}",
         )
     for key in sorted(loading["missing_keys"]):
         raise unusable(name, f"has no weights for {key}")
@@ -278,7 +273,7 @@ def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokeni
 
 
 def unusable(name: str, problem: str) -> InputError:
-    """What to raise for a model that cannot be used."""
+    """The error for a model that cannot be used."""
     return InputError(
         f"backbone.model: {shown(name)} {problem}; allowed: a language model with weights and "
         "tokenizer in Hugging Face format"

@@ -1,8 +1,8 @@
-"""States as integers: a prompt and all its candidate actions in one sequence of tokens.
+"""Packed states: a prompt and all its candidate actions in one sequence of tokens.
 
-A packed state is the prompt followed by one branch per candidate. Each branch sees the prompt and
-itself, and its positions restart after the prompt, so one pass gives exactly what separate passes
-over prompt + candidate would give.
+The prompt is followed by one branch per candidate. Each branch sees the prompt and itself, and its
+positions restart after the prompt, so one pass gives the result of separate passes over prompt +
+candidate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from magellan.fastpath.trie import Tree, build_tree
 from magellan.model.devices import CPU
 
 PIECE = 256
-"""States that are computed together: their activations stay near the core."""
+"""States per pass of a written-out model: their activations fit the caches."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Piece:
     """Some states of a batch and their distinct tokens.
 
     states: int64 (n,), their rows in the batch.
-    tree: what a decoder reads.
-    prompts: what an encoder reads; None in a decoder-only model.
+    tree: tokens for the decoder.
+    prompts: tokens for the encoder; None in a decoder-only model.
     """
 
     states: Tensor
@@ -42,8 +42,8 @@ class PackedBatch:
     Args:
         tokens: int (batch, length or more); common padding is cut.
         segments: int (batch, length or more).
-        device: where its tensors are; trees of pieces are always on the CPU.
-        bucket: its length is a multiple of it, with padding at the end, so that shapes repeat.
+        device: of its tensors; trees of pieces are always on the CPU.
+        bucket: its length is padded to a multiple of this, so that shapes repeat.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class PackedBatch:
     ) -> None:
         self.device, self.bucket = device, bucket
         used = self.rounded(int((segments != PADDING).sum(axis=1).max()))
-        self.token_array = _as_long(tokens, used, 0)
-        self.segment_array = _as_long(segments, used, PADDING)
+        self.token_array = _resize(tokens, used, 0)
+        self.segment_array = _resize(segments, used, PADDING)
         self.candidates = int(self.segment_array.max())
         self._pieces: dict[tuple[bool, bool, int | None], list[Piece]] = {}
 
@@ -64,7 +64,7 @@ class PackedBatch:
         return len(self.token_array)
 
     def rounded(self, length: int) -> int:
-        """A length up to the next multiple of `bucket`."""
+        """Round a length up to a multiple of `bucket`."""
         return -(-length // self.bucket) * self.bucket
 
     @cached_property
@@ -88,19 +88,19 @@ class PackedBatch:
         return _mask(self.segments)
 
     def prompts(self) -> PackedBatch:
-        """The same states without their candidates."""
+        """These states without their candidates."""
         return self if self.candidates == 0 else self._like(*_prompts_only(*self._arrays))
 
     def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
-        """The same states with one candidate each, by its number from 0, int64 (batch,)."""
+        """These states with only candidate `numbers`, from 0, int64 (batch,)."""
         tokens, segments = self._arrays
-        kept = (segments == PROMPT) | (segments == numbers[:, None] + 1)
-        counts = kept.sum(axis=1)
+        keep = (segments == PROMPT) | (segments == numbers[:, None] + 1)
+        counts = keep.sum(axis=1)
         filled = np.arange(counts.max()) < counts[:, None]
-        chosen, parts = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
-        chosen[filled] = tokens[kept]
-        parts[filled] = np.minimum(segments[kept], 1)
-        return self._like(chosen, parts)
+        new_tokens, new_segments = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
+        new_tokens[filled] = tokens[keep]
+        new_segments[filled] = np.minimum(segments[keep], 1)
+        return self._like(new_tokens, new_segments)
 
     def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
         return PackedBatch(tokens, segments, self.device, self.bucket)
@@ -115,13 +115,12 @@ class PackedBatch:
     def pieces(
         self, start_token: int | None, share_prompts: bool, ragged: bool = False
     ) -> list[Piece]:
-        """The batch in pieces of similar states; kept, as one batch is read more than once.
+        """Split the batch into pieces of similar states; cached, as a batch is read repeatedly.
 
         Args:
-            start_token: the decoder's first token in an encoder-decoder; None where there is none.
-            share_prompts: whether prompts that begin alike share their beginning (`build_tree`).
-            ragged: whether what reads them has no padding; then states of all lengths are mixed,
-                and share more.
+            start_token: the decoder's first token in an encoder-decoder; None in other models.
+            share_prompts: whether prompts share their common prefix (`build_tree`).
+            ragged: whether the reader needs no padding; then pieces mix lengths and share more.
         """
         key = share_prompts, ragged, start_token
         if key not in self._pieces:
@@ -132,23 +131,23 @@ class PackedBatch:
         return self._pieces[key]
 
     def parts(self, size: int, ragged: bool = False) -> list[tuple[np.ndarray, PackedBatch]]:
-        """Batches of at most `size` similar states, each with its rows in this one, (n,)."""
+        """Batches of at most `size` similar states, each with its rows in this batch, (n,)."""
         order = self._order(ragged)
-        chosen = [order[start : start + size] for start in range(0, len(order), size)]
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
-            (rows, self._like(self.token_array[rows], self.segment_array[rows])) for rows in chosen
+            (rows, self._like(self.token_array[rows], self.segment_array[rows])) for rows in parts
         ]
 
     def _order(self, ragged: bool) -> np.ndarray:
-        """Rows by length, and rows of one length by their tokens; by their tokens if `ragged`."""
+        """Rows sorted by length, then by tokens; by tokens alone if `ragged`."""
         keys = self.token_array.T[::-1]
         if ragged:
             return np.lexsort(keys)
         return np.lexsort((*keys, (self.segment_array != PADDING).sum(axis=1)))
 
 
-def _as_long(values: np.ndarray, length: int, filling: int) -> np.ndarray:
-    """Rows cut to a length, or filled up to it."""
+def _resize(values: np.ndarray, length: int, filling: int) -> np.ndarray:
+    """Cut or pad rows to a length."""
     missing = length - values.shape[1]
     if missing <= 0:
         return values[:, :length]
@@ -174,20 +173,20 @@ def _prompts_only(tokens: np.ndarray, segments: np.ndarray) -> tuple[np.ndarray,
 def _from_start(
     tokens: np.ndarray, segments: np.ndarray, start_token: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates of packed states behind a start token instead of their prompt."""
+    """Replace the prompt of packed states by the start token."""
     row, column = np.nonzero(segments > PROMPT)
     counts = np.bincount(row, minlength=len(tokens))
     place = 1 + np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
     shape = len(tokens), 1 + int(counts.max())
-    decoded, parts = np.full(shape, start_token), np.full(shape, PADDING)
-    parts[:, 0] = PROMPT
-    decoded[row, place] = tokens[row, column]
-    parts[row, place] = segments[row, column]
-    return decoded, parts
+    new_tokens, new_segments = np.full(shape, start_token), np.full(shape, PADDING)
+    new_segments[:, 0] = PROMPT
+    new_tokens[row, place] = tokens[row, column]
+    new_segments[row, place] = segments[row, column]
+    return new_tokens, new_segments
 
 
 def _positions(segments: np.ndarray) -> np.ndarray:
-    """Positions, int64, that count through the prompt and restart after it in every branch."""
+    """Positions, int64, which restart after the prompt in every branch."""
     index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
     prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
     starts = np.ones(segments.shape, bool)
@@ -197,7 +196,7 @@ def _positions(segments: np.ndarray) -> np.ndarray:
 
 
 def _mask(segments: Tensor) -> Tensor:
-    """True where token i sees token j: not later, and in the prompt or in the same branch."""
+    """True where token i sees token j: j <= i, in the prompt or in the same branch."""
     length = segments.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     rows, columns = segments[:, :, None], segments[:, None, :]

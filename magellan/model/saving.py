@@ -1,6 +1,6 @@
-"""Adapters as `peft` keeps them, and heads, as the contents of files: arrays in, bytes out.
+"""Files of adapters, in the format of `peft`, and of heads: arrays in, bytes out.
 
-What goes in is a backend's `state_dict`, so that the model itself need not be loaded.
+The arrays come from a backend's `state_dict`, so the model itself need not be loaded.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from magellan.model.loading import configuration
 from magellan.model.settings import BackboneConfig
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""Names of the two files of an adapter's folder, given by `peft`."""
+"""Names of `peft` for the two files of an adapter's folder."""
 _PREFIX = "base_model.model."
 
 Arrays = Mapping[str, Any]
 
 
 def is_encoder_decoder(folder: Path) -> bool:
-    """Whether the model in a checked folder is one, such as T5; its weights are not read."""
+    """Whether the model in a checked folder is an encoder-decoder; reads its config.json only."""
     return bool(configuration(folder).is_encoder_decoder)
 
 
 def adapter_files(
     parameters: Arrays, config: BackboneConfig, encoder_decoder: bool
 ) -> dict[str, bytes]:
-    """Files of one adapter, by name, as `PeftModel.from_pretrained` reads them.
+    """Files of one adapter, by name, for `PeftModel.from_pretrained`.
 
     Args:
         parameters: float32 arrays or tensors by `LAYER.lora_A` (r, in) and `LAYER.lora_B` (out, r),
             as `Backbone.adapter` names them.
         config: rank, scale and model.
-        encoder_decoder: whether the model is one.
+        encoder_decoder: whether the model is an encoder-decoder.
     """
     layers = sorted({name.rpartition(".")[0] for name in parameters})
     settings = LoraConfig(
@@ -59,13 +59,13 @@ def adapter_files(
 
 
 def head_file(heads: Mapping[str, Arrays]) -> bytes:
-    """One safetensors file with all heads; tensors are called `HEAD.LAYER.weight` and `.bias`."""
-    named = {
+    """One safetensors file of all heads, with tensors `HEAD.LAYER.weight` and `.bias`."""
+    tensors = {
         f"{head}.{name}": _array(values)
         for head, parameters in heads.items()
         for name, values in parameters.items()
     }
-    return save(named, {"format": "pt"})
+    return save(tensors, {"format": "pt"})
 
 
 def _array(values: Any) -> np.ndarray:
@@ -73,6 +73,6 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _json(values: Mapping[str, Any]) -> bytes:
-    """The same bytes for the same values: sets are written in order."""
+    """Encode as JSON; sets are sorted, so that equal values give equal bytes."""
     plain = {key: sorted(v) if isinstance(v, set) else v for key, v in values.items()}
     return (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """What one pass says of the candidates of a batch.
+    """Policy and features of the m candidates of a batch, from one pass.
 
-    log_policy: (batch, candidates), -inf where there is no candidate.
-    features: (m, width), the hidden state of the last token of each of the m candidates there are.
-    slots: int64 (m,), row * candidates + candidate of each of them.
+    log_policy: log pi(a|s), (batch, candidates), -inf where there is no candidate.
+    features: (m, width), hidden state of the last token of each candidate.
+    slots: int64 (m,), row * candidates + candidate of each.
     """
 
     log_policy: Tensor
@@ -38,12 +38,12 @@ class Scores:
         return self.spread(torch.ones_like(self.slots, dtype=torch.bool))
 
     def spread(self, values: Tensor) -> Tensor:
-        """Values of the candidates there are, (m,), as (batch, candidates); 0 elsewhere."""
-        everywhere = values.new_zeros(self.log_policy.numel())
-        return everywhere.index_copy(0, self.slots, values).view(self.log_policy.shape)
+        """Values of the m candidates, (m,), as (batch, candidates); 0 elsewhere."""
+        padded = values.new_zeros(self.log_policy.numel())
+        return padded.index_copy(0, self.slots, values).view(self.log_policy.shape)
 
     def index(self, actions: Tensor) -> Tensor:
-        """Where among the m candidates each row's action, int64 (batch,), stands."""
+        """Index among the m candidates of each row's action, int64 (batch,)."""
         position = self.slots.new_zeros(self.log_policy.numel())
         position[self.slots] = torch.arange(len(self.slots), device=self.slots.device)
         return position.view(self.log_policy.shape).gather(1, actions[:, None]).squeeze(1)
@@ -66,8 +66,8 @@ def total_scores(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score of each candidate, (batch, candidates), -inf where there is none; features and slots
     as in `Scores`."""
-    read = _by_library if backbone.reader is None else _by_piece
-    token, token_slots, features, slots = read(backbone, adapter, states, score)
+    score_tokens = _score_by_library if backbone.reader is None else _score_by_piece
+    token, token_slots, features, slots = score_tokens(backbone, adapter, states, score)
     shape = len(states), states.candidates
     total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
     valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=token.device)
@@ -78,7 +78,7 @@ def total_scores(
 def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) -> Tensor:
     """Hidden state of the last token of each state's only candidate, (batch, width)."""
     if backbone.reader is None:
-        _, _, features, slots = _by_library(backbone, adapter, states, "logit_sum")
+        _, _, features, slots = _score_by_library(backbone, adapter, states, "logit_sum")
         return features[slots.argsort()]
     parts, rows = [], []
     reading = backbone.reading(adapter)
@@ -91,54 +91,54 @@ def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) ->
 def prompt_features(
     backbone: Backbone, adapter: str, prompts: PackedBatch, at_once: int = 512
 ) -> Tensor:
-    """What the model makes of each prompt, (batch, width).
+    """Last hidden state of each prompt, (batch, width).
 
-    Decoder-only: the hidden state of the prompt's last token. Encoder-decoder: that of the
-    decoder's start token, as released. `at_once` bounds the prompts in one pass of `transformers`;
-    written-out passes have a size of their own.
+    Decoder-only: that of the prompt's last token. Encoder-decoder: that of the decoder's start
+    token, as released. `at_once` bounds the prompts per pass of `transformers`; written-out passes
+    use pieces.
     """
     prompts = prompts.prompts()
-    found, rows = [], []
+    features, rows = [], []
     if backbone.reader is None:
         for part_rows, part in prompts.parts(at_once):
-            found.append(_prompts_by_library(backbone, adapter, part))
+            features.append(_prompts_by_library(backbone, adapter, part))
             rows.append(backbone.tensor(part_rows))
     else:
         reading = backbone.reading(adapter)
         for piece in _pieces(backbone, prompts):
-            wanted, index = piece.tree.ends_once
-            found.append(reading(piece, wanted).index_select(0, index))
+            nodes, index = piece.tree.distinct_ends
+            features.append(reading(piece, nodes).index_select(0, index))
             rows.append(piece.states)
-    return torch.cat(found).index_select(0, torch.cat(rows).argsort())
+    return torch.cat(features).index_select(0, torch.cat(rows).argsort())
 
 
 @torch.no_grad()
 def frozen_features(backbone: Backbone, prompts: PackedBatch) -> np.ndarray:
-    """What the model alone makes of each prompt, float32 (batch, width): an adapter is emptied."""
-    empty = "competence_delayed"
-    kept = {name: values.clone() for name, values in backbone.adapter(empty).items()}
-    backbone.load_adapter(empty, {name: torch.zeros_like(each) for name, each in kept.items()})
+    """`prompt_features` of the frozen model, float32 (batch, width): sets an adapter to zero."""
+    name = "competence_delayed"
+    saved = {key: values.clone() for key, values in backbone.adapter(name).items()}
+    backbone.load_adapter(name, {key: torch.zeros_like(values) for key, values in saved.items()})
     try:
-        return prompt_features(backbone, empty, prompts).cpu().numpy()
+        return prompt_features(backbone, name, prompts).cpu().numpy()
     finally:
-        backbone.load_adapter(empty, kept)
+        backbone.load_adapter(name, saved)
 
 
 def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) -> Tensor:
     if backbone.is_encoder_decoder:
         encoded, mask = _encode(backbone, adapter, prompts)
-        nothing = prompts.tokens.new_zeros(len(encoded), 1, 0)
-        one = torch.ones(len(encoded), 1, dtype=torch.bool, device=mask.device)
-        return backbone.decode(adapter, nothing, one, encoded, mask)[:, 0, 0]
+        no_tokens = prompts.tokens.new_zeros(len(encoded), 1, 0)
+        exists = torch.ones(len(encoded), 1, dtype=torch.bool, device=mask.device)
+        return backbone.decode(adapter, no_tokens, exists, encoded, mask)[:, 0, 0]
     hidden = backbone.hidden_states(adapter, prompts.tokens, prompts.positions, prompts.mask)
     last = (prompts.segments == PROMPT).sum(dim=1) - 1
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
 def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
-    """A batch in pieces; prompts share computation where tokens see no later ones.
+    """The pieces of a batch; in a causal model prompts share the computation of common prefixes.
 
-    With gradients only where the pass brings those of shared tokens together.
+    With gradients only in the compiled pass, which adds up the gradients of shared tokens.
     """
     if isinstance(backbone.reader, CompiledLlama):
         return states.pieces(backbone.start_token, share_prompts=True, ragged=True)
@@ -146,31 +146,31 @@ def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
     return states.pieces(backbone.start_token, share)
 
 
-def _by_piece(
+def _score_by_piece(
     backbone: Backbone, adapter: str, states: PackedBatch, score: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Score of every candidate token and its slot; feature of every candidate and its slot."""
-    found: list[tuple[Tensor, ...]] = []
+    results: list[tuple[Tensor, ...]] = []
     reading = backbone.reading(adapter)
     for piece in _pieces(backbone, states):
         tree = piece.tree
-        wanted, before, last = tree.read
-        hidden = reading(piece, wanted)
+        nodes, before, last = tree.scored
+        hidden = reading(piece, nodes)
         token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
-        found.append(
+        results.append(
             (
                 token.index_select(0, tree.parts),
-                _in_batch(tree.slots, tree, piece.states, states),
+                _to_batch_slots(tree.slots, tree, piece.states, states),
                 embedding(last, hidden),
-                _in_batch(tree.last_slots, tree, piece.states, states),
+                _to_batch_slots(tree.last_slots, tree, piece.states, states),
             )
         )
-    token, token_slots, features, slots = (torch.cat(part) for part in zip(*found, strict=True))
+    token, token_slots, features, slots = (torch.cat(part) for part in zip(*results, strict=True))
     return token, token_slots, features, slots
 
 
-def _in_batch(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
-    """Slots of a piece as slots of the batch."""
+def _to_batch_slots(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
+    """Convert slots of a piece to slots of the batch."""
     row, candidate = slots // tree.candidates, slots % tree.candidates
     return rows[row] * states.candidates + candidate
 
@@ -189,16 +189,16 @@ def _token_scores(
     return logits.flatten().index_select(0, chosen) - total.index_select(0, index)
 
 
-def _by_library(
+def _score_by_library(
     backbone: Backbone, adapter: str, states: PackedBatch, score: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same with the modules of `transformers`, all tokens of all states in one padded pass."""
+    """`_score_by_piece` with the modules of `transformers`, in one padded pass."""
     branches = _branches(states)
     read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
     before, features = read(backbone, adapter, states, branches)
     tokens = states.tokens[branches.row, branches.column]
-    everyone = torch.arange(len(tokens), device=tokens.device)
-    token = _token_scores(backbone, before, everyone, tokens, score)
+    index = torch.arange(len(tokens), device=tokens.device)
+    token = _token_scores(backbone, before, index, tokens, score)
     token_slots = branches.row * states.candidates + branches.candidate
     slots = torch.unique(token_slots)
     return token, token_slots, features.flatten(0, 1).index_select(0, slots), slots
@@ -206,8 +206,8 @@ def _by_library(
 
 @dataclass(frozen=True)
 class _Branches:
-    """Every candidate token of a batch, each (tokens,): its row and column in the batch, its
-    candidate, and its place in the candidate; `prompt` (batch,) is the length of each prompt."""
+    """All candidate tokens of a batch, each field (tokens,): row and column in the batch, candidate
+    and place in the candidate; `prompt`, (batch,), is the length of each prompt."""
 
     row: Tensor
     column: Tensor
@@ -239,10 +239,10 @@ def _decoder_states(
 def _encoder_decoder_states(
     backbone: Backbone, adapter: str, states: PackedBatch, branches: _Branches
 ) -> tuple[Tensor, Tensor]:
-    """The same from one encoding of each prompt and one decoding of all its candidates."""
+    """`_decoder_states` from one encoding of each prompt and one decoding of its candidates."""
     encoded, mask = _encode(backbone, adapter, states)
     rows, width = len(states), states.candidates
-    longest = states.rounded(int(branches.place.max()) + 2) - 1  # the start token comes on top
+    longest = states.rounded(int(branches.place.max()) + 2) - 1  # the decoder adds the start token
     tokens = states.tokens.new_zeros(rows, width, longest)
     tokens[branches.row, branches.candidate, branches.place] = states.tokens[
         branches.row, branches.column
@@ -252,12 +252,12 @@ def _encoder_decoder_states(
     hidden = backbone.decode(adapter, tokens, exists, encoded, mask)
     before = hidden[branches.row, branches.candidate, branches.place]
     length = _largest(branches, branches.place + 1, states)
-    every = torch.arange(rows, device=tokens.device)[:, None]
-    return before, hidden[every, torch.arange(width, device=tokens.device), length]
+    row = torch.arange(rows, device=tokens.device)[:, None]
+    return before, hidden[row, torch.arange(width, device=tokens.device), length]
 
 
 def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Encoder states of the prompts alone, and their mask."""
+    """Encoder states of the prompts, without candidates, and their mask."""
     mask = states.segments == PROMPT
     longest = states.rounded(int(mask.sum(dim=1).max()))
     mask = mask[:, :longest]
@@ -265,7 +265,7 @@ def _encode(backbone: Backbone, adapter: str, states: PackedBatch) -> tuple[Tens
 
 
 def _largest(branches: _Branches, values: Tensor, states: PackedBatch) -> Tensor:
-    """Largest of each candidate's values, int64 (batch, candidates); 0 where there is none."""
+    """Maximum of each candidate's values, int64 (batch, candidates); 0 where there is none."""
     rows, width = len(states), states.candidates
     largest = values.new_zeros(rows * width)
     largest.scatter_reduce_(0, branches.row * width + branches.candidate, values, "amax")

@@ -1,7 +1,7 @@
-"""Whether a model can be read the way this package reads: several candidates in one pass.
+"""Check that a model scores several candidates in one pass correctly.
 
-Families differ in ways that no file tells: positions that cannot restart, a state that is carried
-from token to token, a bias or a limit behind the logits. What is scored wrongly is refused.
+Families differ in ways that their files do not show: positions that cannot restart, recurrent
+state, a bias or a cap on the logits. A model whose scores are wrong is refused.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from magellan.model.loading import unusable
 from magellan.model.scoring import total_scores
 from magellan.worlds import World
 
-# Largest difference of log-probabilities, in shares of one more than their size.
+# Largest error of log-probabilities, relative to 1 + their magnitude.
 LARGEST_GAP = {torch.float32: 1e-3, torch.bfloat16: 0.05}
 
 
 def check_scores(backbone: Backbone, world: World) -> None:
-    """Score two actions together, and each by an ordinary call of the model.
+    """Score two actions in one pass and in separate ordinary calls of the model, and compare.
 
-    Fresh adapters change nothing, so both must agree. Nothing is checked where the world names no
-    texts.
+    Untrained adapters change nothing, so both must agree. Skipped if the world names no texts.
 
     Raises:
-        InputError: they do not, or the model cannot be called.
+        InputError: they differ, or the model cannot be called.
     """
     pairs = world.longest()
     if not pairs:
@@ -37,9 +36,9 @@ def check_scores(backbone: Backbone, world: World) -> None:
     prompt, actions = pairs[0][0], [pairs[0][1], pairs[-1][1]]
     name = backbone.config.model
     try:
-        together = _together(backbone, prompt, actions)
-        alone = _one_by_one(backbone, prompt, actions)
-    except Exception as error:  # what a foreign family raises is the library's choice
+        together = _score_in_one_pass(backbone, prompt, actions)
+        alone = _score_one_by_one(backbone, prompt, actions)
+    except Exception as error:  # the type is the library's choice
         if is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -55,7 +54,7 @@ def check_scores(backbone: Backbone, world: World) -> None:
 
 
 @torch.no_grad()
-def _together(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
+def _score_in_one_pass(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
     """Log-probability of each action, (actions,), from one pass."""
     states = Codec(backbone.tokenizer).pack([prompt], [actions])
     batch = backbone.batch(*stack(states))
@@ -63,12 +62,12 @@ def _together(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor
 
 
 @torch.no_grad()
-def _one_by_one(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
-    """The same from one ordinary call for each."""
+def _score_one_by_one(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
+    """Log-probability of each action, (actions,), from ordinary calls of the model."""
     head, *tails = Codec(backbone.tokenizer).encode([prompt, *actions])
-    found = []
+    scores = []
     for tail in tails:
         logits = backbone.plain_logits(head.tolist(), tail.tolist())
-        wanted = torch.tensor(tail.tolist(), device=logits.device)
-        found.append(logits.float().log_softmax(-1).gather(1, wanted[:, None]).sum())
-    return torch.stack(found)
+        tokens = torch.tensor(tail.tolist(), device=logits.device)
+        scores.append(logits.float().log_softmax(-1).gather(1, tokens[:, None]).sum())
+    return torch.stack(scores)

@@ -1,7 +1,7 @@
-"""Whether a tokenizer can tell the texts of a world apart.
+"""Check that a tokenizer distinguishes the texts of a world.
 
-A word that it does not know becomes one token for all such words. A model that reads it trains, and
-learns nothing: all goals look alike.
+All unknown words become the same token. A model would train on such goals, which look alike, and
+learn nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from magellan.worlds import World
 
 
 def problem(tokenizer: PreTrainedTokenizerBase, world: World) -> str | None:
-    """What a tokenizer does to texts of the world that no model could learn from; None if nothing.
+    """Why a model could not learn from the world's texts with this tokenizer; None if it could.
 
-    It knows every word of every prompt and action, gives some token for each action, and gives
+    The tokenizer must know every word of every prompt and action, give a token for each action, and
     different tokens for different objects and goals, as far as the world names them.
     """
     unknown = _unknown_ids(tokenizer)
@@ -32,13 +32,13 @@ def problem(tokenizer: PreTrainedTokenizerBase, world: World) -> str | None:
             if not ids:
                 return f"has a tokenizer that gives no token for {shown(text)}"
             if first.setdefault(tuple(ids), name) != name:
-                alike = shown(first[tuple(ids)])
-                return f"has a tokenizer that reads {alike} and {shown(name)} alike"
+                twin = shown(first[tuple(ids)])
+                return f"has a tokenizer that reads {twin} and {shown(name)} alike"
     return None
 
 
 def longest(tokenizer: PreTrainedTokenizerBase, world: World) -> list[int]:
-    """Tokens of the longest prompt with an action behind it; none where the world names none."""
+    """Tokens of the longest prompt + action; empty where the world names none."""
     pairs = world.longest()
     if not pairs:
         return []
@@ -51,7 +51,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[li
 
 
 def _unknown_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Tokens that stand for what a tokenizer does not know."""
+    """Tokens for unknown words."""
     ids = {tokenizer.unk_token_id}
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None and getattr(backend.model, "unk_token", None):
@@ -62,10 +62,10 @@ def _unknown_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 def _unknown_word(
     tokenizer: Any, text: str, ids: Sequence[int], unknown: set[int], name: str
 ) -> str | None:
-    """The first unknown part of a text that is not blank; its name where that cannot be told."""
-    where = [place for place, each in enumerate(ids) if each in unknown]
-    if not where or not tokenizer.is_fast:
-        return name if where else None
+    """First unknown word of a text, or the text's name if the tokenizer gives no offsets."""
+    indices = [index for index, token in enumerate(ids) if token in unknown]
+    if not indices or not tokenizer.is_fast:
+        return name if indices else None
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    words = (text[slice(*spans[place])].strip() for place in where)
+    words = (text[slice(*spans[index])].strip() for index in indices)
     return next(filter(None, words), None)

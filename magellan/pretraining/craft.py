@@ -1,8 +1,8 @@
-"""Craft as a language: random play among renamed items, and questions about what a text says.
+"""The language of Craft: random play with renamed items, and questions about the text.
 
-In each scene the items of training swap names at random, so the texts do not tell the recipes of
-the world, and what is learnt is to read recipes. A goal names any item of the scene, or (a quarter)
-of the world. Inventories are drawn, not reached.
+In each scene the training items swap names at random, so the texts do not reveal the recipes of the
+world, and the model learns to read recipes. A goal names an item of the scene, or (a quarter) any
+of the world. Inventories are drawn at random.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ PHRASES = (
 )
 _PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| =| ?[A-Za-z]+|,"
 _WORDS = re.compile(_PATTERN)
-_HELD = 4
-"""Items that a scene begins with at most, and the steps that are played in it."""
+_STEPS = 4
+"""Steps played in a scene, and most items in its first inventory."""
 
 
 @cache
 def world() -> Craft:
-    """The world of the language."""
+    """The world of this language."""
     return Craft()
 
 
 def random_scene(rng: np.random.Generator) -> Crafting:
-    """A goal of training in a state that need not be on any way, under other names."""
+    """A training goal in a random, possibly unreachable state, with renamed items."""
     book = world().book
     item = int(rng.choice(book.craftable("train")))
-    shown = context(book, item, int(rng.integers(CONTEXTS)), bool(rng.integers(2)))
+    surroundings = context(book, item, int(rng.integers(CONTEXTS)), bool(rng.integers(2)))
     names = book.names[: book.trained]
-    other = dict(zip(names, rng.permutation(np.array(names)).tolist(), strict=True))
-    scene = world().scene(item, shown)
-    scene["around"] = [other[name] for name in scene["around"]]
-    scene["recipes"] = [[other[name] for name in recipe] for recipe in scene["recipes"]]
-    there = sorted({name for recipe in scene["recipes"] for name in recipe})
-    scene["goal"] = str(rng.choice(there if rng.random() < 0.75 else names))
+    renamed = dict(zip(names, rng.permutation(np.array(names)).tolist(), strict=True))
+    scene = world().scene(item, surroundings)
+    scene["around"] = [renamed[name] for name in scene["around"]]
+    scene["recipes"] = [[renamed[name] for name in recipe] for recipe in scene["recipes"]]
+    items = sorted({name for recipe in scene["recipes"] for name in recipe})
+    scene["goal"] = str(rng.choice(items if rng.random() < 0.75 else names))
     episode = Crafting(**scene)
-    count = int(rng.integers(min(_HELD, len(there)) + 1))
-    episode.inventory = rng.choice(there, size=count, replace=False).tolist()
+    count = int(rng.integers(min(_STEPS, len(items)) + 1))
+    episode.inventory = rng.choice(items, size=count, replace=False).tolist()
     return episode
 
 
 def random_play(rng: np.random.Generator, scenes: int = 256) -> Iterator[Triple]:
-    """Endless texts of random play: what is seen next is the inventory, the rest stays.
+    """Endless texts of random play; the next observation is the inventory.
 
-    Any command is tried, also where it does nothing.
+    Commands are uniform, including those without effect.
 
-    scenes: that are played in turn, so that neighbouring texts are about different ones.
+    scenes: number of scenes played in turn, so that consecutive texts are about different scenes.
     """
     while True:
         episodes = [random_scene(rng) for _ in range(scenes)]
-        for episode in itertools.chain.from_iterable([episodes] * _HELD):
+        for episode in itertools.chain.from_iterable([episodes] * _STEPS):
             actions = episode.commands()
             prompt, action = episode.prompt(), actions[int(rng.integers(len(actions)))]
             episode.act(action, rng)
@@ -103,24 +103,24 @@ WORD_QUESTIONS = (
     ("How many of its ingredients are around?", 3),
     ("How many of its ingredients are made by a recipe?", 3),
 )
-"""Put at each item behind the goal, that of the action too, about the text up to there."""
+"""Asked at each item after the goal, including the action's, about the text up to that item."""
 
 
 def right_answers(triples: Sequence[Triple], _: object = None) -> Answers:
-    """The right answers for prompts and actions."""
-    read = [_read(_WORDS.findall(prompt + action)) for prompt, action, _ in triples]
-    words = [(row, *word) for row, (_, said) in enumerate(read) for word in said]
+    """Right answers about prompts and actions."""
+    texts = [_read_answers(_WORDS.findall(prompt + action)) for prompt, action, _ in triples]
+    words = [(row, *word) for row, (_, of_words) in enumerate(texts) for word in of_words]
     rows, places, *of_words = np.array(words, dtype=np.int64).T
-    of_prompt = np.array([answers for answers, _ in read], dtype=np.int64)
+    of_prompt = np.array([answers for answers, _ in texts], dtype=np.int64)
     return Answers(of_prompt, rows, places, np.stack(of_words, axis=1))
 
 
-def _read(words: list[str]) -> tuple[list[int], list[list[int]]]:
-    """Answers for the prompt, and for each word its place and answers."""
-    named, said = words[2].strip(), []
-    made_of: dict[str, list[str]] = {}
-    found: dict[str, set[str]] = {"\nAround:": set(), "\nInventory:": set(), "\nAction: ": set()}
-    lying, held, _ = found.values()
+def _read_answers(words: list[str]) -> tuple[list[int], list[list[int]]]:
+    """Answers about the prompt, and place and answers of each item."""
+    named, of_words = words[2].strip(), []
+    recipes: dict[str, list[str]] = {}
+    items: dict[str, set[str]] = {"\nAround:": set(), "\nInventory:": set(), "\nAction: ": set()}
+    around, inventory, _ = items.values()
     section = ""
     for place, word in enumerate(words[3:], 3):
         item = word.strip()
@@ -128,36 +128,40 @@ def _read(words: list[str]) -> tuple[list[int], list[list[int]]]:
             section = word if word.startswith("\n") else section
             continue
         if words[place + 1 : place + 2] == [" ="]:
-            made_of[item] = parts = []
-        elif section in found:
-            found[section].add(item)
+            recipes[item] = parts = []
+        elif section in items:
+            items[section].add(item)
         else:
             parts.append(item)
-        used = any(item in ingredients for ingredients in made_of.values())
-        asked = (item in held, item in lying, item == named, item in made_of, used)
-        of_named = item in made_of.get(named, ())
-        said.append([place, *asked, of_named, *_of_item(item, held, lying, made_of)])
-    counts = _of_item(named, held, lying, made_of)
-    some = (named in made_of, named in held, *counts, min(len(made_of), 7), not held)
-    return [int(each) for each in some], said
+        used = any(item in ingredients for ingredients in recipes.values())
+        facts = (item in inventory, item in around, item == named, item in recipes, used)
+        of_named = item in recipes.get(named, ())
+        counts = _count_ingredients(item, inventory, around, recipes)
+        of_words.append([place, *facts, of_named, *counts])
+    counts = _count_ingredients(named, inventory, around, recipes)
+    answers = (named in recipes, named in inventory, *counts, min(len(recipes), 7), not inventory)
+    return [int(answer) for answer in answers], of_words
 
 
-def _of_item(
-    item: str, held: set[str], lying: set[str], made_of: dict[str, list[str]]
+def _count_ingredients(
+    item: str, inventory: set[str], around: set[str], recipes: dict[str, list[str]]
 ) -> list[int]:
-    """How many ingredients of an item are in the inventory, around, made by a recipe."""
-    ingredients = made_of.get(item, [])
-    return [sum(each in place for each in ingredients) for place in (held, lying, made_of)]
+    """Number of ingredients of an item in the inventory, around, and made by a recipe."""
+    ingredients = recipes.get(item, [])
+    return [
+        sum(ingredient in place for ingredient in ingredients)
+        for place in (inventory, around, recipes)
+    ]
 
 
 def random_vectors(_: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Vectors of the items, (items, width): normal, of mean squared norm 1. They mean nothing."""
+    """Random vectors of the items, (items, width): normal, of mean squared norm 1."""
     return rng.standard_normal((len(world().book.names), width)) * width**-0.5
 
 
 @dataclass(frozen=True)
 class Goals:
-    """Goals by their prompts; possible: bool (n,)."""
+    """Goals by their prompts, and whether each is possible, bool (n,)."""
 
     texts: list[str]
     possible: np.ndarray
@@ -170,7 +174,7 @@ class Goals:
 def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
     """`size` goals about items of one depth, half of them possible, in random order.
 
-    name: of a category that can be reached; its impossible goals are about the same items.
+    name: of a feasible category; its impossible goals are about the same items.
     """
     depth = world().categories.names.index(name)
     rng = np.random.default_rng([seed, depth, list(SPLITS).index(split)])
@@ -178,27 +182,27 @@ def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
     items = rng.choice(book.craftable(split, depth), size=size).tolist()
     numbers = rng.choice(CONTEXTS, size=size, replace=False).tolist()
     scenes = (
-        world().scene(item, context(book, item, number, bool(can)))
-        for item, number, can in zip(items, numbers, possible, strict=True)
+        world().scene(item, context(book, item, number, bool(is_possible)))
+        for item, number, is_possible in zip(items, numbers, possible, strict=True)
     )
     return Goals([Crafting(**scene).prompt() for scene in scenes], possible)
 
 
 def probe_depths(reader: Reader) -> dict[str, dict[str, float]]:
-    """What `probe` finds for each depth."""
+    """AUC of `probe` for each depth."""
     return probe(reader, sets=world().categories.feasible, draw=probe_goals)
 
 
 def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write README.md beside the weights: what went in, what did not, and the measured figures."""
+    """Write README.md: what went into the model, what did not, and measured figures."""
     rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
-    asked, of_words = (
+    of_prompt, of_words = (
         "\n".join(f"  - {question}" for question, _ in group)
         for group in (QUESTIONS, WORD_QUESTIONS)
     )
-    found = "\n".join(
-        f"| {name} | {each['train']:.3f} | {each['unseen']:.3f} |"
-        for name, each in figures["probe"].items()
+    probe_rows = "\n".join(
+        f"| {name} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
+        for name, auc in figures["probe"].items()
     )
     (output / "README.md").write_text(
         f"""---
@@ -219,7 +223,7 @@ and to be trained by reinforcement learning on one CPU core.
   in drawn states. In each scene the items of training swap names at random, so no text tells a
   recipe of the world. A goal names any item of the scene, or (a quarter) of the world.
 - Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
-{asked}
+{of_prompt}
   - Which item is named? (Answered with its own word, one layer before the last.)
 
   At each item behind the goal, that of the action too, about the text up to there:
@@ -251,7 +255,7 @@ can be reached; of a goal of depth 1 the counts about the named item tell it.
 
 | goals | training items | unseen items |
 |---|---|---|
-{found}
+{probe_rows}
 
 Rebuild with `python -m magellan backbone --name craft-reader --output DIR`.
 """,

@@ -1,4 +1,4 @@
-"""What a model of the repository is pretrained on: one description for each world."""
+"""Pretraining data of the repository's models, as one description per world."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from transformers import PreTrainedTokenizerFast
 from magellan.pretraining.probe import Reader
 
 Triple = tuple[str, str, str]
-"""Prompt, action, what is seen next."""
+"""Prompt, action, next observation."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Numbers of the right answers.
+    """Indices of the right answers.
 
     of_prompt: int64 (texts, questions).
-    rows, places: of the words of which something is asked, text and token in it, int64 (words,).
+    rows, places: text and token of the words with questions, int64 (words,).
     of_words: int64 (words, questions).
     """
 
@@ -33,13 +33,13 @@ class Answers:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of a text, and what a reader should answer.
+    """Questions about a text, and their right answers.
 
-    named: place in a prompt of the token that the goal names. Which one it is, is asked too.
-    of_prompt: questions with the number of their answers, put at the last token of a prompt.
-    about_named: the first so many of them are about the named thing.
-    of_words: the same, put at words of the text, about what the text says up to there.
-    answers: from texts and the tokens of their prompts.
+    named: place in a prompt of the token that the goal names; which token it is, is a question too.
+    of_prompt: questions and their numbers of answers, asked at the last token of a prompt.
+    about_named: number of these, the first ones, about the named thing.
+    of_words: questions asked at words of the text, about the text up to the word.
+    answers: (texts, tokens of their prompts) -> right answers.
     """
 
     named: int
@@ -53,16 +53,16 @@ class Questions:
 class Language:
     """Words and texts of a world.
 
-    things: words whose vectors are given and stay as they are, those of training first.
-    trained: number of these; the others are in no text of pretraining.
+    things: words with given, frozen vectors, training things first.
+    trained: number of training things; the others are in no text of pretraining.
     tokenizer: makes the tokenizer.
-    vectors: of the things, (things, width), from a wheel if any, a width and a stream.
-    play: endless texts of random play, from a stream and whether the model is to read.
-    invent: vectors of other things like those of training, (trained, width), from theirs.
-    questions: what reading lessons ask, from the tokenizer.
-    figures: of the vectors, for the card.
-    probe: of the model when it is made, for the card.
-    card: writes the card beside the weights, from recipe and figures.
+    vectors: (wheel or None, width, random stream) -> vectors of the things, (things, width).
+    play: (random stream, whether there are lessons) -> endless texts of random play.
+    invent: (vectors of the training things, random stream) -> vectors of invented ones, same shape.
+    questions: tokenizer -> questions of the reading lessons.
+    figures: vectors -> figures for the card.
+    probe: reader of the finished model -> AUC for the card.
+    card: (folder, recipe, figures): writes the card.
     """
 
     things: tuple[str, ...]

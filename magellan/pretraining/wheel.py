@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of a Python package: the one model that needs no hub."""
+"""SmolLM2-135M-Instruct from a Python package, without a hub."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def _state(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
 
 
 def project(states: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Centre, keep all principal directions, turn at random into `width` dimensions, mean norm 1.
+    """Centre, rotate at random into `width` dimensions, and scale to mean norm 1.
 
-    An isometry up to scale: n states span at most n - 1 directions, so nothing is lost while width
-    is at least that. No label is used.
+    An isometry up to scale if width >= n - 1, as n centred states span at most n - 1 directions. No
+    label is used.
 
     Args:
-        states: (objects, wide).
+        states: (objects, d).
 
     Returns:
         (objects, width).
     """
     centred = states - states.mean(axis=0)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = min(width, len(singular))
-    coordinates = left[:, :kept] * singular[:kept]
-    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0][:kept]
+    rank = min(width, len(singular))
+    coordinates = left[:, :rank] * singular[:rank]
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0][:rank]
     vectors = coordinates @ rotation
     return vectors / np.linalg.norm(vectors, axis=1).mean()
 
@@ -78,8 +78,8 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def needed(path: Path | None) -> Path:
-    """The path of a wheel; InputError where none is given."""
+def required_wheel(path: Path | None) -> Path:
+    """The path of a wheel; raises InputError if it is None."""
     if path is None:
         raise InputError(f"--wheel: is missing; allowed: the wheel {WHEEL}")
     return path

@@ -1,4 +1,4 @@
-"""Little-Zoo as a language: vectors of a real LLM, random play, questions about what is seen."""
+"""The language of Little-Zoo: vectors from SmolLM2, random play, questions about the scene."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from magellan.pretraining.language import Answers, Language, Questions, Triple
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import probe
 from magellan.pretraining.tokenizer import build_tokenizer
-from magellan.pretraining.wheel import centroid_accuracy, needed, object_states, project
+from magellan.pretraining.wheel import centroid_accuracy, object_states, project, required_wheel
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
@@ -26,25 +26,25 @@ from magellan.worlds.little_zoo.vocabulary import (
 
 
 def object_vectors(wheel: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Vectors of the objects out of SmolLM2, (objects, width)."""
-    return project(object_states(needed(wheel), list(OBJECTS)), width, rng)
+    """Vectors of the objects from SmolLM2, (objects, width)."""
+    return project(object_states(required_wheel(wheel), list(OBJECTS)), width, rng)
 
 
 def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:
-    """Nearest-training-centroid accuracy of the held-out objects among the four kinds with any."""
+    """Nearest-centroid accuracy of held-out objects, over the four kinds that have any."""
     kinds = np.asarray(KIND_OF)
     held_out = np.asarray([name in HELD_OUT_OBJECTS for name in OBJECTS])
-    kept = kinds != KINDS.index("supply")
-    accuracy = centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
+    rows = kinds != KINDS.index("supply")
+    accuracy = centroid_accuracy(vectors[rows], kinds[rows], held_out[rows])
     return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
 
 
 def questions(tokenizer: PreTrainedTokenizerFast) -> Questions:
-    """The questions of `magellan.pretraining.reading`, all put at the end of a prompt."""
-    ids, none = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
+    """The questions of `magellan.pretraining.reading`, all asked at the end of a prompt."""
+    ids, empty = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
 
     def answers(_: Sequence[Triple], prompts: Sequence[np.ndarray]) -> Answers:
-        return Answers(reading.right_answers(prompts, ids), none, none, none)
+        return Answers(reading.right_answers(prompts, ids), empty, empty, empty)
 
     return Questions(reading.NAMED, reading.QUESTIONS, reading.ABOUT_NAMED, (), answers)
 

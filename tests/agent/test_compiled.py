@@ -152,7 +152,7 @@ def older_processors() -> list[str]:
 @pytest.mark.parametrize("option", older_processors())
 @pytest.mark.usefixtures("cache")
 def test_code_for_other_processors_is_right_too(option, monkeypatch):
-    monkeypatch.setattr(compiler, "_tuned", lambda: option)
+    monkeypatch.setattr(compiler, "_native_option", lambda: option)
     own, torch_ = make_backbone(), make_backbone(passes="torch")
     states = some_states(own)
     assert (

@@ -52,13 +52,13 @@ def scores(backbone, states):
 
 def test_a_state_is_computed_once(make):
     backbone = make()
-    kept = backbone.reader.kept
+    cache = backbone.reader.cache
     first = scores(backbone, batch(backbone, *STATES))
-    assert (kept.computed, kept.found) == (2, 0)
+    assert (cache.computed, cache.hits) == (2, 0)
     assert scores(backbone, batch(backbone, *STATES)) == first  # nothing kept has been changed
-    assert (kept.computed, kept.found) == (2, 2)
+    assert (cache.computed, cache.hits) == (2, 2)
     score_candidates(backbone, "critic_target", batch(backbone, STATES[0]))  # with gradients
-    assert (kept.computed, kept.found) == (2, 3)
+    assert (cache.computed, cache.hits) == (2, 3)
 
 
 def test_room_changes_no_number(make):
@@ -68,13 +68,13 @@ def test_room_changes_no_number(make):
     for room in (2000, 0):
         backbone = make(room)
         results.append([scores(backbone, states) for states in every])
-        counted = backbone.reader.kept
-        assert (counted.computed, counted.found) == ((5, 7) if room else (12, 0))
+        cache = backbone.reader.cache
+        assert (cache.computed, cache.hits) == ((5, 7) if room else (12, 0))
     few = make()
-    few.reader.kept._room = 15_000  # bytes: not all five states
+    few.reader.cache._room = 15_000  # bytes: not all five states
     results.append([scores(few, states) for states in every])
-    assert 5 < few.reader.kept.computed < 12
-    assert 0 < few.reader.kept.bytes <= 15_000
+    assert 5 < few.reader.cache.computed < 12
+    assert 0 < few.reader.cache.bytes <= 15_000
     assert results[1] == results[0] == results[2]
 
 
@@ -84,15 +84,15 @@ def test_branches_that_hang_elsewhere_are_another_state(make):
     one = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
     two = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
     assert torch.equal(one.tokens, two.tokens)
-    kept = backbone.reader.kept
-    got, other = kept.of(one), kept.of(two)
-    assert kept.computed == 2
+    cache = backbone.reader.cache
+    got, other = cache.of(one), cache.of(two)
+    assert cache.computed == 2
     assert not torch.equal(got, other)
 
 
 def test_nothing_is_kept_where_every_layer_carries_adapters(make):
-    assert make(layers=0).reader.kept is None
-    assert make(layers=4).reader.kept is None
+    assert make(layers=0).reader.cache is None
+    assert make(layers=4).reader.cache is None
     assert scores(make(layers=0), batch(make(), *STATES)) == scores(
         make(layers=4), batch(make(), *STATES)
     )

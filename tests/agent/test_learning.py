@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from magellan.agent.learning import Adam, mlp, value
+from magellan.agent.learning import Adam, apply_head, mlp
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
@@ -13,16 +13,16 @@ def test_the_same_without_gradients(hidden, activation):
     generator = torch.Generator().manual_seed(0)
     head = mlp(6, hidden, activation, generator)
     features = torch.randn(3, 5, 6, generator=generator)
-    wanted = value(head, features)
+    wanted = apply_head(head, features)
     with torch.no_grad():
-        torch.testing.assert_close(value(head, features), wanted.detach())
+        torch.testing.assert_close(apply_head(head, features), wanted.detach())
     assert wanted.shape == (3, 5)
 
 
 def test_what_is_not_finite_is_kept():
     head = mlp(6, (8, 8), nn.ReLU, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        assert value(head, torch.full((2, 6), torch.nan)).isnan().all()
+        assert apply_head(head, torch.full((2, 6), torch.nan)).isnan().all()
 
 
 SHAPES = [(16, 64), (192, 16), (7,), ()]

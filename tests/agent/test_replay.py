@@ -12,29 +12,29 @@ def state(number: int, length: int = 3) -> PackedState:
 
 
 def fold_episode(n_step: int, gamma: float, rewards: list[float]) -> list[Transition]:
-    window, made = NStepWindow(n_step, gamma), []
+    window, transitions = NStepWindow(n_step, gamma), []
     for i, reward in enumerate(rewards):
         ended = i == len(rewards) - 1
-        made += window.add(Step(state(i), i % 2, reward), state(i + 1), ended)
+        transitions += window.add(Step(state(i), i % 2, reward), state(i + 1), ended)
     assert not window.steps
-    return made
+    return transitions
 
 
 def test_three_step_returns_of_a_five_step_episode():
-    made = fold_episode(3, 0.5, [1.0, 0.0, 2.0, 0.0, 4.0])
+    transitions = fold_episode(3, 0.5, [1.0, 0.0, 2.0, 0.0, 4.0])
     # s0: 1 + 0/2 + 2/4 = 1.5 and goes on from s3; s1: 0 + 2/2 + 0/4 = 1 and goes on from s4;
     # s2: 2 + 0/2 + 4/4 = 3, s3: 0 + 4/2 = 2 and s4: 4 reach the end.
-    assert [t.returns for t in made] == [1.5, 1.0, 3.0, 2.0, 4.0]
-    assert [t.discount for t in made] == [0.125, 0.125, 0.0, 0.0, 0.0]
-    assert [int(t.state.tokens[0]) for t in made] == [0, 1, 2, 3, 4]
-    assert [int(t.following.tokens[0]) for t in made] == [3, 4, 5, 5, 5]
-    assert [t.action for t in made] == [0, 1, 0, 1, 0]
+    assert [t.returns for t in transitions] == [1.5, 1.0, 3.0, 2.0, 4.0]
+    assert [t.discount for t in transitions] == [0.125, 0.125, 0.0, 0.0, 0.0]
+    assert [int(t.state.tokens[0]) for t in transitions] == [0, 1, 2, 3, 4]
+    assert [int(t.next_state.tokens[0]) for t in transitions] == [3, 4, 5, 5, 5]
+    assert [t.action for t in transitions] == [0, 1, 0, 1, 0]
 
 
 def test_window_longer_than_the_episode_gives_monte_carlo_returns():
-    made = fold_episode(15, 0.9, [0.0, 0.0, 1.0])
-    assert [t.returns for t in made] == pytest.approx([0.81, 0.9, 1.0])
-    assert [t.discount for t in made] == [0.0, 0.0, 0.0]
+    transitions = fold_episode(15, 0.9, [0.0, 0.0, 1.0])
+    assert [t.returns for t in transitions] == pytest.approx([0.81, 0.9, 1.0])
+    assert [t.discount for t in transitions] == [0.0, 0.0, 0.0]
 
 
 def transition(number: int, length: int = 3, discount: float = 0.5) -> Transition:

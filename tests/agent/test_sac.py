@@ -40,7 +40,7 @@ def make_batch(agent: SAC, discounts=(0.5, 0.0)) -> Batch:
 def snapshot(agent: SAC) -> dict[str, dict[str, torch.Tensor]]:
     groups = {name: agent.backbone.adapter(name) for name in ADAPTERS}
     groups["critic"] = dict(agent.critic.named_parameters())
-    groups["target"] = dict(agent.target.named_parameters())
+    groups["target"] = dict(agent.target_critic.named_parameters())
     groups["frozen model"] = dict(agent.backbone._plain.named_parameters())
     groups["temperature"] = {"log_alpha": agent.log_alpha}
     return {
@@ -147,10 +147,10 @@ def test_bootstrap_target_by_hand(adapter, monkeypatch):
         )
 
     monkeypatch.setattr(agent, "_score", score)
-    agent.target = nn.Linear(1, 1)
-    agent.target.weight.data.fill_(10.0)
-    agent.target.bias.data.fill_(0.0)
-    target = agent._bootstrap_target(make_batch(agent), None)
+    agent.target_critic = nn.Linear(1, 1)
+    agent.target_critic.weight.data.fill_(10.0)
+    agent.target_critic.bias.data.fill_(0.0)
+    target = agent._bootstrap_target(make_batch(agent))
     # Row 0: 0.5 + 0.5 (mean of 10 and 30 + 2 log 2); row 1 has ended, so its return stands alone.
     torch.testing.assert_close(target, torch.tensor([0.5 + 0.5 * (20 + 2 * math.log(2)), 1.0]))
     assert calls == [("policy", 1), ("critic_target", 1)][: 2 if adapter == "own" else 1]

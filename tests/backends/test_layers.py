@@ -84,19 +84,19 @@ def test_the_way_that_a_gpu_takes_gives_the_same_update(model, merged):
 def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     with model_folder(model) as folder:
         backend = make("plain", folder, length_bucket=16, micro_batch=5)
-        seen, read_by = [], Backbone._read_by
+        lengths, run = [], Backbone._run
 
         def noted(self, part, adapter, **inputs):
-            seen.append(inputs["input_ids"].shape[1])
-            return read_by(self, part, adapter, **inputs)
+            lengths.append(inputs["input_ids"].shape[1])
+            return run(self, part, adapter, **inputs)
 
-        monkeypatch.setattr(Backbone, "_read_by", noted)
+        monkeypatch.setattr(Backbone, "_run", noted)
         backend.probabilities(some_states(backend))
         backend.update_policy(transitions(backend))
         backend.competence(prompts(backend))
-    assert len(seen) > 5
+    assert len(lengths) > 5
     # A decoder that reads its start token alone is as short as that.
-    assert {length % 16 for length in seen if length > 1} == {0}
+    assert {length % 16 for length in lengths if length > 1} == {0}
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_what_fits(case):
     assert room.fitting(batch) == fitting
     if fitting:
         room.check()
-        assert room.fixed + fitting * room.each <= SHARE * room.free
+        assert room.fixed + fitting * room.per_state <= SHARE * room.free
         assert room.words(batch).startswith(f"micro-batch {fitting} of {batch} states (auto: ")
         return
     with pytest.raises(OutOfMemoryError, match=r"^backend.micro_batch: 'auto': not even one"):
@@ -64,7 +64,7 @@ def test_a_small_pass_foretells_a_large_one():
 
     room = measured_room(work, CPU, "cpu")
     found = memory.peak_bytes(lambda: work(12), CPU)
-    assert found == pytest.approx(room.fixed + 12 * room.each, rel=0.2)
+    assert found == pytest.approx(room.fixed + 12 * room.per_state, rel=0.2)
 
 
 def started(monkeypatch, free: int):
@@ -101,12 +101,12 @@ def test_the_narrowest_group_counts(tmp_path):
     own.write_text("12:cpu:/other\n0::/slurm/job_1/step_0\n")
     root = tmp_path / "sys"
     group(root / "slurm" / "job_1" / "step_0", "max", 100, 0)
-    assert memory._left_to_group(own, root) is None
+    assert memory._free_in_groups(own, root) is None
     group(root / "slurm" / "job_1", "1000", 700, 100)
-    assert memory._left_to_group(own, root) == 400
+    assert memory._free_in_groups(own, root) == 400
     group(root / "slurm", "500", 300, 0)
-    assert memory._left_to_group(own, root) == 200
-    assert memory._left_to_group(tmp_path / "absent", root) is None
+    assert memory._free_in_groups(own, root) == 200
+    assert memory._free_in_groups(tmp_path / "absent", root) is None
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch, tmp_path, capsys):
@@ -159,4 +159,4 @@ def test_groups_of_the_first_version_count_as_well(tmp_path):
     own = tmp_path / "cgroup"
     own.write_text("4:cpu,memory:/job\n0::/\n")
     group(tmp_path / "sys/memory/job", "900", 700, 50, memory.FIRST_VERSION)
-    assert memory._left_to_group(own, tmp_path / "sys") == 250
+    assert memory._free_in_groups(own, tmp_path / "sys") == 250

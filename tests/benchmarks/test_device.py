@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_not_measured():
     def fails(seconds: float) -> Part:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    found = bench._measured("SAC", "SAC update", "", fails)
+    found = bench._measure("SAC", "SAC update", "", fails)
     assert found == Part("SAC update", "", "not measured: out of memory on cpu")
 
 

@@ -85,9 +85,9 @@ def test_operations_do_what_they_are_named_for():
     learned, trainer = bench.learned, bench.trainer
     assert record(bench.refresh).gflop > 0
     assert learned.updates == bench.config.competence.refresh
-    idle = [record(lambda: learned.update(models.NOTHING)).gflop for _ in range(31)]
+    idle = [record(lambda: learned.update(models.NO_OUTCOMES)).gflop for _ in range(31)]
     assert idle == [0.0] * 31, "the model runs at the refresh alone"
-    learned.update(models.NOTHING)
+    learned.update(models.NO_OUTCOMES)
     assert learned.last_loss is None
     bench.fill()
     assert len(trainer.replay) >= models.TRANSITIONS

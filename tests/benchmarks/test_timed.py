@@ -34,7 +34,7 @@ def measured(clock, make, total: int, seconds: float) -> Timed:
 def test_a_fast_one_is_measured_whole_and_often(clock):
     found = measured(clock, slow(clock, 0.001), 256, seconds=60)
     assert found == Timed(pytest.approx(0.256), MOST_REPETITIONS, 256, 256)
-    assert found.said("goals") == ""
+    assert found.note("goals") == ""
     assert clock.sizes.count(256) == MOST_REPETITIONS + 1
 
 
@@ -43,7 +43,7 @@ def test_a_slow_one_is_measured_in_part_and_says_so(clock):
     assert 8 <= found.measured < 60
     assert found.total == 256
     assert found.seconds == pytest.approx(256.0)
-    assert f"measured on {found.measured} of 256 goals" in found.said("goals")
+    assert f"measured on {found.measured} of 256 goals" in found.note("goals")
     assert clock.now < 70
 
 
@@ -51,7 +51,7 @@ def test_one_that_is_too_slow_is_measured_once(clock):
     found = measured(clock, slow(clock, 100.0), 256, seconds=60)
     assert clock.sizes == [4]
     assert (found.repetitions, found.first) == (1, True)
-    assert found.said("goals") == "measured on 4 of 256 goals; first call, nothing was warm"
+    assert found.note("goals") == "measured on 4 of 256 goals; first call, nothing was warm"
 
 
 def test_growth_goes_by_steps_as_small_ones_say_little(clock):

@@ -49,7 +49,7 @@ def make(config: RunConfig) -> LocalBackend:
 @torch.no_grad()
 def move(backend: LocalBackend, generator: torch.Generator) -> None:
     """Give all adapters and the current heads other values."""
-    moved = [*backend.agent.critic.parameters(), *backend.agent.target.parameters()]
+    moved = [*backend.agent.critic.parameters(), *backend.agent.target_critic.parameters()]
     moved += backend.head.head.parameters()
     for name in ADAPTERS:
         moved += backend.backbone.adapter(name).values()

@@ -1,8 +1,8 @@
 """The model behind lamorel's servers: the same updates in other processes (docs/lamorel.md).
 
-`remote` is what the trainer's process has, `serving` what each server has, `server` how lamorel
-reaches that, `connection` brings all into being. Importing this package imports neither lamorel
-nor torch.
+`remote` runs in the trainer's process, `serving` in each server, `server` adapts it to lamorel's
+classes, and `connection` starts both sides. Importing this package imports neither lamorel nor
+torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bring trainer and servers together, in processes that lamorel's launcher has started."""
+"""Connect trainer and servers, in processes that lamorel's launcher has started."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ _DISPATCH = "_Dispatcher__dispatch_batches"
 
 
 def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -> LamorelBackend:
-    """The backend, in lamorel's RL process; in the others this serves until the end of it.
+    """Return the backend in lamorel's RL process; in a server, serve until the run ends.
 
     Args:
         lamorel_args: lamorel's own section of its configuration.
-        servers: what that says of the processes that hold the model.
-        served: what they are to hold.
+        servers: the processes that hold the model, read from that section.
+        served: the model that they hold.
 
     Raises:
         InputError: the servers cannot use the model.
-        SystemExit: in a server, when it is told to end.
+        SystemExit: in a server, at its end.
     """
     atexit.register(leave_groups)
     serving = Serving(served, servers.number)
     reading = Reading(serving)
-    places: list[Any] = [Changing(serving), {READING: reading}, Adopting(serving, reading)]
+    hooks: list[Any] = [Changing(serving), {READING: reading}, Adopting(serving, reading)]
     if servers.layout == OLDER:
         lamorel.lamorel_init()
-        remember_instructions(Dispatcher)
+        record_instructions(Dispatcher)
     else:
-        places = [{servers.name: place} for place in places]
+        hooks = [{servers.name: hook} for hook in hooks]
     with readable(check_backbone(served.backbone.model)) as folder:
         section = with_model(lamorel_args, servers, str(folder))
-        caller = lamorel.Caller(OmegaConf.create(section), *places)
+        caller = lamorel.Caller(OmegaConf.create(section), *hooks)
         tokenizer = load_tokenizer(served.backbone.model)
         return LamorelBackend(caller, tokenizer, servers.number)
 
 
 def leave_groups() -> None:
-    """Leave the groups of processes, while Python still runs.
+    """Destroy the process groups of gloo before the interpreter exits.
 
-    lamorel leaves none of its own. A thread of gloo may then hold the last message when Python is
-    taken down, which aborts a process that has done its work (seen by others with PyTorch 2.x).
-    On GPUs only the groups that lamorel makes are of gloo; the one of all processes is NCCL's,
-    which may wait for the others when it is left, and stays.
+    lamorel destroys none of its own. A gloo thread may then hold the last message at exit, which
+    aborts a process that has finished its work (reported with PyTorch 2.x). On GPUs only the groups
+    that lamorel makes use gloo; the default group is NCCL's, whose destruction may wait for other
+    processes, and stays.
     """
     if not distributed.is_initialized():
         return
@@ -68,21 +68,21 @@ def leave_groups() -> None:
             distributed.destroy_process_group(group)
 
 
-def remember_instructions(dispatcher: type) -> None:
-    """Have lamorel's dispatcher note what kind of call it shares out among several servers.
+def record_instructions(dispatcher: type) -> None:
+    """Patch lamorel's dispatcher to record the instruction of a call that several servers share.
 
-    It looks that up when it gathers the answers, and has never written it down: with more servers
-    than callers every call ends in a KeyError. A dispatcher that does write it keeps what it wrote.
+    It reads the instruction when it gathers the answers but never stores it: with more servers than
+    callers every call ends in a KeyError. A dispatcher that stores it is left as it is.
     """
-    share_out = getattr(dispatcher, _DISPATCH, None)
-    if share_out is None or hasattr(share_out, "remembers"):
+    dispatch = getattr(dispatcher, _DISPATCH, None)
+    if dispatch is None or hasattr(dispatch, "records_instructions"):
         return
 
-    def remembering(self: Any, calls: Sequence[Mapping[str, Any]]) -> Any:
-        shared = share_out(self, calls)
-        for note, call in zip(self._current_calls_infos, calls, strict=False):
-            note.setdefault("instruction", call["instruction"])
-        return shared
+    def recording(self: Any, calls: Sequence[Mapping[str, Any]]) -> Any:
+        batches = dispatch(self, calls)
+        for info, call in zip(self._current_calls_infos, calls, strict=False):
+            info.setdefault("instruction", call["instruction"])
+        return batches
 
-    remembering.remembers = True  # type: ignore[attr-defined]
-    setattr(dispatcher, _DISPATCH, remembering)
+    recording.records_instructions = True  # type: ignore[attr-defined]
+    setattr(dispatcher, _DISPATCH, recording)

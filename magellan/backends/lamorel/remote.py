@@ -1,7 +1,7 @@
-"""A backend whose model is behind lamorel's servers, as the trainer's process sees it.
+"""The trainer's side of a backend whose model is behind lamorel's servers.
 
-What is asked travels as arrays. What only reads goes through lamorel's module functions, and is
-shared out among the servers; what changes something goes through its updater, to all of them.
+Requests are arrays. Those that only read go through lamorel's module functions, which split them
+among the servers; those that change state go through its updater, to every server.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ READING = "magellan"
 
 
 class ServerError(RuntimeError):
-    """Something that went wrong in a server; what it was stands in the message."""
+    """An error in a server; the message says which."""
 
 
 class Caller(Protocol):
-    """What is used of `lamorel.Caller`."""
+    """The part of `lamorel.Caller` that is used."""
 
     def custom_module_fns(
         self, module_function_keys: list[str], contexts: list[str], **arguments: Any
     ) -> list[Any]:
-        """Answers of a module function, one for each context."""
+        """Answers of module functions, one per context."""
 
     def update(
         self, contexts: list[str], candidates: list[list[str]], **arguments: Any
     ) -> list[Any]:
-        """Answers of the updater, one from each server."""
+        """Answers of the updater, one per server."""
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
 
 
 class Failure:
-    """What a server answers instead of raising, which would leave the caller waiting."""
+    """An error as a server's answer: raising there would leave the caller waiting."""
 
     def __init__(self, error: Exception) -> None:
         self.kind, self.text = type(error).__name__, str(error)
-        # A library's error may not say so in its text; the trainer's process asks that.
+        # The trainer's process recognises a lack of memory by the text alone.
         self.text += " (out of memory)" if is_out_of_memory(error) else ""
         same = type(error) is KeyError or isinstance(error, InputError | JobError)
         self.same = type(error) if same else None
 
-    def raised(self) -> Exception:
-        """The error, as the trainer's process raises it."""
+    def error(self) -> Exception:
+        """The exception to raise in the trainer's process."""
         if self.same is not None:
             return self.same(self.text)
         return ServerError(f"{self.kind} in a server of lamorel: {self.text}")
 
 
 class LamorelBackend(Backend):
-    """The trainer's end of the line.
+    """The trainer's side.
 
     Args:
         caller: of lamorel, in its RL process.
@@ -76,38 +76,40 @@ class LamorelBackend(Backend):
     def __init__(self, caller: Caller, tokenizer: Callable[..., Any], servers: int) -> None:
         self.codec = Codec(tokenizer)
         self._caller: Caller | None = caller
-        # One context for each server: lamorel deals contexts out, evenly and in order.
+        # One context per server: lamorel distributes contexts evenly and in order.
         self._contexts = [str(number) for number in range(servers)]
         try:
-            told = self._tell("describe")[0]
-        except BaseException:  # nobody else would end the servers
+            server = self._call_all("describe")[0]
+        except BaseException:  # nothing else would stop the servers
             self.close()
             raise
-        self.passes, self.device, self.dtype = told["passes"], told["device"], told["dtype"]
+        self.passes, self.device, self.dtype = server["passes"], server["device"], server["dtype"]
 
     @property
-    def _line(self) -> Caller:
+    def _open_caller(self) -> Caller:
         assert self._caller is not None, "the servers have ended"
         return self._caller
 
     def _read(self, call: str, *arguments: Any) -> list[np.ndarray]:
-        """What each server reads for its share."""
-        with self._lost_with_a_server():
-            answers = self._line.custom_module_fns(
+        """Answers of the servers, each for its share of the data."""
+        with self._connection_errors():
+            answers = self._open_caller.custom_module_fns(
                 [READING], self._contexts, call=call, arguments=arguments
             )
-        return _checked([answer[READING] for answer in answers])
+        return _raise_failures([answer[READING] for answer in answers])
 
-    def _tell(self, call: str, *arguments: Any) -> list[Any]:
-        """Have every server do the same; gives what each answers."""
+    def _call_all(self, call: str, *arguments: Any) -> list[Any]:
+        """Make the same call on every server; returns their answers."""
         candidates: list[list[str]] = [[] for _ in self._contexts]
-        with self._lost_with_a_server():
-            answers = self._line.update(self._contexts, candidates, call=call, arguments=arguments)
-        return _checked(answers)
+        with self._connection_errors():
+            answers = self._open_caller.update(
+                self._contexts, candidates, call=call, arguments=arguments
+            )
+        return _raise_failures(answers)
 
     @contextlib.contextmanager
-    def _lost_with_a_server(self) -> Iterator[None]:
-        """Between the processes an error says that one of them has gone; then none can be asked."""
+    def _connection_errors(self) -> Iterator[None]:
+        """Turn errors of the connection, after which no server can be called, into a JobError."""
         try:
             yield
         except RuntimeError as error:
@@ -119,92 +121,92 @@ class LamorelBackend(Backend):
             ) from error
 
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
-        self._agree(self._tell("start_policy", settings, seed))
+        self._agree_on_micro_batch(self._call_all("start_policy", settings, seed))
 
     def start_competence(self, settings: HeadSettings, seed: int) -> None:
-        self._tell("start_competence", settings, seed)
+        self._call_all("start_competence", settings, seed)
 
-    def _agree(self, chosen: list[tuple[int, str]]) -> None:
-        """One micro-batch in all servers, the smallest that one of them has chosen, 0 being all.
+    def _agree_on_micro_batch(self, choices: list[tuple[int, str]]) -> None:
+        """Set the smallest micro-batch that a server has chosen in all of them; 0 is the batch.
 
-        Sums over other parts of a batch differ by rounding, and servers must not.
+        Sums over other micro-batches differ by rounding, and servers must not differ.
         """
-        least, self.memory = min(chosen, key=lambda each: each[0] or math.inf)
-        if any(size != least for size, _ in chosen):
-            self._tell("take", least)
-            self.memory += f", the least of {len(chosen)} servers"
+        smallest, self.memory = min(choices, key=lambda choice: choice[0] or math.inf)
+        if any(size != smallest for size, _ in choices):
+            self._call_all("set_micro_batch", smallest)
+            self.memory += f", the least of {len(choices)} servers"
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
-        return _stacked(self._read("probabilities", states))
+        return _stack(self._read("probabilities", states))
 
     def values(self, states: list[PackedState]) -> np.ndarray:
-        return _stacked(self._read("values", states))
+        return _stack(self._read("values", states))
 
     def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
-        """From the first server: each reads all, so that the numbers are those of one."""
-        told: dict[str, float] = self._tell("critic_statistics", states)[0]
-        return told
+        """From the first server; every server reads all states."""
+        statistics: dict[str, float] = self._call_all("critic_statistics", states)[0]
+        return statistics
 
     def hold(self, prompts: Packed) -> int:
-        return int(self._tell("hold", prompts)[0])
+        return int(self._call_all("hold", prompts)[0])
 
     def release(self, held: int) -> None:
-        self._tell("release", held)
+        self._call_all("release", held)
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         return np.concatenate(self._read("competence", prompts, tuple(which)), axis=1)
 
     def update_policy(self, transitions: Batch) -> dict[str, float]:
-        losses: dict[str, float] = self._told_alike("update_policy", transitions)
+        losses: dict[str, float] = self._call_all_alike("update_policy", transitions)
         return losses
 
     def update_competence(self, episodes: Episodes) -> float:
-        return float(self._told_alike("update_competence", episodes))
+        return float(self._call_all_alike("update_competence", episodes))
 
-    def _told_alike(self, call: str, data: Batch | Episodes) -> Any:
-        """What every server answers; ServersDiffer where one answers something else."""
-        first, *others = self._tell(call, data)
-        if any(other != first for other in others):
+    def _call_all_alike(self, call: str, data: Batch | Episodes) -> Any:
+        """The answer that all servers give; raises ServersDiffer if they differ."""
+        answers = self._call_all(call, data)
+        if any(answer != answers[0] for answer in answers):
             raise ServersDiffer(
-                f"lamorel's servers differ after {call}: {[first, *others]}; "
+                f"lamorel's servers differ after {call}: {answers}; "
                 "--resume goes on from the last checkpoint"
             )
-        return first
+        return answers[0]
 
     def snapshot(self) -> int:
-        return int(self._tell("snapshot")[0])
+        return int(self._call_all("snapshot")[0])
 
     def restore(self, snapshot: int) -> None:
-        self._tell("restore", snapshot)
+        self._call_all("restore", snapshot)
 
     def discard(self, snapshot: int) -> None:
-        self._tell("discard", snapshot)
+        self._call_all("discard", snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies, from the first server: all hold the same."""
-        found: dict[str, Any] = self._tell("state_dict")[0]
-        return found
+        """Copies from the first server; all hold the same state."""
+        state: dict[str, Any] = self._call_all("state_dict")[0]
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._tell("load_state_dict", _plain(state))
+        self._call_all("load_state_dict", _as_dicts(state))
 
     def close(self) -> None:
-        """End the servers; once they have ended there is nothing left to do."""
+        """Stop the servers, unless they have ended."""
         caller, self._caller = self._caller, None
         if caller is not None:
             caller.close()
 
 
-def _checked(answers: list[Any]) -> list[Any]:
-    """The answers, unless one of them is that something went wrong."""
+def _raise_failures(answers: list[Any]) -> list[Any]:
+    """The answers, unless one is a `Failure`, which is raised."""
     for answer in answers:
         if isinstance(answer, Failure):
-            raise answer.raised()
+            raise answer.error()
     return answers
 
 
-def _stacked(shares: list[np.ndarray]) -> np.ndarray:
-    """Rows of all servers, (batch, candidates), with 0 past the last candidate."""
+def _stack(shares: list[np.ndarray]) -> np.ndarray:
+    """Concatenate the servers' rows, (batch, candidates), with 0 past the last candidate."""
     shares = [share for share in shares if len(share)]
     width = max(share.shape[1] for share in shares)
     return np.concatenate(
@@ -212,8 +214,8 @@ def _stacked(shares: list[np.ndarray]) -> np.ndarray:
     )
 
 
-def _plain(value: Any) -> Any:
-    """A tree without the classes that only this process knows."""
+def _as_dicts(value: Any) -> Any:
+    """Replace the mappings of a tree, whose classes a server may lack, by dicts."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _as_dicts(inner) for key, inner in value.items()}
     return value

@@ -1,7 +1,7 @@
 """lamorel's own section of a configuration, in the layout of its version 0.2 or 0.3.
 
-Version 0.3 gives every language model a name, and its processes under that name. This suite has
-one model; its name is free.
+Version 0.3 lists language models and their processes by name. This suite has one model, of any
+name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ LAMOREL = "lamorel_args"
 SETUP = "distributed_setup_args"
 KINDS = ("causal", "seq2seq")
 OLDER, NEWER = "0.2", "0.3"
-"""Versions of lamorel whose layouts are read."""
+"""Versions of lamorel with a supported layout."""
 FOLDERS = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
 _MODEL = (
     *("model_type", "model_path", "pretrained", "minibatch_size", "pre_encode_inputs"),
     *("load_in_4bit",),
 )
 _AFTER_SCORING = ("synchronize_gpus_after_scoring", "empty_cuda_cache_after_scoring")
-# Files for one version have what the launcher of the other one asks for, so that it comes as far as
-# our program, which says that the version is another one.
+# A file for one version also has the keys that the other version's launcher requires, so that our
+# program starts and can report the wrong version.
 _SETUP = ("n_rl_processes", "n_llm_processes", "llm_processes", "multinode")
 _TOP = ("log_level", SETUP, "accelerate_args", "llm_args")
 KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -44,20 +44,19 @@ KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Keys of each part of the section; those of `accelerate_args` its own launcher checks."""
+"""Keys of each part of the section; lamorel's launcher checks those of `accelerate_args`."""
 
 
 @dataclass(frozen=True)
 class Servers:
-    """The processes that hold the model, and what lamorel loads there.
+    """The processes that hold the model, and the model that lamorel loads there.
 
     Attributes:
-        layout: version of lamorel in whose layout the section is written.
-        name: the model's, in 0.3; empty in 0.2.
-        number: of processes.
-        number_key: what says it, for messages.
-        model, model_key: its name or folder, and what says it.
-        model_type, type_key: `causal` or `seq2seq`, as which lamorel loads it, and what says it.
+        layout: version of lamorel whose layout the section has.
+        name: of the model in 0.3; empty in 0.2.
+        number, number_key: of processes, and its key, for messages.
+        model, model_key: name or folder of the model, and its key.
+        model_type, type_key: `causal` or `seq2seq`, as which lamorel loads it, and its key.
         on_gpu: whether each process has a GPU.
     """
 
@@ -73,42 +72,39 @@ class Servers:
 
 
 def read_servers(section: Mapping[str, Any]) -> Servers:
-    """What lamorel's section says.
+    """Read lamorel's section.
 
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
     allow(section, f"{SETUP}.n_rl_processes", 1)
     models = at(section, f"{SETUP}.llm_processes")
-    return _newer(section) if isinstance(models, Mapping) and models else _older(section)
+    is_newer = isinstance(models, Mapping) and models
+    return _read_newer(section) if is_newer else _read_older(section)
 
 
 def check_version(layout: str) -> None:
-    """The installed lamorel must be of the version in whose layout the section is.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Raise InputError if the installed lamorel is of another version than the layout."""
     try:
-        found = version("lamorel")
+        installed = version("lamorel")
     except PackageNotFoundError:
         return
-    if layout != (OLDER if found.startswith(OLDER) else NEWER):
+    if layout != (OLDER if installed.startswith(OLDER) else NEWER):
         raise InputError(
             f"{LAMOREL}.{SETUP}: the layout of lamorel {layout} is not allowed with lamorel "
-            f"{found}, which is installed here; allowed: --config-path "
+            f"{installed}, which is installed here; allowed: --config-path "
             f"{FOLDERS[NEWER if layout == OLDER else OLDER]} (docs/lamorel.md)"
         )
 
 
 def _check_keys(section: Mapping[str, Any], layout: str, name: str = "") -> None:
-    """Only keys of this layout, in which the model is called `name`."""
+    """Raise InputError for a key that this layout, with a model called `name`, lacks."""
     for place, allowed in KEYS[layout].items():
         path = place.replace("NAME", name)
-        found = at(section, path, {}) if path else section
-        if not isinstance(found, Mapping):
-            raise InputError(f"{LAMOREL}.{path}: {shown(found)} is not a mapping of keys to values")
-        for key in found:
+        part = at(section, path, {}) if path else section
+        if not isinstance(part, Mapping):
+            raise InputError(f"{LAMOREL}.{path}: {shown(part)} is not a mapping of keys to values")
+        for key in part:
             if key not in allowed:
                 where = f"{path}.{key}" if path else key
                 raise InputError(
@@ -116,7 +112,7 @@ def _check_keys(section: Mapping[str, Any], layout: str, name: str = "") -> None
                 )
 
 
-def _older(section: Mapping[str, Any]) -> Servers:
+def _read_older(section: Mapping[str, Any]) -> Servers:
     _check_keys(section, OLDER)
     allow(section, "llm_args.parallelism.model_parallelism_size", 1)
     number = f"{SETUP}.n_llm_processes"
@@ -130,7 +126,7 @@ def _older(section: Mapping[str, Any]) -> Servers:
     )
 
 
-def _newer(section: Mapping[str, Any]) -> Servers:
+def _read_newer(section: Mapping[str, Any]) -> Servers:
     names = list(at(section, f"{SETUP}.llm_processes"))
     configs = at(section, "llm_configs", {})
     if not isinstance(configs, Mapping):
@@ -149,7 +145,7 @@ def _newer(section: Mapping[str, Any]) -> Servers:
     number = _at_least_one(section, f"{place}.n_processes")
     devices = at(section, f"{place}.devices_per_process")
     on_cpus = devices == ["cpu"] * number
-    if not on_cpus and not _a_gpu_each(devices, number):
+    if not on_cpus and not _has_one_gpu_each(devices, number):
         raise InputError(
             f"{LAMOREL}.{place}.devices_per_process: {shown(devices)} is not allowed for {number} "
             "processes; allowed: cpu for each, or a list with the number of another GPU for each"
@@ -164,16 +160,15 @@ def _newer(section: Mapping[str, Any]) -> Servers:
     )
 
 
-def _a_gpu_each(devices: Any, number: int) -> bool:
+def _has_one_gpu_each(devices: Any, number: int) -> bool:
     if not isinstance(devices, list) or len(devices) != number:
         return False
-    lists = [each for each in devices if isinstance(each, list) and len(each) == 1]
-    gpus = {each[0] for each in lists if type(each[0]) is int and each[0] >= 0}
-    return len(gpus) == number
+    lists = [device for device in devices if isinstance(device, list) and len(device) == 1]
+    return len({gpu for (gpu,) in lists if type(gpu) is int and gpu >= 0}) == number
 
 
 def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
-    """Name and kind of the model, each followed by its key."""
+    """Name and type of the model, each followed by its key."""
     allow(section, f"{place}.pretrained", True)
     allow(section, f"{place}.load_in_4bit", False)
     name = at(section, f"{place}.model_path")
@@ -187,7 +182,7 @@ def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
 
 
 def with_model(section: Mapping[str, Any], servers: Servers, folder: str) -> dict[str, Any]:
-    """The section with the folder that lamorel is to load the model from."""
+    """The section, with the folder from which lamorel loads the model."""
     if servers.layout == OLDER:
         return {**section, "llm_args": {**section["llm_args"], "model_path": folder}}
     model = {**section["llm_configs"][servers.name], "model_path": folder}
@@ -196,10 +191,10 @@ def with_model(section: Mapping[str, Any], servers: Servers, folder: str) -> dic
 
 def at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:
     """The value at a dotted path."""
-    found: Any = values
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return otherwise if found is None else found
+    value: Any = values
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return otherwise if value is None else value
 
 
 def _as_yaml(value: Any) -> str:
@@ -207,11 +202,7 @@ def _as_yaml(value: Any) -> str:
 
 
 def allow(section: Mapping[str, Any], path: str, allowed: Any, name: str = LAMOREL) -> None:
-    """One value only, or none, at a dotted path of the section called `name`.
-
-    Raises:
-        InputError: another value stands there.
-    """
+    """Raise InputError unless the value at a dotted path of the section is `allowed` or absent."""
     value = at(section, path, allowed)
     if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
         raise InputError(

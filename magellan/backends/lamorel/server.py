@@ -1,5 +1,5 @@
-"""lamorel's three places for code of one's own: a model initializer, which puts adapters into the
-model that lamorel has loaded; a module function, which reads; an updater, which changes.
+"""lamorel's three extension points: a model initializer, which adds adapters to the model that
+lamorel has loaded; a module function, which reads; an updater, which changes.
 
 Only processes that lamorel started import this.
 """
@@ -18,26 +18,26 @@ from magellan.backends.lamorel.serving import Serving
 
 
 class Reading(BaseModuleFunction):
-    """lamorel's module function: what the model says, without a change to it."""
+    """lamorel's module function: calls that only read the model."""
 
     def __init__(self, serving: Serving) -> None:
         super().__init__()
         self._serving = serving
 
     def initialize(self) -> None:
-        """Nothing: heads are made when an update is started."""
+        """Do nothing: `start_policy` and `start_competence` make the heads."""
 
     def forward(self, contexts: list[str], call: str, arguments: tuple[Any, ...]) -> Any:
-        """An answer of `Serving`."""
+        """The answer of `Serving`."""
         return self._serving.answer(contexts, call, arguments)
 
 
 class Answering(nn.Module):
-    """lamorel's model with our module function asked at once.
+    """lamorel's model, with a `forward` that only calls our module function.
 
-    lamorel's own `forward` runs the model on texts, every action with a copy of its prompt, and
-    ignores which adapter is asked for; a module function sees only what came of that. Ours makes
-    passes of its own from arrays, so that pass would be for nothing.
+    lamorel's own `forward` runs the model on texts, every action with a copy of its prompt, ignores
+    the requested adapter, and passes the result to the module function. Ours runs its own passes on
+    arrays, so lamorel's would be wasted.
     """
 
     def __init__(self, llm: nn.Module, reading: Reading) -> None:
@@ -52,24 +52,24 @@ class Answering(nn.Module):
         arguments: tuple[Any, ...],
         **_: Any,
     ) -> list[Mapping[str, Any]]:
-        """The answer, for each context; a server has one. lamorel 0.3 says more, of its pass."""
+        """The answer for the one context of this server; lamorel 0.3 passes more arguments."""
         return [{READING: self.reading(contexts, call, arguments)} for _ in contexts]
 
     def get_model_config(self) -> Any:
-        """The model's, which lamorel 0.3 asks for."""
+        """Configuration of the model, for lamorel 0.3."""
         return self.llm.get_model_config()  # type: ignore[operator]
 
 
 class Adopting(BaseModelInitializer):
-    """lamorel's model initializer: adapters, and the way past lamorel's own pass."""
+    """lamorel's model initializer: adds adapters and bypasses lamorel's own pass."""
 
     def __init__(self, serving: Serving, reading: Reading) -> None:
         super().__init__()
         self._serving, self._reading = serving, reading
 
     def initialize_model(self, model: nn.Module) -> nn.Module:
-        """Adapters in the model, in place; gives what lamorel is to ask from now on."""
-        # The trainer saves on a signal, and ends the servers then.
+        """Add adapters in place; returns the model for lamorel to call."""
+        # On a signal the trainer saves, then stops the servers.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         device = getattr(model, "main_device", None) or model.device  # lamorel 0.3, 0.2
@@ -78,7 +78,7 @@ class Adopting(BaseModelInitializer):
 
 
 class Changing(BaseUpdater):
-    """lamorel's updater: everything that changes the model, its heads or what is kept of them."""
+    """lamorel's updater: calls that change the model, its heads or their snapshots."""
 
     def __init__(self, serving: Serving) -> None:
         super().__init__()
@@ -92,5 +92,5 @@ class Changing(BaseUpdater):
         call: str,
         arguments: tuple[Any, ...],
     ) -> Any:
-        """An answer of `Serving`."""
+        """The answer of `Serving`."""
         return self._serving.answer(contexts, call, arguments)

@@ -1,4 +1,4 @@
-"""One server's end of the line: a `LocalBackend` around the model that lamorel has loaded there."""
+"""The server's side: a `LocalBackend` around the model that lamorel has loaded."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from magellan.worlds import World
 
 @dataclass(frozen=True)
 class Served:
-    """The model that the servers are to hold.
+    """The model that the servers hold.
 
     Attributes:
         backbone: which model, and the shape of its adapters.
         settings: device, number format, micro-batches.
         seed: of the adapters' initial values.
-        world: whose texts the model is to read.
-        threads: of the numerical libraries, in every process.
+        world: whose texts the model reads.
+        threads: of the numerical libraries in every process.
     """
 
     backbone: BackboneConfig
@@ -41,10 +41,10 @@ class Served:
 
 
 class Serving:
-    """One server's model, and its share of the reading.
+    """One server's model, which reads this server's share of the data.
 
     Args:
-        served: the model, and how it is computed.
+        served: the model, and how it runs.
         servers: how many there are.
     """
 
@@ -52,14 +52,14 @@ class Serving:
         self._served = served
         self._servers, self._number = servers, 0
         self._backend: LocalBackend | None = None
-        self._refused: Failure | None = None
+        self._failure: Failure | None = None
 
     def adopt(self, model: Any, tokenizer: Any, device: Any = None) -> None:
         """Make the backend around a model that lamorel has loaded.
 
-        What cannot be used is told at the first call: an error here would be a page of traceback.
+        An error is reported at the first call; raised here it would be a page of traceback.
 
-        device: GPU that lamorel gave this server; None: the one that PyTorch takes.
+        device: GPU that lamorel assigned to this server; None: PyTorch's default.
         """
         served = self._served
         try:
@@ -68,33 +68,31 @@ class Serving:
                 torch.cuda.set_device(device)
             config, world = served.backbone, served.world
             loaded = checked_model(config.model, model.float(), tokenizer, world)
-            made = Backbone(config, served.seed, world, served.settings, loaded)
-            check_scores(made, world)
-            self._backend = LocalBackend(made, world)
+            backbone = Backbone(config, served.seed, world, served.settings, loaded)
+            check_scores(backbone, world)
+            self._backend = LocalBackend(backbone, world)
         except Exception as error:  # noqa: BLE001  # the trainer's process raises it
-            self._refused = Failure(error)
+            self._failure = Failure(error)
 
     def answer(self, contexts: list[str], call: str, arguments: tuple[Any, ...]) -> Any:
-        """What the method of this name gives; a `Failure` instead of an error.
+        """Result of the method called `call`; a `Failure` instead of an error.
 
         contexts: this server's number, as text.
         """
         self._number = int(contexts[0])
-        if self._refused is not None:
-            return self._refused
+        if self._failure is not None:
+            return self._failure
         try:
-            return getattr(self, f"_{call}", self._by_backend(call))(*arguments)
+            method = getattr(self, f"_{call}", None) or getattr(self.backend, call)
+            return method(*arguments)
         except Exception as error:  # noqa: BLE001  # the trainer's process raises it
             return Failure(error)
 
     @property
     def backend(self) -> LocalBackend:
-        """The model, and what its updates move."""
+        """The model, and what is trained on it."""
         assert self._backend is not None
         return self._backend
-
-    def _by_backend(self, call: str) -> Any:
-        return getattr(self.backend, call, None)
 
     def _describe(self) -> dict[str, str]:
         backend, servers = self.backend, self._servers
@@ -106,34 +104,34 @@ class Serving:
         }
 
     def _start_policy(self, settings: AgentConfig, seed: int) -> tuple[int, str]:
-        """Micro-batch of this server, and why it is that; 0 is the whole batch."""
+        """Micro-batch of this server, 0 being the whole batch, and the reason."""
         self.backend.start_policy(settings, seed)
         return self.backend.backbone.micro_batch, self.backend.memory
 
-    def _take(self, micro_batch: int) -> None:
-        """The micro-batch of all servers, instead of this one's own."""
+    def _set_micro_batch(self, micro_batch: int) -> None:
+        """Set the micro-batch that all servers share."""
         self.backend.backbone.micro_batch = micro_batch
 
     def _probabilities(self, states: list[PackedState]) -> np.ndarray:
-        mine = states[self._share(len(states))]
-        return self.backend.probabilities(mine) if mine else np.zeros((0, 0))
+        shared = states[self._share(len(states))]
+        return self.backend.probabilities(shared) if shared else np.zeros((0, 0))
 
     def _values(self, states: list[PackedState]) -> np.ndarray:
-        mine = states[self._share(len(states))]
-        return self.backend.values(mine) if mine else np.zeros((0, 0))
+        shared = states[self._share(len(states))]
+        return self.backend.values(shared) if shared else np.zeros((0, 0))
 
     def _competence(self, prompts: Packed | int, which: tuple[Which, ...]) -> np.ndarray:
         if isinstance(prompts, int):
             return self.backend.competence(prompts, which)
-        tokens, segments = self._mine(prompts)
+        tokens, segments = self._own_share(prompts)
         if not len(tokens):
             return np.zeros((len(which), 0))
         return self.backend.competence((tokens, segments), which)
 
     def _hold(self, prompts: Packed) -> int:
-        return self.backend.hold(self._mine(prompts))
+        return self.backend.hold(self._own_share(prompts))
 
-    def _mine(self, prompts: Packed) -> Packed:
+    def _own_share(self, prompts: Packed) -> Packed:
         share = self._share(len(prompts[0]))
         return prompts[0][share], prompts[1][share]
 
@@ -143,7 +141,7 @@ class Serving:
         return slice(ends[self._number], ends[self._number + 1])
 
     def _state_dict(self) -> dict[str, Any] | None:
-        """What the backend's gives; only the first server is asked to send it."""
+        """The backend's state from the first server; None from the others."""
         return self.backend.state_dict() if self._number == 0 else None
 
 

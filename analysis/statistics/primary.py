@@ -87,7 +87,7 @@ def comparison(results: Results) -> pd.DataFrame:
 
 @register_statistic("comparison_steps")
 def comparison_steps(results: Results) -> pd.DataFrame:
-    """The same for mean success over the first `equal_steps` environment steps of each run.
+    """As `comparison`, over the first environment steps, as many as the shortest run has.
 
     Secondary throughout. No rows if steps or updates end the runs: their steps are equal already.
     """

@@ -116,8 +116,8 @@ def _load_simulated(reference: Path) -> Place:
             for name, group in groups
         },
         {rule: track for rule, track in tracks.items() if rule != axes.CEILING},
-        str(table.about["finished"])[:10],
-        str(table.about["code_version"]),
+        str(table.metadata["finished"])[:10],
+        str(table.metadata["code_version"]),
         SIMULATED,
     )
 

@@ -1,7 +1,7 @@
-"""Do agents learn at all: success at the last evaluation minus success at the first.
+"""Gain over training: success at the last evaluation minus success at the first.
 
-For an experiment that is no comparison of samplers. A run is its own pair: the same goals, before
-and after training. Runs of several phases are read in their last one.
+For experiments that do not compare samplers. Each run is a pair: the same goals, before and after
+training. Of runs with several phases, the last one counts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NUMBERS = ("start", "end", "gain", "low", "high", "interval")
 def compute(results: Results) -> pd.DataFrame:
     """A row for each goal space, split, algorithm and category, and one for the categories' mean.
 
-    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1, `low`
-    and `high` the studentised bootstrap interval of whole runs (NaN for a single run), `interval`
-    how it was made. There are no rows where there is nothing to evaluate.
+    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1; `low`
+    and `high` are its studentised bootstrap interval over whole runs (NaN for a single run), with
+    the method in `interval`. No rows without evaluated categories.
     """
     results = last_phase(results)
     bootstrap = bootstrap_of(results)

@@ -1,8 +1,7 @@
-"""Whether the two halves of an experiment's seeds say the same.
+"""Replication within an experiment: do both halves of its seeds agree?
 
-What one half of the runs shows and the other contradicts is luck. Each half is an experiment of its
-own, with its own intervals and tests; only what all of the runs show and both halves repeat is
-worth a claim.
+Each half is treated as an experiment of its own. A difference is claimed only if all runs show it
+and both halves agree in sign.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ HEADER = (
 def of_seeds(results: Results, seeds: Sequence[int]) -> Results:
     """The runs with these seeds, as an experiment of its own."""
 
-    def mine(entries: Sequence[dict]) -> list[dict]:
-        return [entry for entry in entries if entry["seed"] in seeds]
-
-    manifest = {
-        **results.manifest,
-        "experiment": {**results.experiment, "seeds": list(seeds)},
-        **{key: mine(results.manifest[key]) for key in ("plan", "runs", "missing")},
+    lists = {
+        key: [entry for entry in results.manifest[key] if entry["seed"] in seeds]
+        for key in ("plan", "runs", "missing")
     }
+    experiment = {**results.experiment, "seeds": list(seeds)}
+    manifest = {**results.manifest, "experiment": experiment, **lists}
     tables = {name: frame[frame["seed"].isin(seeds)] for name, frame in results.tables.items()}
     return Results(tables, manifest)
 
@@ -57,22 +54,19 @@ def halves_of(results: Results) -> tuple[list[int], list[int]]:
 
 
 def compared_halves(results: Results) -> pd.DataFrame:
-    """The comparison of all runs, with the difference and p of each half beside it.
+    """The comparison of all runs, with the difference and p of each half.
 
     Adds to `analysis.statistics.primary.comparison`: `difference_1`, `p_1`, `difference_2`, `p_2`,
-    `repeated` (both halves have the sign of the whole) and `claimed` (repeated, and p after Holm
-    below .05).
+    `repeated` (both halves have the sign of the whole) and `claimed` (repeated, and Holm-corrected
+    p below .05).
     """
     whole = comparison(results)
     for number, seeds in enumerate(halves_of(results), start=1):
         half = comparison(of_seeds(results, seeds))[[*PAIR, "difference", "p"]]
         names = {name: f"{name}_{number}" for name in ("difference", "p")}
         whole = whole.merge(half.rename(columns=names), on=PAIR, how="left", validate="1:1")
-    signs = whole[["difference", "difference_1", "difference_2"]].apply(lambda x: x > 0)
-    flat = (whole[["difference", "difference_1", "difference_2"]] == 0.0).any(axis=1)
-    alike = signs.eq(signs["difference"], axis=0).all(axis=1)
-    there = whole[["difference_1", "difference_2"]].notna().all(axis=1)
-    whole["repeated"] = alike & ~flat & there
+    differences = whole[["difference", "difference_1", "difference_2"]]
+    whole["repeated"] = (differences > 0).all(axis=1) | (differences < 0).all(axis=1)
     whole["claimed"] = whole["repeated"] & (whole["p_holm"] < SIGNIFICANT)
     return whole
 
@@ -111,5 +105,5 @@ def _number(value: float, form: str) -> str:
 
 
 def _range(seeds: Sequence[int]) -> str:
-    listed = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]} to {seeds[-1]}" if listed else ", ".join(map(str, seeds))
+    consecutive = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]} to {seeds[-1]}" if consecutive else ", ".join(map(str, seeds))

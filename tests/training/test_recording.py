@@ -83,9 +83,9 @@ def test_goals_and_header_are_those_of_the_run(run):
     every = np.arange(len(goals))
     np.testing.assert_array_equal(found.codes, goals.codes_at(every))
     np.testing.assert_array_equal(found.categories, goals.categories_at(every))
-    assert found.about["identity"] == identity(config())
-    assert found.about["categories"] == list(goals.world.categories.names)
-    assert found.about["threshold"] == 0.002
+    assert found.header["identity"] == identity(config())
+    assert found.header["categories"] == list(goals.world.categories.names)
+    assert found.header["threshold"] == 0.002
     assert set(found.episodes["explored"]) == {0, 1}
     at = {code: place for place, code in enumerate(found.codes.tolist())}
     for goal, number in found.episodes[["goal", "number"]].itertuples(index=False):

@@ -1,8 +1,8 @@
-# From combined tables to statistics and figures. {folder} is either the folder of the configured
-# experiment or that of the committed reference results: the same rules serve both. The analysis
-# code is an input, so that editing it redraws what depends on it and trains nothing.
-# Each of these jobs takes seconds: on a cluster they are one job together with `combine`. Nothing
-# is won by trying one again: the same tables give the same error.
+# From combined tables to statistics and figures. {folder} is the folder of the configured
+# experiment or of the committed reference results: the same rules serve both. The analysis code is
+# an input, so that editing it remakes its outputs without training.
+# These jobs take seconds: on a cluster they are one job together with `combine`. They are not
+# retried: the same tables give the same error.
 
 
 rule statistics:
@@ -95,7 +95,7 @@ rule numbers:
         "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
 
 
-# What the experiment has found, on one page; the JSON is for the terminal and the report's first page.
+# The finding on one page; the JSON is for the terminal and the report's first page.
 rule summary:
     input:
         tables=tables_in("{folder}"),

@@ -93,7 +93,7 @@ def check_config_file(path: str | Path) -> None:
         stop(error)
 
 
-def place_modules(values: MutableMapping[str, Any], files: Paths) -> None:
+def resolve_modules(values: MutableMapping[str, Any], files: Paths) -> None:
     """Resolve `modules` of a file relative to it; those of `--config` are relative to the cwd."""
     for path in files or [DEFAULT_CONFIG]:
         content = read_yaml(path)
@@ -114,17 +114,17 @@ def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentCon
             check_named(values, f"config file: {' '.join(map(str, files))}")
     except InputError as error:
         stop(error)
-    check_its_models(experiment, may_come=True)
+    check_experiment_models(experiment, may_come=True)
     folder = experiment_folder(experiment)
     if folder in (REFERENCE, BACKBONE):
         stop(
-            f"experiment: {experiment.experiment!r} is not allowed: that folder is for other things"
+            f"experiment: {experiment.experiment!r} is not allowed: its results folder is reserved"
         )
     check_writable(folder)
     return experiment
 
 
-def check_its_models(experiment: ExperimentConfig, may_come: bool) -> None:
+def check_experiment_models(experiment: ExperimentConfig, may_come: bool) -> None:
     """Stop if a language model is missing.
 
     With `may_come`, a missing model of the hub is a warning, so that a dry run can list its runs.
@@ -164,7 +164,7 @@ def built_in(registry: Mapping[str, Spec]) -> list[str]:
     return [name for name, spec in registry.items() if is_built_in(spec)]
 
 
-def own(registry: Mapping[str, Spec]) -> list[Any]:
+def user_defined(registry: Mapping[str, Spec]) -> list[Any]:
     """Entries added by the experiment's modules."""
     return [spec for spec in registry.values() if not is_built_in(spec)]
 
@@ -175,7 +175,7 @@ def statistics_in(folder: str, names: Iterable[str] | None = None) -> list[str]:
     return [f"{folder}/statistics/{name}.csv" for name in names]
 
 
-def statistics_behind(figure: FigureSpec) -> list[str]:
+def input_statistics(figure: FigureSpec) -> list[str]:
     """Input statistics of a figure: all built-in ones, or those that a user's figure names."""
     return statistics_in("{folder}", None if is_built_in(figure) else figure.statistics)
 
@@ -327,7 +327,7 @@ class Plan:
     def figures(self) -> list[str]:
         """Figures of the experiment; stops if a module's figure is invalid."""
         try:
-            for spec in own(FIGURES):
+            for spec in user_defined(FIGURES):
                 statistics_of(spec)
             return figures_in(self.folder, self._reported_runs(), self.values)
         except InputError as error:
@@ -343,7 +343,7 @@ class Plan:
         is_reference = wildcards.folder == REFERENCE
         return caption_facts(reference_manifest()["experiment"] if is_reference else self.values)
 
-    def numbers_of_seeds(self, folder: str) -> dict[str, Any]:
+    def caption_numbers(self, folder: str) -> dict[str, Any]:
         """Numbers of runs and seeds behind the tables of a results folder, for the captions.
 
         From existing tables, so that a report never claims more than it has; else from the planned
@@ -356,11 +356,11 @@ class Plan:
         runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
         return numbers(runs, len(missing), manifest["experiment"])
 
-    def module_words(self, needed: bool = True) -> list[str]:
+    def module_arguments(self, needed: bool = True) -> list[str]:
         """Command arguments that load the experiment's modules, if needed."""
         return [word for path in self.experiment.modules if needed for word in ("--module", path)]
 
-    def code_behind(self, spec: Spec) -> list[str]:
+    def source_files(self, spec: Spec) -> list[str]:
         """Source files that a figure or a user's statistic depends on."""
         code = code_of(*(DRAWING if isinstance(spec, FigureSpec) else COMPUTING))
         if is_built_in(spec):
@@ -382,14 +382,14 @@ class Plan:
         size = {name: 0 if is_of_the_hub(name) else number_of_parameters(name) for name in models}
         return max(host_memory_mb(run.config, size[run.config.backbone.model]) for run in self.grid)
 
-    def in_words(self, wildcards: Any, output: Any) -> str:
+    def variant_text(self, wildcards: Any, output: Any) -> str:
         """The variant of a run, as it follows its sampler in messages."""
         variant = self._run[wildcards.identity].variant
         if variant == BEGINNING:
-            return ", the beginning of others,"
+            return ", the shared beginning of others,"
         return f", variant {variant}," if self.experiment.variants else ""
 
-    def made_backbone(self, wildcards: Any) -> list[str]:
+    def backbone_files(self, wildcards: Any) -> list[str]:
         """Weights of a model that this workflow builds, the last of its files; else nothing."""
         if self._run[wildcards.identity].config.backbone.model != SMOLLM2:
             return []
@@ -423,17 +423,23 @@ class Plan:
         trainer refuses them if they do not give the identity.
         """
         run, experiment = self._run[wildcards.identity], self.experiment
-        words = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
-        words += ["--preset", experiment.preset, "--identity", run.identity, *self.module_words()]
+        args = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
+        args += [
+            "--preset",
+            experiment.preset,
+            "--identity",
+            run.identity,
+            *self.module_arguments(),
+        ]
         # Snakemake compares calls, so the default world must not change them.
-        words += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
-        words += ["--log", experiment.log] if experiment.log != "none" else []
+        args += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
+        args += ["--log", experiment.log] if experiment.log != "none" else []
         resolved = flat_keys(run.config.model_dump(mode="json"))
         if run.variant == BEGINNING:
             keys: Iterable[str] = self._changed_keys(run, resolved)
         else:
             keys = given_keys(self.values, run.variant)
-        return words + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
+        return args + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
 
     def _changed_keys(self, run: PlannedRun, resolved: Mapping[str, Any]) -> list[str]:
         """Flat keys of a run that differ from its preset."""
@@ -467,9 +473,9 @@ class Plan:
         summary = finding_of(self.folder)
         if not summary:
             return ""
-        words = [word for path in files for word in ("--configfile", os.path.relpath(path))]
-        words += ["--config", "allow_incomplete=true"] if self.experiment.allow_incomplete else []
-        report = ["snakemake", *words, "--report", f"{self.folder}/report.html"]
+        options = [word for path in files for word in ("--configfile", os.path.relpath(path))]
+        options += ["--config", "allow_incomplete=true"] if self.experiment.allow_incomplete else []
+        report = ["snakemake", *options, "--report", f"{self.folder}/report.html"]
         commands = [
             f"python -m analysis summary {shlex.quote(self.folder)}   # all numbers",
             f"{shlex.join(report)}   # all figures, with how to read them",
@@ -485,7 +491,7 @@ class Plan:
         return (
             f"{len(runs)} of {len(self.runs)} runs are missing, so there is no report:\n"
             f"{self.missing_text(runs)}\n"
-            "The same call goes on, each from its last checkpoint where it has one; "
+            "The same call resumes them, from their last checkpoints if they have any; "
             "`--config allow_incomplete=true` reports on the rest."
         )
 
@@ -493,7 +499,7 @@ class Plan:
 # --- on a cluster: jobs of a killed driver ------------------------------------------------------
 
 
-def check_no_jobs_left_behind(wildcards: Iterable[Sequence[str]]) -> None:
+def check_no_orphaned_jobs(wildcards: Iterable[Sequence[str]]) -> None:
     """Stop if jobs of an earlier driver still wait or run for the same outputs.
 
     A second copy would delete the outputs of the first.
@@ -502,7 +508,7 @@ def check_no_jobs_left_behind(wildcards: Iterable[Sequence[str]]) -> None:
         wildcards: wildcards of each run to submit.
     """
     comments = {f"rule_train_wildcards_{'_'.join(values)}" for values in wildcards}
-    jobs = left_behind(jobs_in_the_queue(), os.getcwd(), comments)
+    jobs = orphaned_jobs(jobs_in_the_queue(), os.getcwd(), comments)
     if jobs:
         stop(
             f"jobs of an earlier driver still wait or run here; end them, nothing is lost: "
@@ -519,7 +525,7 @@ def jobs_in_the_queue() -> str:
         return ""
 
 
-def left_behind(listing: str, folder: str, comments: set[str]) -> list[str]:
+def orphaned_jobs(listing: str, folder: str, comments: set[str]) -> list[str]:
     """Slurm jobs of an earlier driver with the same outputs.
 
     Args:

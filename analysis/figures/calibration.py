@@ -57,7 +57,7 @@ def calibration(
     for index, algorithm in enumerate(algorithms):
         rows = axes[ROWS * index : ROWS * (index + 1)]
         algorithm_frame = rows_where(frame, **algorithm._asdict()).rename(
-            columns={results.at: POINT}
+            columns={results.unit_column: POINT}
         )
         _block(rows, algorithm_frame, results.categories.names, styles)
         _labels(rows, figure_label(algorithm, results.algorithms) if len(algorithms) > 1 else "")
@@ -65,7 +65,7 @@ def calibration(
     for column, category in enumerate(results.categories):
         axes[0, column].set_title(category.words, pad=20 if len(algorithms) > 1 else None)
         axes[-1, column].set_xlabel(results.length_label)
-    style.training_axis(axes.flat, frame[results.at].max())
+    style.training_axis(axes.flat, frame[results.unit_column].max())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "

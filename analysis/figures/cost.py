@@ -62,7 +62,7 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
         ax.set_xlim(left=0)
         ax.set_xlabel("episodes of the category until mastered")
     style.fraction_axis(axes[1:].flat)
-    last = results.tables["evaluation"][results.at].max()
+    last = results.tables["evaluation"][results.unit_column].max()
     style.training_axis(axes[1:].flat, last)
     for ax in axes[2]:
         ax.set_xlabel(results.length_label)
@@ -89,4 +89,4 @@ def _curves(ax: Axes, results: Results, variant: str, key: str, colors: dict) ->
     table = results.tables["evaluation"]
     table = table[(table["variant"] == variant) & (table["split"] == "train")]
     for (category, _), rows in table.groupby(["category", "seed"], sort=False):
-        ax.plot(rows[results.at], rows[key], color=colors[category], lw=1.4)
+        ax.plot(rows[results.unit_column], rows[key], color=colors[category], lw=1.4)

@@ -79,7 +79,7 @@ def success_by_category(
         ("Success per category over training", style.seed_lines(results, goal_space, MARKS)),
         style.algorithm_handles(results, goal_space),
         results.length_label,
-        success[results.at].max(),
+        success[results.unit_column].max(),
     )
     for row, split in enumerate(SPLITS):
         for column, category in enumerate(results.categories.feasible):
@@ -97,7 +97,7 @@ def _success(ax: Axes, results: Results, success: pd.DataFrame, goal_space: str)
         of_algorithm = rows_where(success, **algorithm._asdict())
         if not len(of_algorithm):
             continue  # an empty unclipped line would appear in the corner
-        runs = of_algorithm.pivot_table(index="seed", columns=results.at, values="success")
+        runs = of_algorithm.pivot_table(index="seed", columns=results.unit_column, values="success")
         style.run_lines(ax, runs.columns, runs.to_numpy(), styles[algorithm].color)
         style.mean_line(ax, runs.columns, runs.mean(), styles[algorithm])
 
@@ -232,14 +232,16 @@ def sample_efficiency(
     frame = rows_where(statistics["sample_efficiency"], goal_space=goal_space)
     for ax, split in zip(axes[0], SPLITS, strict=True):
         for algorithm in results.algorithms_in(goal_space):
-            line = rows_where(frame, split=split, **algorithm._asdict()).sort_values(results.at)
-            points, look = line[results.at], styles[algorithm]
+            line = rows_where(frame, split=split, **algorithm._asdict()).sort_values(
+                results.unit_column
+            )
+            points, look = line[results.unit_column], styles[algorithm]
             ax.fill_between(points, line["low"], line["high"], color=look.color, alpha=0.15, lw=0)
             style.mean_line(ax, points, line["iqm"], look, zorder=2)
         ax.set_title(SPLIT_LABELS[split])
         ax.set_xlabel(results.length_label)
     axes[0, 0].set_ylabel("IQM of success rate")
-    style.training_axis(axes.flat, frame[results.at].max())
+    style.training_axis(axes.flat, frame[results.unit_column].max())
     style.fraction_axis(axes.flat)
     style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure

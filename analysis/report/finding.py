@@ -190,8 +190,8 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     sentences.append(reach(reference, list(runs.values()), level_of(results), tests))
     if min(counts) < CRUDE:
         sentences.append(
-            f"intervals of fewer than {CRUDE} runs are crude: they hold the true value less often "
-            "than they say"
+            f"intervals of fewer than {CRUDE} runs are crude: they cover the true value less often "
+            "than their level says"
         )
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 
@@ -267,8 +267,8 @@ def terminal(summary: Mapping[str, Any], folder: str, commands: Sequence[str]) -
     """
     sentences = [listed(summary[key]) for key in ("told", "untold") if summary[key]]
     lines = [*sentences, summary["measured"]][:2]
-    places = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
-    return [*lines, f"summary: {places}", *(f"next: {command}" for command in commands)]
+    paths = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
+    return [*lines, f"summary: {paths}", *(f"next: {command}" for command in commands)]
 
 
 def listed(sentences: Sequence[str]) -> str:

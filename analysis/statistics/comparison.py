@@ -166,9 +166,9 @@ def _check_names(kind: str, names: Sequence[str], allowed: Sequence[str]) -> Non
                 f"--{kind}: {name!r} is unknown; allowed: {', '.join(allowed) or 'none'}"
             )
         if names.count(name) > 1:
-            raise InputError(f"--{kind}: {name!r} stands twice; allowed: different {kind}")
+            raise InputError(f"--{kind}: {name!r} is given twice; allowed: different {kind}")
     if len(names) < FEWEST:
-        raise InputError(f"--{kind}: {names[0]!r} stands alone; allowed: two {kind} or more")
+        raise InputError(f"--{kind}: {names[0]!r} is the only one; allowed: two {kind} or more")
 
 
 def _first_with_others(
@@ -178,7 +178,7 @@ def _first_with_others(
 
     Args:
         no_runs: beginning of the error for a pair without runs.
-        names: what is compared.
+        names: names to compare.
         sides: titles, each with a function that makes a side from a name.
     """
     pairs: list[Pair] = []
@@ -209,7 +209,7 @@ def _have_runs(first: Side, second: Side, goal_space: str) -> bool:
     for by_seed in seeds[1:]:
         for seed in sorted(by_seed.keys() ^ seeds[0].keys()):
             run = by_seed.get(seed) or seeds[0][seed]
-            raise InputError(f"compare: {run_name(run)} is there in one of the two only")
+            raise InputError(f"compare: {run_name(run)} exists on one side only")
     return bool(seeds[0]) and all(_has_predictions(side, goal_space) for side in (first, second))
 
 

@@ -43,7 +43,7 @@ def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple
 
 def evaluation_points(results: Results, goal_space: str) -> Matrix:
     """Training length at each evaluation point, in `results.unit`, increasing: (points,)."""
-    return np.sort(results.table("evaluation", goal_space=goal_space)[results.at].unique())
+    return np.sort(results.table("evaluation", goal_space=goal_space)[results.unit_column].unique())
 
 
 def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
@@ -61,7 +61,7 @@ def _curves(
 ) -> Matrix:
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", results.at])[column]
+    cube = frame.set_index(["seed", "category", results.unit_column])[column]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
     seeds = results.seeds_of(algorithm, goal_space)

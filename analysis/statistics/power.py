@@ -190,5 +190,5 @@ def _config(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping[
 def _cut(study: Results, length: float) -> Results:
     """The study with evaluations up to this training length."""
     evaluation = study.tables["evaluation"]
-    evaluation = evaluation[evaluation[study.at] <= length]
+    evaluation = evaluation[evaluation[study.unit_column] <= length]
     return Results({**study.tables, "evaluation": evaluation}, study.manifest)

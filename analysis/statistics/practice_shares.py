@@ -53,16 +53,16 @@ def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) 
     """
     if results.unit == "episodes":
         return counts
-    evaluations = results.table("evaluation", **where)[["seed", results.at, "episode"]]
+    evaluations = results.table("evaluation", **where)[["seed", results.unit_column, "episode"]]
     parts = []
     for seed, points in evaluations.drop_duplicates().groupby("seed"):
-        points = points.sort_values(results.at)
+        points = points.sort_values(results.unit_column)
         windows = counts.loc[[seed]].droplevel("seed").sort_index()
         totals = np.vstack([np.zeros(windows.shape[1]), windows.to_numpy().cumsum(axis=0)])
         ends = np.concatenate([[0], windows.index.to_numpy()])
         at_points = [np.interp(points["episode"], ends, column) for column in totals.T]
         index = pd.MultiIndex.from_product(
-            [[seed], points[results.at][1:]], names=counts.index.names
+            [[seed], points[results.unit_column][1:]], names=counts.index.names
         )
         parts.append(pd.DataFrame(np.diff(at_points).T, index=index, columns=windows.columns))
     return pd.concat(parts)

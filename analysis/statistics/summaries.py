@@ -66,7 +66,7 @@ def success(results: Results) -> pd.DataFrame:
                     "split": split,
                     "category": category,
                     **algorithm._asdict(),
-                    results.at: int(point),
+                    results.unit_column: int(point),
                     "mean": mean.value[column],
                     "low": mean.low[column],
                     "high": mean.high[column],
@@ -203,7 +203,11 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
         curves = success_curves(results, algorithm, goal_space, split)
         estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
         keys = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        curve = {**keys, results.at: evaluation_points(results, goal_space), "iqm": estimate.value}
+        curve = {
+            **keys,
+            results.unit_column: evaluation_points(results, goal_space),
+            "iqm": estimate.value,
+        }
         frames.append(_curve(curve, estimate, curves.shape, bootstrap))
     return pd.concat(frames, ignore_index=True)
 
@@ -278,7 +282,7 @@ def predictions(results: Results) -> pd.DataFrame:
     A row for each run, estimator, point, split and category. Impossible goals are not played: their
     success is 0 by construction.
     """
-    keys = [*RUN_COLUMNS, results.at, "split", "category"]
+    keys = [*RUN_COLUMNS, results.unit_column, "split", "category"]
     observed = results.tables["evaluation"][[*keys, "n", "success"]]
     merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
     impossible = ~merged["category"].isin(results.categories.feasible)
@@ -289,8 +293,8 @@ def predictions(results: Results) -> pd.DataFrame:
         row = unmatched.iloc[0]
         raise InputError(
             f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at "
-            f"{results.at} {row[results.at]}, where {row['category']} ({row['split']}) is not "
-            "evaluated"
+            f"{results.unit_column} {row[results.unit_column]}, where {row['category']} "
+            f"({row['split']}) is not evaluated"
         )
     return merged
 
@@ -302,8 +306,8 @@ CALIBRATION_KEYS = [*("goal_space", "split", "category", "sampler", "variant", "
 def calibration(results: Results) -> pd.DataFrame:
     """Error of the predicted competence of every run and category, mean over training."""
     rows: list[Row] = []
-    columns = ["competence", "success", "n", results.at]
-    frame = predictions(results).sort_values(results.at, kind="stable")
+    columns = ["competence", "success", "n", results.unit_column]
+    frame = predictions(results).sort_values(results.unit_column, kind="stable")
     for keys, group in frame.groupby(CALIBRATION_KEYS, sort=True):
         error = matrices.calibration_error(*group[columns].to_numpy(dtype=np.float64).T)
         rows.append({**dict(zip(CALIBRATION_KEYS, keys, strict=True)), **vars(error)})

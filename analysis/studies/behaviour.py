@@ -100,17 +100,19 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     where = {"goal_space": goal_space, "split": practised_split(results), **algorithm._asdict()}
     frame = rows_where(summaries.predictions(results), **where)
     driver = results.driver_of(algorithm)
-    frame = frame[frame["estimator"] == driver].sort_values(results.at)
+    frame = frame[frame["estimator"] == driver].sort_values(results.unit_column)
     rows = []
     for seed, run in frame.groupby("seed", sort=False):
-        length = run[results.at]
+        length = run[results.unit_column]
         settled = run[length > length.min() + SETTLED * (length.max() - length.min())]
-        curves = settled.pivot_table(index=results.at, columns="category", values="competence")
+        curves = settled.pivot_table(
+            index=results.unit_column, columns="category", values="competence"
+        )
         progress = settled.groupby("category")["learning_progress"].mean()
         impossible = [name for name in curves if name not in results.categories.feasible]
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
-            points = group[results.at].to_numpy()
+            points = group[results.unit_column].to_numpy()
             weights = matrices.training_weights(points)
             rows.append(
                 {
@@ -165,7 +167,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
             ["Sampler", *names],
             exploited,
         )
-    for column, words, form in _COLUMNS:
+    for column, title, form in _COLUMNS:
         rows = [
             [
                 algorithm_label(algorithm, results.algorithms),
@@ -177,7 +179,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
             unit = (
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
-            yield Table(f"{words}{unit}, {where}", ["Sampler", *names], rows)
+            yield Table(f"{title}{unit}, {where}", ["Sampler", *names], rows)
     evaluated = evaluated_categories(results, goal_space, split)
     yield Table(
         f"Runs with success above {LEARNT} at the end, {where}",

@@ -45,7 +45,7 @@ def _run_costs(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]
             **run,
             "category": category,
             "cost": np.nan if first is None else episodes_until(episodes, first["episode"]),
-            "length": np.nan if first is None else first[results.at],
+            "length": np.nan if first is None else first[results.unit_column],
             "practised": int(episodes["n"].sum()),
             "best": rows["success"].max(),
             **last[["success", *CRITIC]],

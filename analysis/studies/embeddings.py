@@ -87,8 +87,7 @@ def load(folder: Path) -> Embedding:
         names = str(run["sampler"]), str(run["goal_space"]), int(run["seed"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path}: {error!r} keeps it from being read; allowed: what python -m magellan embed "
-            "writes"
+            f"{path}: cannot be read ({error!r}); allowed: a file of python -m magellan embed"
         ) from None
     goals = read_columns(folder / "goals.csv", GOALS)
     _check_goals(goals, folder / "goals.csv", categories)

@@ -64,9 +64,9 @@ def with_truth(results: Results, name: str) -> Results:
         )
     evaluation, competence = results.tables["evaluation"], results.tables["competence"]
     predicted = competence[(competence["estimator"] == name) & (competence["split"] == "train")]
-    keys = [*RUN_COLUMNS, results.at, "category"]
+    keys = [*RUN_COLUMNS, results.unit_column, "category"]
     if name in PLAYING:
-        ordered = predicted.sort_values(results.at).groupby([*RUN_COLUMNS, "category"])
+        ordered = predicted.sort_values(results.unit_column).groupby([*RUN_COLUMNS, "category"])
         predicted = predicted.assign(competence=ordered["competence"].shift(-1))
         evaluation, competence = (_drop_last(results, frame) for frame in (evaluation, competence))
     training = evaluation["split"] == "train"
@@ -85,8 +85,8 @@ def with_truth(results: Results, name: str) -> Results:
 
 def _drop_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of a table without each run's last evaluation."""
-    last = frame.groupby(list(RUN_COLUMNS))[results.at].transform("max")
-    return frame[frame[results.at] < last]
+    last = frame.groupby(list(RUN_COLUMNS))[results.unit_column].transform("max")
+    return frame[frame[results.unit_column] < last]
 
 
 def check_one_phase(results: Results, where: str) -> None:
@@ -158,7 +158,7 @@ def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
     check_one_phase(results, "estimation")
     if truth != OBSERVED and split != "train":
         raise InputError(
-            f"--split: {split!r} is not allowed against {truth}, which speaks of training goals; "
+            f"--split: {split!r} is not allowed against {truth}, which covers training goals only; "
             f"allowed: train, or --against {OBSERVED}"
         )
     results = results if truth == OBSERVED else with_truth(results, truth)

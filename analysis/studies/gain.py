@@ -50,8 +50,8 @@ def compute(results: Results) -> pd.DataFrame:
         interval = gain.low, gain.high, gain.method
         numbers = zip(start.mean(axis=0), end.mean(axis=0), gain.value, *interval, strict=True)
         rows += [
-            {**where, "category": name, **dict(zip(NUMBERS, each, strict=True)), "runs": len(end)}
-            for name, each in zip(names, numbers, strict=True)
+            {**where, "category": name, **dict(zip(NUMBERS, row, strict=True)), "runs": len(end)}
+            for name, row in zip(names, numbers, strict=True)
         ]
     return pd.DataFrame(rows)
 

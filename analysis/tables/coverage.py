@@ -30,8 +30,8 @@ from magellan.jobs.attempts import KILLED, Attempts
 from magellan.jobs.log import NAME as RUN_LOG
 
 NOT_STARTED = "not started"
-NO_END = "no end is noted: killed, or still at work"
-FILES_GONE = "was complete, its files are gone"
+NO_END = "no end is recorded: killed, or still running"
+FILES_GONE = "was complete, but its files are missing"
 LONGEST_REASON = 300
 HEADER = Algorithm("Sampler", "Variant")
 
@@ -104,7 +104,7 @@ def _mismatch(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
     differs = _difference(manifest, planned)
     if not differs and manifest["identity"] != planned.identity:
         differs = f"its identity is {manifest['identity']}, not that of its values"
-    return f"complete, but not the run that is asked for: {differs}" if differs else ""
+    return f"complete, but not the planned run: {differs}" if differs else ""
 
 
 def _difference(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
@@ -126,7 +126,7 @@ def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> 
         return ""
     (name, manifest), more = unplanned[0], len(unplanned) - 1
     rest = f", and {more} more" if more else ""
-    return f"; beside it lies another finished run, {name}: {_difference(manifest, planned)}{rest}"
+    return f"; beside it is another finished run, {name}: {_difference(manifest, planned)}{rest}"
 
 
 def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
@@ -236,8 +236,8 @@ def changed_table(manifest: Mapping[str, Any]) -> Table:
         if (changes := changes_of(run))
     )
 
-    columns = (*_names(HEADER, manifest), "Goal space", "Seed", "From its beginning to its end")
-    return Table("Runs that changed on the way", columns, rows)
+    columns = (*_names(HEADER, manifest), "Goal space", "Seed", "Change")
+    return Table("Runs that changed during training", columns, rows)
 
 
 def sentence(manifest: Mapping[str, Any]) -> str:
@@ -296,7 +296,7 @@ AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
     "Saving, % of time": (saving_share, 2),
 }
 """Columns with their numbers of decimals."""
-WORDS: Mapping[str, Callable[[RunManifest], str]] = {
+TEXTS: Mapping[str, Callable[[RunManifest], str]] = {
     "Attempts": lambda run: _number(run.get("attempts"), 0),
     "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
     "Device": lambda run: _text(run.get("device")),
@@ -313,12 +313,12 @@ def run_table(manifest: Mapping[str, Any]) -> Table:
             run["goal_space"],
             str(run["seed"]),
             *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
-            *(words(run) for words in WORDS.values()),
+            *(text(run) for text in TEXTS.values()),
         )
         for run in manifest["runs"]
     )
 
-    columns = (*_names(HEADER, manifest), "Goal space", "Seed", *AMOUNTS, *WORDS)
+    columns = (*_names(HEADER, manifest), "Goal space", "Seed", *AMOUNTS, *TEXTS)
     return Table("Every run", columns, rows)
 
 

@@ -277,7 +277,7 @@ def _check_same_rows(results: Results, name: str, runs: list[Run], columns: Rows
             row = min(rows ^ expected)
             has, lacks = (run, first) if row in rows else (first, run)
             raise InputError(
-                f"{name}.csv: {_position(columns, row)} is there for {run_name(has)} but not for "
+                f"{name}.csv: {_position(columns, row)} exists for {run_name(has)} but not for "
                 f"{run_name(lacks)}"
             )
 
@@ -332,12 +332,12 @@ def _check_evaluated_categories(results: Results, goal_space: str) -> None:
         rows = frame[frame["split"] == split]
         if rows.empty:
             raise InputError(f"evaluation.csv: goal space {goal_space!r} has no split {split!r}")
-        categories = rows.groupby(results.at)["category"].agg(frozenset)
+        categories = rows.groupby(results.unit_column)["category"].agg(frozenset)
         deviating = categories[categories != categories.iloc[0]]
         if len(deviating):
             lacking = min(deviating.iloc[0] ^ categories.iloc[0])
             raise InputError(
                 f"evaluation.csv: category {lacking!r} is not evaluated at every point of "
-                f"goal space {goal_space!r}, split {split!r} (see {results.at} "
+                f"goal space {goal_space!r}, split {split!r} (see {results.unit_column} "
                 f"{deviating.index[0]})"
             )

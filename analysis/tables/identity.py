@@ -30,12 +30,12 @@ EPISODES = "budget.episodes"
 """Counts only if no other unit ends the run."""
 
 
-def check_whole(manifest: Manifest, place: str) -> None:
+def check_whole(manifest: Manifest, source: str) -> None:
     """Check that identity, counted values, configuration and name of a run agree.
 
     Args:
         manifest: the run's manifest.
-        place: its folder or file, for the message.
+        source: its folder or file, for the message.
 
     Raises:
         InputError: one line with the key and its two values.
@@ -44,21 +44,21 @@ def check_whole(manifest: Manifest, place: str) -> None:
     computed = hash_of(manifest["counted"])
     if computed != manifest["identity"]:
         raise InputError(
-            f"{place}: identity is {shown(manifest['identity'])}, and {computed!r} by the values "
+            f"{source}: identity is {shown(manifest['identity'])}, and {computed!r} by the values "
             f"that count, for {name}; allowed: the same"
         )
     config = flat_keys(manifest["config"])
     for key in (*NAMED, "preset"):
         if not same(manifest[key], config.get(key)):
-            raise _mismatch(place, key, config.get(key), "config", manifest[key], "manifest", name)
+            raise _mismatch(source, key, config.get(key), "config", manifest[key], "manifest", name)
     for key, value in manifest["counted"].items():
         if key not in OWN_WORDS and not (key in config and same(value, config[key])):
             raise _mismatch(
-                place, key, config.get(key, ABSENT), "config", value, "counted values", name
+                source, key, config.get(key, ABSENT), "config", value, "counted values", name
             )
 
 
-def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], place: str) -> None:
+def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], source: str) -> None:
     """Check that a run has the values that its experiment gives it.
 
     Keys that cannot matter for the run are ignored: the run may be older than their values.
@@ -69,29 +69,29 @@ def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], pla
     name = run_name(run)
     if manifest["preset"] != experiment["preset"]:
         values = manifest["preset"], "run", experiment["preset"], "experiment"
-        raise _mismatch(place, "preset", *values, name)
+        raise _mismatch(source, "preset", *values, name)
     config = flat_keys(manifest["config"])
     for key, value in given_keys(experiment, run.variant).items():
         if key == "observers":
-            _check_observers(manifest, value, place, name)
+            _check_observers(manifest, value, source, name)
         elif matters(key, manifest) and not (key in config and same(config[key], value)):
             actual = config.get(key, ABSENT)
-            raise _mismatch(place, key, actual, "run", value, "experiment", name)
+            raise _mismatch(source, key, actual, "run", value, "experiment", name)
 
 
-def _check_observers(manifest: Manifest, declared: list[str], place: str, name: str) -> None:
+def _check_observers(manifest: Manifest, declared: list[str], source: str, name: str) -> None:
     expected = sorted(set(declared) - {manifest["driver"]})
     actual = manifest["counted"].get("observers", [])
     if expected != actual:
-        raise _mismatch(place, "observers", actual, "run", expected, "experiment", name)
+        raise _mismatch(source, "observers", actual, "run", expected, "experiment", name)
 
 
 def _mismatch(
-    place: str, key: str, first: Any, source: str, second: Any, second_source: str, name: str
+    source: str, key: str, first: Any, first_place: str, second: Any, second_place: str, name: str
 ) -> InputError:
     return InputError(
-        f"{place}: {key} is {shown(first)} in the {source} and {shown(second)} in the "
-        f"{second_source}, for {name}"
+        f"{source}: {key} is {shown(first)} in the {first_place} and {shown(second)} in the "
+        f"{second_place}, for {name}"
     )
 
 
@@ -220,7 +220,7 @@ def _note(key: str, histories: list[tuple[str, ...]]) -> str:
     if len(counts) == 1 and not dirty and all(len(history) == 1 for history in counts):
         return ""
     parts = [f"{THEN.join(values)} ({n} run{'s' if n > 1 else ''})" for values, n in counts.items()]
-    ending = "; dirty: with changes that no commit has" if dirty else ""
+    ending = "; dirty: with uncommitted changes" if dirty else ""
     return f"{key}: {', '.join(parts)}{ending}"
 
 
@@ -240,7 +240,7 @@ def check_modules(runs: Iterable[Manifest]) -> None:
                 raise InputError(
                     f"modules: {path!r} with {name} had SHA-256 {first_digest[:SHORT]} for "
                     f"{names[0]} and {digest[:SHORT]} for {names[1]}; allowed: one version in all "
-                    "runs; remove the folders of one of the two and train them anew, or let the "
+                    "runs; remove the folders of one of the two and train them again, or let the "
                     "new version register another name"
                 )
 

@@ -159,7 +159,7 @@ def categories_of(manifest: Mapping[str, Any]) -> Categories:
     world = manifest.get("world") or {}
     if world.get("name") != name:
         raise InputError(
-            f"world: {shown(name)} is unknown, and the run does not say its categories; allowed: "
+            f"world: {shown(name)} is unknown, and the run does not list its categories; allowed: "
             f"{', '.join(WORLDS)}"
         )
     return Categories(

@@ -120,7 +120,7 @@ class RunManifest(_Declared):
         if isinstance(version, int) and version < SCHEMA_VERSION:
             raise ValueError(
                 "the run was made by an older version of magellan-bench; allowed: "
-                f"{SCHEMA_VERSION}, so train it anew"
+                f"{SCHEMA_VERSION}, so train it again"
             )
         if version != SCHEMA_VERSION:
             raise ValueError(f"Input should be {SCHEMA_VERSION}")
@@ -182,7 +182,7 @@ def read_combined_manifest(folder: Path) -> dict[str, Any]:
     if {"experiment", "runs"} <= manifest.keys() and "plan" not in manifest:
         raise InputError(
             f"{path}: {shown('plan')} is missing: the tables were made by an older version of "
-            "magellan-bench; allowed: tables of this one, so train and combine the runs anew"
+            "magellan-bench; allowed: tables of this one, so train and combine the runs again"
         )
     validated(CombinedManifest, manifest, f"{path}: ")
     return manifest

@@ -112,7 +112,7 @@ def _cut(results: Results, phases: pd.Series) -> dict[str, pd.DataFrame]:
     """All tables with one phase of each run; phases: its number, by run."""
     begins = _beginnings(results.tables["evaluation"], phases)
     return {
-        name: _cut_table(frame, phases, begins, results.at)
+        name: _cut_table(frame, phases, begins, results.unit_column)
         for name, frame in results.tables.items()
     }
 
@@ -125,13 +125,13 @@ def _beginnings(evaluation: pd.DataFrame, phases: pd.Series) -> pd.DataFrame:
 
 
 def _cut_table(
-    frame: pd.DataFrame, phases: pd.Series, begins: pd.DataFrame, at: str
+    frame: pd.DataFrame, phases: pd.Series, begins: pd.DataFrame, unit_column: str
 ) -> pd.DataFrame:
     """The rows of these phases, with evaluations at their beginning added if absent."""
     phase = _by_row(frame, phases)
     rows = frame[frame[PHASE] == phase]
     if "split" in frame.columns:
-        rows = pd.concat([_first_evaluations(frame, phase, rows, begins, at), rows])
+        rows = pd.concat([_first_evaluations(frame, phase, rows, begins, unit_column), rows])
     rows = rows.drop(columns=PHASE).sort_index(kind="stable").reset_index(drop=True)
     for column in COUNTS:
         if column in rows.columns:
@@ -140,11 +140,19 @@ def _cut_table(
 
 
 def _first_evaluations(
-    frame: pd.DataFrame, phase: pd.Series, rows: pd.DataFrame, begins: pd.DataFrame, at: str
+    frame: pd.DataFrame,
+    phase: pd.Series,
+    rows: pd.DataFrame,
+    begins: pd.DataFrame,
+    unit_column: str,
 ) -> pd.DataFrame:
     """Last evaluations of the phase before, of runs without an evaluation at their beginning."""
-    evaluated = rows[rows[at] == _by_row(rows, begins[at])][RUNS].drop_duplicates()
-    last = frame[(frame[PHASE] == phase - 1) & (frame[at] == _by_row(frame, begins[at]))]
+    evaluated = rows[rows[unit_column] == _by_row(rows, begins[unit_column])][
+        RUNS
+    ].drop_duplicates()
+    last = frame[
+        (frame[PHASE] == phase - 1) & (frame[unit_column] == _by_row(frame, begins[unit_column]))
+    ]
     again = pd.MultiIndex.from_frame(last[RUNS]).isin(pd.MultiIndex.from_frame(evaluated))
     return last[~again]
 

@@ -42,26 +42,26 @@ def read_table(
     return frame
 
 
-def read_columns(path: Path, spec: TableSpec, named: tuple[str, ...] = ()) -> pd.DataFrame:
+def read_columns(path: Path, spec: TableSpec, leading: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read a table and check each column by itself.
 
-    named: columns before those of `spec`.
+    leading: columns before those of `spec`.
 
     Raises:
         InputError: see `read_table`.
     """
-    frame = _read_csv(path, named, spec)
+    frame = _read_csv(path, leading, spec)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
     return frame
 
 
-def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
+def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
     """Read the file; adds columns of `spec.later`; runs of several phases have a column `phase`.
 
-    named: columns before the phase; those of `spec` follow.
+    leading: columns before the phase; those of `spec` follow.
     """
-    columns = (*named, *spec.columns)
+    columns = (*leading, *spec.columns)
     types = {column: str for column in columns if column in TEXT_COLUMNS}
     gaps = {column: GAPS for column in columns if column not in TEXT_COLUMNS}
     try:
@@ -83,9 +83,9 @@ def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFra
     except (ValueError, OverflowError):  # those of pandas are ValueErrors
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
     older = spec.columns[: len(spec.columns) - len(spec.later)]
-    if tuple(frame.columns) in ((*named, *older), (*named, PHASE, *older)):
+    if tuple(frame.columns) in ((*leading, *older), (*leading, PHASE, *older)):
         frame = frame.assign(**dict.fromkeys(spec.later, np.nan))
-    if tuple(frame.columns) not in (columns, (*named, PHASE, *spec.columns)):
+    if tuple(frame.columns) not in (columns, (*leading, PHASE, *spec.columns)):
         names = ", ".join(map(str, frame.columns))
         raise InputError(f"{path}: columns are {shown(names)}; allowed: {', '.join(columns)}")
     if not isinstance(frame.index, pd.RangeIndex):

@@ -120,7 +120,7 @@ class Results:
         return " of the last phase" if phases else ""
 
     @property
-    def at(self) -> str:
+    def unit_column(self) -> str:
         """Column of the unit of training length."""
         return UNIT_COLUMNS[self.unit]
 

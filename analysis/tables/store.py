@@ -159,7 +159,7 @@ def _unplanned(folder: Path, manifest: Mapping[str, Any], plan: Sequence[Planned
     candidates = [run for run in plan if (run.sampler, run.goal_space, run.seed) == name]
     if not candidates:
         text = f"sampler {name[0]!r}, goal space {name[1]!r}, seed {name[2]}"
-        return InputError(f"{folder}: undeclared run for {text}: the experiment has none such")
+        return InputError(f"{folder}: undeclared run for {text}: the experiment has no such run")
 
     def distance(run: PlannedRun) -> int:
         planned, actual = counted(run.config).items(), manifest["counted"].items()

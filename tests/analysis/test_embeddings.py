@@ -135,7 +135,7 @@ def spoil_goals(folder, column, value):
 SPOILT = {
     "no such folder": (lambda f: (f / "goals.csv").unlink(), "goals.csv: file is missing"),
     "another format": (lambda f: spoil_json(f, format=2), "format is 2; allowed: 1"),
-    "no run": (lambda f: spoil_json(f, config={}), "keeps it from being read"),
+    "no run": (lambda f: spoil_json(f, config={}), "cannot be read (KeyError"),
     "another category": (
         lambda f: spoil_goals(f, "category", "fly"),
         "category is 'fly' for goal 2; allowed: impossible, grasp",

@@ -30,14 +30,14 @@ rule statistics:
         "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
 
 
-for statistic in own(STATISTICS):
+for statistic in user_defined(STATISTICS):
 
     rule:
         name:
             f"statistic_{statistic.name}"
         input:
             tables=tables_in("{folder}"),
-            code=PLAN.code_behind(statistic),
+            code=PLAN.source_files(statistic),
         output:
             f"{{folder}}/statistics/{statistic.name}.csv",
         log:
@@ -52,7 +52,7 @@ for statistic in own(STATISTICS):
             runtime=10,
         params:
             statistic=statistic.name,
-            modules=constant(PLAN.module_words()),
+            modules=constant(PLAN.module_arguments()),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             folder=lambda wildcards: f"{wildcards.folder}/statistics",
         message:
@@ -117,7 +117,7 @@ rule summary:
         mem_mb=1000,
         runtime=10,
     params:
-        modules=constant(PLAN.module_words(bool(own(FIGURES)))),
+        modules=constant(PLAN.module_arguments(bool(user_defined(FIGURES)))),
         facts=PLAN.facts,
     message:
         "summary of {wildcards.folder}"
@@ -161,8 +161,8 @@ for figure, spec in FIGURES.items():
             f"draw_{figure}"
         input:
             tables=tables_in("{folder}"),
-            statistics=statistics_behind(spec),
-            code=PLAN.code_behind(spec),
+            statistics=input_statistics(spec),
+            code=PLAN.source_files(spec),
         output:
             png=report(
                 f"{{folder}}/figures/{{goal_space}}/{figure}.png",
@@ -183,7 +183,7 @@ for figure, spec in FIGURES.items():
             runtime=10,
         params:
             figure=figure,
-            modules=constant(PLAN.module_words(not is_built_in(spec))),
+            modules=constant(PLAN.module_arguments(not is_built_in(spec))),
             label=spec.label,
             caption=constant(as_plain_text(spec.caption)),
             tables=lambda wildcards: f"{wildcards.folder}/tables",

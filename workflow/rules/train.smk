@@ -11,7 +11,7 @@ rule train:
     input:
         # No timestamps: the identity covers the start, the manifest has the model's digest.
         start=ancient(PLAN.start_files),
-        backbone=ancient(PLAN.made_backbone),
+        backbone=ancient(PLAN.backbone_files),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(
@@ -36,7 +36,7 @@ rule train:
         folder=subpath(output.manifest, parent=True),
         arguments=PLAN.train_arguments,
         start=PLAN.start_arguments,
-        variant=PLAN.in_words,
+        variant=PLAN.variant_text,
     message:
         "train {wildcards.sampler}{params.variant} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:

@@ -356,7 +356,7 @@ class Plan:
         runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
         return numbers(runs, len(missing), manifest["experiment"])
 
-    def module_arguments(self, needed: bool = True) -> list[str]:
+    def module_args(self, needed: bool = True) -> list[str]:
         """Command arguments that load the experiment's modules, if needed."""
         return [word for path in self.experiment.modules if needed for word in ("--module", path)]
 
@@ -424,13 +424,7 @@ class Plan:
         """
         run, experiment = self._run[wildcards.identity], self.experiment
         args = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
-        args += [
-            "--preset",
-            experiment.preset,
-            "--identity",
-            run.identity,
-            *self.module_arguments(),
-        ]
+        args += ["--preset", experiment.preset, "--identity", run.identity, *self.module_args()]
         # Snakemake compares calls, so the default world must not change them.
         args += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
         args += ["--log", experiment.log] if experiment.log != "none" else []

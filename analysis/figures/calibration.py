@@ -28,10 +28,8 @@ Styles = Mapping[str, style.LineStyle]
 
 def shown_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
     """Variants of the reference's sampler that have an estimator."""
-    predicting = results.predicting(goal_space)
-    return tuple(
-        algorithm for algorithm in predicting if algorithm.sampler == results.reference.sampler
-    )
+    sampler = results.reference.sampler
+    return tuple(name for name in results.predicting(goal_space) if name.sampler == sampler)
 
 
 def calibration(
@@ -41,7 +39,7 @@ def calibration(
     sampler = results.reference.sampler
     algorithms = shown_algorithms(results, goal_space)
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
-    frame = rows_where(frame, sampler=sampler)
+    frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
     seed_marks = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{seed_marks}", algorithms)
@@ -56,16 +54,13 @@ def calibration(
     )
     for index, algorithm in enumerate(algorithms):
         rows = axes[ROWS * index : ROWS * (index + 1)]
-        algorithm_frame = rows_where(frame, **algorithm._asdict()).rename(
-            columns={results.unit_column: POINT}
-        )
-        _block(rows, algorithm_frame, results.categories.names, styles)
+        _block(rows, rows_where(frame, **algorithm._asdict()), results.categories.names, styles)
         _labels(rows, figure_label(algorithm, results.algorithms) if len(algorithms) > 1 else "")
     _share_scale(axes[ROWS - 1 :: ROWS])
     for column, category in enumerate(results.categories):
         axes[0, column].set_title(category.words, pad=20 if len(algorithms) > 1 else None)
         axes[-1, column].set_xlabel(results.length_label)
-    style.training_axis(axes.flat, frame[results.unit_column].max())
+    style.training_axis(axes.flat, frame[POINT].max())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "

@@ -137,32 +137,32 @@ def curves(phase: OnePhase, goal_space: str) -> Curves:
     if goal_space not in results.goal_spaces:
         return {}
     points = evaluation_points(results, goal_space) + phase.begins
-    by_panel: Curves = {}
+    panels: Curves = {}
     for split in SPLITS:
         for algorithm in results.algorithms_in(goal_space):
             cube = success_curves(results, algorithm, goal_space, split)
             for column, category in enumerate(evaluated_categories(results, goal_space, split)):
                 curve = Curve(algorithm, points, cube[:, column])
-                by_panel.setdefault((split, category), []).append(curve)
-    return by_panel
+                panels.setdefault((split, category), []).append(curve)
+    return panels
 
 
-def is_shared(phase: OnePhase, by_panel: Curves) -> bool:
+def is_shared(phase: OnePhase, panels: Curves) -> bool:
     """Whether several algorithms share the same runs in a phase, from which they start.
 
     Equal success is not enough: it is 0 wherever nothing is learnt.
     """
     return phase.named and all(
         len(lines) > 1 and all(np.array_equal(lines[0].runs, line.runs) for line in lines[1:])
-        for lines in by_panel.values()
+        for lines in panels.values()
     )
 
 
 def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Rows are splits, columns are categories; one line per algorithm and phase."""
     drawn = [(phase, curves(phase, goal_space)) for phase in each_phase(results)]
-    drawn = [(phase, by_panel) for phase, by_panel in drawn if by_panel]
-    shared = [is_shared(phase, by_panel) for phase, by_panel in drawn]
+    drawn = [(phase, panels) for phase, panels in drawn if panels]
+    shared = [is_shared(phase, panels) for phase, panels in drawn]
     figure, axes = _category_page(
         results,
         goal_space,
@@ -174,17 +174,12 @@ def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
             Patch(facecolor=SHADE, label="goals practised"),
         ],
         UNIT_LABELS[results.unit],
-        max(
-            line.points[-1]
-            for _, by_panel in drawn
-            for lines in by_panel.values()
-            for line in lines
-        ),
+        max(line.points[-1] for _, panels in drawn for lines in panels.values() for line in lines),
     )
-    for (phase, by_panel), is_one in zip(drawn, shared, strict=True):
+    for (phase, panels), is_one in zip(drawn, shared, strict=True):
         for row, split in enumerate(SPLITS):
             for column, category in enumerate(results.categories.feasible):
-                lines = by_panel.get((split, category), [])
+                lines = panels.get((split, category), [])
                 _mark_phase(axes[row, column], phase, split, lines)
                 _lines(axes[row, column], results, lines, is_one)
     style.footnote(
@@ -230,11 +225,10 @@ def sample_efficiency(
     )
     styles = style.algorithm_styles(results.algorithms)
     frame = rows_where(statistics["sample_efficiency"], goal_space=goal_space)
+    frame = frame.sort_values(results.unit_column, kind="stable")
     for ax, split in zip(axes[0], SPLITS, strict=True):
         for algorithm in results.algorithms_in(goal_space):
-            line = rows_where(frame, split=split, **algorithm._asdict()).sort_values(
-                results.unit_column
-            )
+            line = rows_where(frame, split=split, **algorithm._asdict())
             points, look = line[results.unit_column], styles[algorithm]
             ax.fill_between(points, line["low"], line["high"], color=look.color, alpha=0.15, lw=0)
             style.mean_line(ax, points, line["iqm"], look, zorder=2)
@@ -268,14 +262,14 @@ def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space
     widths = np.linspace(WIDEST, NARROWEST, len(algorithms))
     for row, split in enumerate(SPLITS):
         for algorithm, width in zip(algorithms, map(float, widths), strict=True):
-            times_by_category = times_of(results, algorithm, goal_space, split)
+            times = times_of(results, algorithm, goal_space, split)
             for ax, category in zip(axes[row], results.categories.feasible, strict=True):
-                if category in times_by_category:
-                    steps, look = kaplan_meier(*times_by_category[category]), styles[algorithm]
-                    times = np.append(steps.times, last)
+                if category in times:
+                    steps, look = kaplan_meier(*times[category]), styles[algorithm]
+                    x = np.append(steps.times, last)
                     shares = 1.0 - np.append(steps.shares, steps.shares[-1])
                     options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
-                    style.step_line(ax, times, shares, look, where="post", **options)
+                    style.step_line(ax, x, shares, look, where="post", **options)
     style.footnote(
         figure,
         f"Mastered: success above {MASTERED} at two evaluations in a row, counted at the "

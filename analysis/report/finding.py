@@ -63,12 +63,13 @@ def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding
     """The primary comparison of every goal space, from the table `comparison`."""
     rows = primary(statistics["comparison"])
     level = level_of(results)
-    sentences = {True: [], False: [] if rows else [nothing_compared(results)]}
+    told: list[str] = []
+    untold = [] if rows else [nothing_compared(results)]
     for row in rows:
-        sentences[_is_significant(row, level)].append(verdict(row, results, level))
+        (told if _is_significant(row, level) else untold).append(verdict(row, results, level))
     return Finding(
-        sentences[True],
-        sentences[False],
+        told,
+        untold,
         measured(results, statistics["comparison"]),
         [text for name in results.goal_spaces for text in limits(results, statistics, name)],
     )

@@ -197,7 +197,7 @@ def _first_with_others(
 
 
 def _have_runs(first: Side, second: Side, goal_space: str) -> bool:
-    """Whether both have runs there; InputError if one has a seed that the other lacks."""
+    """Whether both have runs in a goal space; InputError if their seeds differ."""
     runs = [run for run in first.results.runs if run.goal_space == goal_space]
     algorithms = [first.algorithm, first.minus, second.algorithm, second.minus]
     algorithms = [algorithm for algorithm in algorithms if algorithm]

@@ -138,13 +138,15 @@ def table(caption: str, ranked: Sequence[Standing]) -> Table:
     """Standings as a table: success, lead over the floor, and Holm-corrected p."""
     rows = [
         [
-            f"`{rule.rule}`",
-            rule.track,
-            f"{rule.success.value:.3f} ({between(*rule.success[1:], '.3f')})",
-            "" if rule.gain is None else f"{rule.gain.value:+.3f} ({between(*rule.gain[1:])})",
-            "" if np.isnan(rule.p_floor) else f"{rule.p_floor:.3f}",
-            str(rule.n),
+            f"`{standing.rule}`",
+            standing.track,
+            f"{standing.success.value:.3f} ({between(*standing.success[1:], '.3f')})",
+            ""
+            if standing.gain is None
+            else f"{standing.gain.value:+.3f} ({between(*standing.gain[1:])})",
+            "" if np.isnan(standing.p_floor) else f"{standing.p_floor:.3f}",
+            str(standing.n),
         ]
-        for rule in ranked
+        for standing in ranked
     ]
     return Table(caption, ["rule", "track", "success", "over the floor", "p", "n"], rows)

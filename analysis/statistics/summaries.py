@@ -203,11 +203,8 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
         curves = success_curves(results, algorithm, goal_space, split)
         estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
         keys = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        curve = {
-            **keys,
-            results.unit_column: evaluation_points(results, goal_space),
-            "iqm": estimate.value,
-        }
+        points = evaluation_points(results, goal_space)
+        curve = {**keys, results.unit_column: points, "iqm": estimate.value}
         frames.append(_curve(curve, estimate, curves.shape, bootstrap))
     return pd.concat(frames, ignore_index=True)
 

@@ -125,13 +125,13 @@ def _beginnings(evaluation: pd.DataFrame, phases: pd.Series) -> pd.DataFrame:
 
 
 def _cut_table(
-    frame: pd.DataFrame, phases: pd.Series, begins: pd.DataFrame, unit_column: str
+    frame: pd.DataFrame, phases: pd.Series, begins: pd.DataFrame, unit: str
 ) -> pd.DataFrame:
     """The rows of these phases, with evaluations at their beginning added if absent."""
     phase = _by_row(frame, phases)
     rows = frame[frame[PHASE] == phase]
     if "split" in frame.columns:
-        rows = pd.concat([_first_evaluations(frame, phase, rows, begins, unit_column), rows])
+        rows = pd.concat([_first_evaluations(frame, phase, rows, begins, unit), rows])
     rows = rows.drop(columns=PHASE).sort_index(kind="stable").reset_index(drop=True)
     for column in COUNTS:
         if column in rows.columns:
@@ -144,15 +144,11 @@ def _first_evaluations(
     phase: pd.Series,
     rows: pd.DataFrame,
     begins: pd.DataFrame,
-    unit_column: str,
+    unit: str,
 ) -> pd.DataFrame:
     """Last evaluations of the phase before, of runs without an evaluation at their beginning."""
-    evaluated = rows[rows[unit_column] == _by_row(rows, begins[unit_column])][
-        RUNS
-    ].drop_duplicates()
-    last = frame[
-        (frame[PHASE] == phase - 1) & (frame[unit_column] == _by_row(frame, begins[unit_column]))
-    ]
+    evaluated = rows[rows[unit] == _by_row(rows, begins[unit])][RUNS].drop_duplicates()
+    last = frame[(frame[PHASE] == phase - 1) & (frame[unit] == _by_row(frame, begins[unit]))]
     again = pd.MultiIndex.from_frame(last[RUNS]).isin(pd.MultiIndex.from_frame(evaluated))
     return last[~again]
 

@@ -52,7 +52,7 @@ for statistic in user_defined(STATISTICS):
             runtime=10,
         params:
             statistic=statistic.name,
-            modules=constant(PLAN.module_arguments()),
+            modules=constant(PLAN.module_args()),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             folder=lambda wildcards: f"{wildcards.folder}/statistics",
         message:
@@ -117,7 +117,7 @@ rule summary:
         mem_mb=1000,
         runtime=10,
     params:
-        modules=constant(PLAN.module_arguments(bool(user_defined(FIGURES)))),
+        modules=constant(PLAN.module_args(bool(user_defined(FIGURES)))),
         facts=PLAN.facts,
     message:
         "summary of {wildcards.folder}"
@@ -183,7 +183,7 @@ for figure, spec in FIGURES.items():
             runtime=10,
         params:
             figure=figure,
-            modules=constant(PLAN.module_arguments(not is_built_in(spec))),
+            modules=constant(PLAN.module_args(not is_built_in(spec))),
             label=spec.label,
             caption=constant(as_plain_text(spec.caption)),
             tables=lambda wildcards: f"{wildcards.folder}/tables",

@@ -88,7 +88,7 @@ def names_option(name: str, text: str) -> Option:
 
 def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "") -> None:
     """Print tables in the format of `--format`."""
-    print(printing.printed(tables, arguments.format, note), end="")
+    print(printing.render(tables, arguments.format, note), end="")
 
 
 def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
@@ -96,7 +96,7 @@ def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
     from analysis.figures import style
 
     if stem is not None:
-        for path in style.save(style.settled(draw, *values), stem):
+        for path in style.save(style.draw_settled(draw, *values), stem):
             print(path)
 
 
@@ -469,7 +469,7 @@ def _estimation(arguments: Arguments) -> None:
     from analysis.studies import estimation
 
     results = store.load(arguments.tables)
-    truth = estimation.chosen_truth(results, arguments.against, arguments.split)
+    truth = estimation.choose_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
     growth = estimation.growth(results, truth, arguments.split)
     tables = estimation.tables(frame, results.categories, results.names)
@@ -527,7 +527,7 @@ def _recording(arguments: Arguments) -> None:
     from analysis.studies import recording
 
     loaded = recording.load(arguments.folder)
-    _print(arguments, [recording.table(loaded)], recording.described(loaded))
+    _print(arguments, [recording.table(loaded)], recording.describe(loaded))
 
 
 @command(

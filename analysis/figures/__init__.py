@@ -14,7 +14,7 @@ from analysis.statistics.registry import (
     Algorithms,
     FigureSpec,
     Needs,
-    called,
+    call_checked,
     nothing,
     register_figure,
 )
@@ -110,7 +110,7 @@ def lacking(spec: FigureSpec, *values: Any, phased: bool) -> str:
     """
     if spec.phased and not phased:
         return "runs of several phases"
-    return called(spec, spec.lacks, *values, kind=str)
+    return call_checked(spec, spec.lacks, *values, kind=str)
 
 
 def predicts(algorithm: Algorithm, experiment: Mapping[str, Any]) -> bool:
@@ -150,6 +150,6 @@ def draw(
     from analysis.figures import style
 
     with matplotlib.rc_context(style.MATPLOTLIB_SETTINGS):
-        figure = called(spec, spec.draw, results, statistics, goal_space, kind=Figure)
-        called(spec, style.settle, figure, kind=type(None))
+        figure = call_checked(spec, spec.draw, results, statistics, goal_space, kind=Figure)
+        call_checked(spec, style.settle, figure, kind=type(None))
     return figure

@@ -406,7 +406,7 @@ def fraction_axis(axes: Iterable[Axes]) -> None:
         ax.set_yticks(np.linspace(0.0, 1.0, 5))
 
 
-def settled(draw: Callable[..., Figure], *values: Any) -> Figure:
+def draw_settled(draw: Callable[..., Figure], *values: Any) -> Figure:
     """Draw a figure with the common settings and settle it."""
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
         figure = draw(*values)

@@ -24,7 +24,7 @@ from analysis.statistics.matrices import evaluated_categories, success_curves
 from analysis.studies.halves import SIGNIFICANT
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
 from magellan.config.schema import PLAIN
@@ -305,5 +305,6 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
         return [*names, "", "", n, "", "not tested", study]
     form = ".2f" if claim.measure == "mastered" else "+.3f"
     p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}"
-    numbers = [f"{judged.value:{form}}", between(judged.low, judged.high, form), str(judged.n), p]
+    interval = interval_cell(judged.low, judged.high, form)
+    numbers = [f"{judged.value:{form}}", interval, str(judged.n), p]
     return [*names, *numbers, f"**{judged.verdict}**", study]

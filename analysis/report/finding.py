@@ -70,7 +70,7 @@ def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding
     return Finding(
         told,
         untold,
-        measured(results, statistics["comparison"]),
+        method_text(results, statistics["comparison"]),
         [text for name in results.goal_spaces for text in limits(results, statistics, name)],
     )
 
@@ -100,7 +100,7 @@ def verdict(row: Any, results: Results, level: float) -> str:
     baseline = name_of(Algorithm(row.baseline, row.baseline_variant), results)
     prefix = f"{row.goal_space}: " if len(results.goal_spaces) > 1 else ""
     p = chance(row.p_holm)
-    suffix = f"p {p if p.startswith('<') else f'= {p}'}, n = {sizes(row)}"
+    suffix = f"p {p if p.startswith('<') else f'= {p}'}, n = {run_counts(row)}"
     if not _is_significant(row, level):
         difference = f"{short(row.difference)}{_interval_text(row.low, row.high)}"
         return (
@@ -136,7 +136,7 @@ def chance(p: float) -> str:
     return "< .001" if p < 0.001 else short(p, 3)
 
 
-def sizes(row: Any) -> str:
+def run_counts(row: Any) -> str:
     """Runs of both sides of a comparison row; one number if they are equal."""
     return " and ".join(map(str, dict.fromkeys((row.runs, row.baseline_runs))))
 
@@ -149,7 +149,7 @@ def nothing_compared(results: Results) -> str:
     return f"{reference}, which the others are compared with, has no complete run"
 
 
-def measured(results: Results, comparison: pd.DataFrame) -> str:
+def method_text(results: Results, comparison: pd.DataFrame) -> str:
     """What is compared, and how, in one sentence."""
     split = practised_split(results)
     categories = {len(evaluated_categories(results, name, split)) for name in results.goal_spaces}
@@ -188,7 +188,7 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
         f"{prefix}each sampler has n = {number_text(counts)} runs. {smallest_chance(runs, tests)}"
     ]
     reference = runs.pop(results.reference)
-    sentences.append(reach(reference, list(runs.values()), level_of(results), tests))
+    sentences.append(detectable(reference, list(runs.values()), level_of(results), tests))
     if min(counts) < CRUDE:
         sentences.append(
             f"intervals of fewer than {CRUDE} runs are crude: they cover the true value less often "
@@ -209,7 +209,7 @@ def smallest_chance(runs: Mapping[Algorithm, Matrix], tests: int) -> str:
     return text.replace("< ", "below ")
 
 
-def reach(reference: Matrix, baselines: Sequence[Matrix], level: float, tests: int) -> str:
+def detectable(reference: Matrix, baselines: Sequence[Matrix], level: float, tests: int) -> str:
     """The smallest significant difference, alone and after the correction."""
     alone = _detectable_text(reference, baselines, level)
     text = f"with the spread of these runs a difference reaches p < {short(level)} {alone}"
@@ -266,13 +266,13 @@ def terminal(summary: Mapping[str, Any], folder: str, commands: Sequence[str]) -
         folder: results folder of the experiment.
         commands: the two commands, each with its purpose.
     """
-    sentences = [listed(summary[key]) for key in ("told", "untold") if summary[key]]
+    sentences = [join_sentences(summary[key]) for key in ("told", "untold") if summary[key]]
     lines = [*sentences, summary["measured"]][:2]
     paths = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
     return [*lines, f"summary: {paths}", *(f"next: {command}" for command in commands)]
 
 
-def listed(sentences: Sequence[str]) -> str:
+def join_sentences(sentences: Sequence[str]) -> str:
     """The first few sentences in one line, and how many more there are."""
     more = len(sentences) - SHOWN
     return "; ".join([*sentences[:SHOWN], *([f"and {more} more"] if more > 0 else [])])

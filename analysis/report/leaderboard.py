@@ -20,7 +20,7 @@ from analysis.statistics.standing import LEVEL, Interval, Standing, scores_of, s
 from analysis.studies import axes
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, reference_algorithm
-from analysis.tables.printing import between, head, row
+from analysis.tables.printing import head, interval_cell, row
 from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.core.errors import InputError
@@ -194,7 +194,7 @@ def _page_cells(entry: Row) -> list[str]:
 def _interval_text(interval: Interval | None, form: str) -> str:
     if interval is None:
         return ""
-    return f"{interval.value:{form}} ({between(interval.low, interval.high, form)})"
+    return f"{interval.value:{form}} ({interval_cell(interval.low, interval.high, form)})"
 
 
 # --- cards ----------------------------------------------------------------------------------------

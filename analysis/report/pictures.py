@@ -48,7 +48,7 @@ class Picture(NamedTuple):
             from analysis.figures.cost import draw
             from analysis.studies.cost import costs
 
-            return style.settled(draw, results, costs(results))
+            return style.draw_settled(draw, results, costs(results))
         names = statistics_of(FIGURES.find(name))
         if self.statistics is not None:
             frames = summaries.load(self.statistics, names, results)

@@ -14,7 +14,7 @@ from analysis.tables import printing
 from analysis.tables.coverage import sentence
 from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 
 PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
@@ -169,7 +169,7 @@ def comparison_table(
                     "Compared with": algorithm_label(baseline, results.algorithms),
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
-                    f"{row['confidence']:.0%} interval": between(row["low"], row["high"]),
+                    f"{row['confidence']:.0%} interval": interval_cell(row["low"], row["high"]),
                     "p": _p_value(row["p_holm"]),
                     "p, uncorrected": _p_value(row["p"]),
                     "p, paired": _p_value(row["p_paired"]),

@@ -21,7 +21,7 @@ from analysis.report.finding import (
     finding,
     name_of,
     numbers,
-    sizes,
+    run_counts,
 )
 from analysis.report.summary import as_table, heading, note, success_table
 from analysis.statistics.matrices import settings
@@ -134,7 +134,7 @@ def comparison(results: Results, statistics: Statistics, goal_space: str) -> Tab
             SPLIT_LABELS[row.split].lower(),
             _difference(row),
             chance(row.p_holm),
-            sizes(row),
+            run_counts(row),
         )
         for row in frame.itertuples()
     )

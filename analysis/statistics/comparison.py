@@ -34,7 +34,7 @@ from analysis.statistics.matrices import (
     settings,
 )
 from analysis.tables.grid import Algorithm, run_name, variant_names
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 from magellan.core.errors import InputError
 
@@ -373,6 +373,6 @@ def _row(names: list[str], first: Matrix, second: Matrix, p_values: list[str]) -
     difference, interval = mean_difference(first - second)
     bounds = "n/a" if len(first) == 1 else NONE
     if interval is not None:
-        bounds = between(*interval)
+        bounds = interval_cell(*interval)
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
     return [*names, *means, bounds, str(len(first)), *p_values]

@@ -146,7 +146,7 @@ def statistics_of(figure: FigureSpec) -> tuple[str, ...]:
     return figure.statistics
 
 
-def called(
+def call_checked(
     spec: StatisticSpec | FigureSpec,
     function: Callable[..., ResultT],
     *values: Any,

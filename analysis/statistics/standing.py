@@ -16,7 +16,7 @@ from analysis.statistics.comparison import BOOTSTRAP, mean_difference
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
@@ -140,10 +140,10 @@ def table(caption: str, ranked: Sequence[Standing]) -> Table:
         [
             f"`{standing.rule}`",
             standing.track,
-            f"{standing.success.value:.3f} ({between(*standing.success[1:], '.3f')})",
+            f"{standing.success.value:.3f} ({interval_cell(*standing.success[1:], '.3f')})",
             ""
             if standing.gain is None
-            else f"{standing.gain.value:+.3f} ({between(*standing.gain[1:])})",
+            else f"{standing.gain.value:+.3f} ({interval_cell(*standing.gain[1:])})",
             "" if np.isnan(standing.p_floor) else f"{standing.p_floor:.3f}",
             str(standing.n),
         ]

@@ -33,7 +33,7 @@ from analysis.statistics.matrices import (
 from analysis.statistics.registry import (
     STATISTICS,
     StatisticSpec,
-    called,
+    call_checked,
     refuse,
     register_statistic,
 )
@@ -361,7 +361,7 @@ def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, p
 
 
 def _compute(spec: StatisticSpec, results: Results) -> pd.DataFrame:
-    frame = called(spec, spec.compute, results, kind=pd.DataFrame)
+    frame = call_checked(spec, spec.compute, results, kind=pd.DataFrame)
     columns = list(frame.columns)
     if (
         not columns

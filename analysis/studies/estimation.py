@@ -95,7 +95,7 @@ def check_one_phase(results: Results, where: str) -> None:
         raise InputError(f"{where}: runs have several phases; allowed: runs of one phase")
 
 
-def chosen_truth(results: Results, name: str | None, split: str = "train") -> str:
+def choose_truth(results: Results, name: str | None, split: str = "train") -> str:
     """The truth: `name` if given, else the measured competence if all runs have it, or success."""
     if name is not None:
         return name

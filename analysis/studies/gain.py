@@ -22,7 +22,7 @@ from analysis.statistics.matrices import (
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
 from analysis.tables.phases import last_phase
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 
 MEAN = "mean"
@@ -76,6 +76,6 @@ def tables(results: Results) -> Iterator[Table]:
 
 def _row(results: Results, row: dict[str, Any]) -> list[str]:
     label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
-    ends = EQUAL if row["interval"] == EQUAL else between(row["low"], row["high"])
+    ends = EQUAL if row["interval"] == EQUAL else interval_cell(row["low"], row["high"])
     numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
     return [label, row["category"], *numbers, ends, str(row["runs"])]

@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.statistics.primary import FAMILY, PRIMARY_SCORE, comparison
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
@@ -27,7 +27,7 @@ HEADER = (
 )
 
 
-def of_seeds(results: Results, seeds: Sequence[int]) -> Results:
+def select_seeds(results: Results, seeds: Sequence[int]) -> Results:
     """The runs with these seeds, as an experiment of its own."""
 
     lists = {
@@ -53,7 +53,7 @@ def halves_of(results: Results) -> tuple[list[int], list[int]]:
     return seeds[:middle], seeds[middle:]
 
 
-def compared_halves(results: Results) -> pd.DataFrame:
+def compare_halves(results: Results) -> pd.DataFrame:
     """The comparison of all runs, with the difference and p of each half.
 
     Adds to `analysis.statistics.primary.comparison`: `difference_1`, `p_1`, `difference_2`, `p_2`,
@@ -62,7 +62,7 @@ def compared_halves(results: Results) -> pd.DataFrame:
     """
     whole = comparison(results)
     for number, seeds in enumerate(halves_of(results), start=1):
-        half = comparison(of_seeds(results, seeds))[[*PAIR, "difference", "p"]]
+        half = comparison(select_seeds(results, seeds))[[*PAIR, "difference", "p"]]
         names = {name: f"{name}_{number}" for name in ("difference", "p")}
         whole = whole.merge(half.rename(columns=names), on=PAIR, how="left", validate="1:1")
     differences = whole[["difference", "difference_1", "difference_2"]]
@@ -74,7 +74,7 @@ def compared_halves(results: Results) -> pd.DataFrame:
 def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split, of the primary score."""
     first, second = halves_of(results)
-    frame = compared_halves(results)
+    frame = compare_halves(results)
     frame = frame[frame["score"] == PRIMARY_SCORE]
     if frame.empty:
         raise InputError("halves: nothing to compare; allowed: tables of two samplers or variants")
@@ -92,7 +92,7 @@ def _cells(results: Results, row: pd.Series) -> list[str]:
     return [
         algorithm_label(baseline, results.algorithms),
         f"{row['difference']:+.3f}",
-        between(row["low"], row["high"]),
+        interval_cell(row["low"], row["high"]),
         f"{row['p_holm']:.4f}",
         *(_number(row[f"{name}_{half}"], form) for half in (1, 2) for name, form in OF_A_HALF),
         "yes" if row["repeated"] else "no",

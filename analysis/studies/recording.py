@@ -146,7 +146,7 @@ def shares(recording: Recording, rule: Rule) -> np.ndarray:
     return np.array(rows)
 
 
-def compared(recording: Recording, rule: Rule) -> pd.DataFrame:
+def compare_draws(recording: Recording, rule: Rule) -> pd.DataFrame:
     """Exploited draws of the run beside the draws of a rule, as shares of each category.
 
     For each part of the run and for all of it (the last): columns first and last (updates), draws,
@@ -179,7 +179,7 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def described(recording: Recording) -> str:
+def describe(recording: Recording) -> str:
     """A summary of the recording in one sentence."""
     episodes = recording.episodes
     explored = int((episodes["explored"] == 1).sum())
@@ -196,7 +196,7 @@ def table(recording: Recording) -> Table:
     threshold, names = recording.header["threshold"], recording.header["categories"]
     title = f"Exploited draws: practised / by |now - delayed| of at least {threshold:g}"
     rows = []
-    for (first, last), part in compared(recording, recorded_rule(recording)).groupby(
+    for (first, last), part in compare_draws(recording, recorded_rule(recording)).groupby(
         ["first", "last"], sort=False
     ):
         cells = [

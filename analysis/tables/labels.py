@@ -86,15 +86,15 @@ def names_in(manifest: Mapping[str, Any]) -> Names:
 
 def sampler_label(name: str, names: Names = NO_NAMES) -> str:
     """Label of a sampler."""
-    return shortened(SAMPLERS[name].label if name in SAMPLERS else names.label("sampler", name))
+    return shorten(SAMPLERS[name].label if name in SAMPLERS else names.label("sampler", name))
 
 
 def estimator_label(name: str, names: Names = NO_NAMES) -> str:
     """Label of an estimator; that of the sampler if the sampler brings its own."""
     if name in ESTIMATORS:
-        return shortened(ESTIMATORS[name].label)
+        return shorten(ESTIMATORS[name].label)
     label = names.label("estimator", name)
-    return shortened(label) if label != name else sampler_label(name, names)
+    return shorten(label) if label != name else sampler_label(name, names)
 
 
 def algorithm_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> str:
@@ -103,8 +103,8 @@ def algorithm_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> st
     A long label is shortened, unless that makes it ambiguous.
     """
     full = {a: _full_label(a, algorithms, a.variant) for a in (algorithm, *algorithms)}
-    short = shortened(full[algorithm])
-    unique = [shortened(label) for label in full.values()].count(short) == 1
+    short = shorten(full[algorithm])
+    unique = [shorten(label) for label in full.values()].count(short) == 1
     return short if unique else full[algorithm]
 
 
@@ -123,7 +123,7 @@ def _full_label(algorithm: Algorithm, algorithms: Sequence[Algorithm], variant: 
     return label if alone else f"{label}, {variant}"
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
+def shorten(text: str, longest: int = LONGEST) -> str:
     """Text shortened in the middle to `longest` characters."""
     if len(text) <= longest:
         return text

@@ -34,7 +34,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def printed(tables: Iterable[Table], form: str = "markdown", note: str = "") -> str:
+def render(tables: Iterable[Table], form: str = "markdown", note: str = "") -> str:
     """Tables as text, separated by empty lines.
 
     Args:
@@ -47,7 +47,7 @@ def printed(tables: Iterable[Table], form: str = "markdown", note: str = "") -> 
     return "\n\n".join([*parts, *map(format_table, tables)]) + "\n"
 
 
-def titled(table: Table) -> str:
+def to_markdown(table: Table) -> str:
     """A table in Markdown under its bold caption."""
     return "\n".join([f"**{table.caption}**", "", *head(table.columns), *map(row, table.rows)])
 
@@ -62,12 +62,12 @@ def row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def between(low: float, high: float, form: str = "+.3f") -> str:
+def interval_cell(low: float, high: float, form: str = "+.3f") -> str:
     """An interval as a cell; `n/a` if NaN."""
     return "n/a" if low != low else f"{low:{form}} to {high:{form}}"
 
 
-def commented(table: Table) -> str:
+def to_csv(table: Table) -> str:
     """A table as CSV (RFC 4180) under its caption as a comment: `# ...`."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
@@ -78,7 +78,7 @@ def _comment(text: str) -> str:
     return f"# {' '.join(text.split())}"
 
 
-def tabular(table: Table) -> str:
+def to_latex(table: Table) -> str:
     """A table in LaTeX with booktabs; columns of numbers are right-aligned."""
     numeric = [all(_is_number(cell) for cell in column) for column in zip(*table.rows, strict=True)]
     alignment = "".join("r" if right else "l" for right in numeric) or "l" * len(table.columns)
@@ -105,9 +105,9 @@ def _is_number(cell: str) -> bool:
 
 Form = tuple[Callable[[str], str], Callable[[Table], str]]
 FORMATS: Mapping[str, Form] = {
-    "markdown": (lambda text: text, titled),
-    "csv": (_comment, commented),
-    "latex": (lambda text: f"% {' '.join(text.split())}", tabular),
+    "markdown": (lambda text: text, to_markdown),
+    "csv": (_comment, to_csv),
+    "latex": (lambda text: f"% {' '.join(text.split())}", to_latex),
 }
 """Functions that format a note and a table, by name of the format."""
 

@@ -176,7 +176,7 @@ def _made(
     if len(seeds) < 2:
         return tuple(found), ""
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, FLOOR)
-    compared = printing.printed([standing.table("Success over training", ranked)])
+    compared = printing.render([standing.table("Success over training", ranked)])
     say(compared)
     return tuple(found), compared.strip()
 

@@ -188,7 +188,7 @@ def test_shares_by_hand():
 
 def test_draws_count_at_the_refresh_before_their_end_and_explored_ones_nowhere():
     made = by_hand()
-    found = recording.compared(made, recording.recorded_rule(made))
+    found = recording.compare_draws(made, recording.recorded_rule(made))
     whole = found.tail(2).set_index("category")
     assert whole["draws"].tolist() == [4, 4]
     assert whole.loc["b", "practised"] == 0.5

@@ -74,7 +74,7 @@ def levels(edges: Mapping[str, set[str]]) -> list[list[str]]:
     return rows
 
 
-def condensed(edges: Mapping[str, set[str]]) -> Graph:
+def reduced(edges: Mapping[str, set[str]]) -> Graph:
     """The transitive reduction of a graph."""
     below: Graph = {}
     for box in TopologicalSorter(edges).static_order():
@@ -105,7 +105,7 @@ def to_svg(edges: Graph, early: Graph) -> str:
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="14">',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    for box, targets in sorted(condensed(drawn).items()):
+    for box, targets in sorted(reduced(drawn).items()):
         for to in sorted(targets):
             x, y = position[box][0] + widths[box] / 2, position[box][1] + BOX_HEIGHT
             to_x, to_y = position[to][0] + widths[to] / 2, position[to][1]

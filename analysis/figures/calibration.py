@@ -26,7 +26,7 @@ POINT = "point"
 Styles = Mapping[str, style.LineStyle]
 
 
-def shown_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
+def _select_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
     """Variants of the reference's sampler that have an estimator."""
     sampler = results.reference.sampler
     return tuple(name for name in results.predicting(goal_space) if name.sampler == sampler)
@@ -37,7 +37,7 @@ def calibration(
 ) -> Figure:
     """Columns are categories; rows are training goals, unseen goals and learning progress."""
     sampler = results.reference.sampler
-    algorithms = shown_algorithms(results, goal_space)
+    algorithms = _select_algorithms(results, goal_space)
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
     frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)

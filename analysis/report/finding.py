@@ -119,7 +119,7 @@ def _interval_text(low: float, high: float) -> str:
 
 
 def name_of(algorithm: Algorithm, results: Results) -> str:
-    """As the experiment file writes it: `sampler`, or `sampler/variant` where it has several."""
+    """Name as in the experiment file: `sampler`, or `sampler/variant` if it has several."""
     several = sum(entry.sampler == algorithm.sampler for entry in results.algorithms) > 1
     return f"{algorithm.sampler}/{algorithm.variant}" if several else algorithm.sampler
 
@@ -175,7 +175,7 @@ def family_size(results: Results, comparison: pd.DataFrame, goal_space: str) -> 
 
 
 def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> list[str]:
-    """What the runs of a goal space cannot show; empty where nothing is compared."""
+    """What the runs of a goal space cannot show; empty without a comparison."""
     present = results.algorithms_in(goal_space)
     if results.reference not in present or len(present) < 2:
         return []

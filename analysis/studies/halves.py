@@ -29,7 +29,6 @@ HEADER = (
 
 def select_seeds(results: Results, seeds: Sequence[int]) -> Results:
     """The runs with these seeds, as an experiment of its own."""
-
     lists = {
         key: [entry for entry in results.manifest[key] if entry["seed"] in seeds]
         for key in ("plan", "runs", "missing")

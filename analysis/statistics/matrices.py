@@ -76,7 +76,7 @@ def score_matrices(
     """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
-    return {"final": final_success(curves), "area": area_under_curve(curves, points)}
+    return {"final": curves[..., -1], "area": area_under_curve(curves, points)}
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
@@ -111,11 +111,6 @@ def interval_of(
 
 
 AGGREGATES = ("iqm", "mean")
-
-
-def final_success(curves: Matrix) -> Matrix:
-    """Success at the last evaluation point: (runs, tasks, points) to (runs, tasks)."""
-    return curves[..., -1]
 
 
 def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:

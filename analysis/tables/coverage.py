@@ -173,11 +173,6 @@ def describe_missing(missing: Iterable[Mapping[str, Any]], results: Path) -> str
 # --- table and page --------------------------------------------------------------------------
 
 
-def has_variants(manifest: Mapping[str, Any]) -> bool:
-    """Whether the experiment has named variants."""
-    return bool(manifest["experiment"].get("variants"))
-
-
 def table(manifest: Mapping[str, Any]) -> Table:
     """Algorithms x goal spaces: how many declared seeds are complete, and the missing ones."""
     plan, spaces = declared_runs(manifest), manifest["experiment"]["goal_spaces"]
@@ -195,7 +190,8 @@ def table(manifest: Mapping[str, Any]) -> Table:
 
 def _names(algorithm: Algorithm, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """The sampler, and the variant if the experiment has variants."""
-    return tuple(algorithm) if has_variants(manifest) else (algorithm.sampler,)
+    has_variants = manifest["experiment"].get("variants")
+    return tuple(algorithm) if has_variants else (algorithm.sampler,)
 
 
 def _cell(declared: Sequence[int], complete: Sequence[int]) -> str:
@@ -219,7 +215,6 @@ def missing_table(manifest: Mapping[str, Any]) -> Table:
         )
         for entry in manifest["missing"]
     )
-
     return Table("Missing runs", (*_names(HEADER, manifest), *columns), rows)
 
 
@@ -235,7 +230,6 @@ def changed_table(manifest: Mapping[str, Any]) -> Table:
         for run in manifest["runs"]
         if (changes := changes_of(run))
     )
-
     columns = (*_names(HEADER, manifest), "Goal space", "Seed", "Change")
     return Table("Runs that changed during training", columns, rows)
 
@@ -267,16 +261,6 @@ UNKNOWN = "n/a"
 RunManifest = Mapping[str, Any]
 
 
-def minutes(run: RunManifest) -> float | None:
-    """Training time of all attempts together."""
-    return _ratio(run.get("wall_seconds"), 60.0)
-
-
-def steps_per_second(run: RunManifest) -> float | None:
-    """Environment steps per second of training."""
-    return _ratio(run.get("steps"), run.get("wall_seconds"))
-
-
 def saving_share(run: RunManifest) -> float | None:
     """Percentage of time spent on checkpoints, all attempts together."""
     share = _ratio(run.get("saving_seconds"), run.get("wall_seconds"))
@@ -288,10 +272,10 @@ def _ratio(amount: float | None, by: float | None) -> float | None:
 
 
 AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
-    "Minutes": (minutes, 1),
+    "Minutes": (lambda run: _ratio(run.get("wall_seconds"), 60.0), 1),
     "Peak memory, MB": (lambda run: run.get("peak_memory_mb"), 0),
     "Updates": (lambda run: run.get("updates"), 0),
-    "Steps/s": (steps_per_second, 0),
+    "Steps/s": (lambda run: _ratio(run.get("steps"), run.get("wall_seconds")), 0),
     "Restarts": (lambda run: run.get("restarts"), 0),
     "Saving, % of time": (saving_share, 2),
 }
@@ -317,7 +301,6 @@ def run_table(manifest: Mapping[str, Any]) -> Table:
         )
         for run in manifest["runs"]
     )
-
     columns = (*_names(HEADER, manifest), "Goal space", "Seed", *AMOUNTS, *TEXTS)
     return Table("Every run", columns, rows)
 

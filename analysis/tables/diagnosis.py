@@ -117,11 +117,9 @@ def _check_listed(results: Results) -> None:
     for name in ("evaluation", "practice"):
         for run in declared:
             if run not in runs_by_file[f"{name}.csv"]:
-                raise _no_rows(name, run)
-
-
-def _no_rows(name: str, run: Run) -> InputError:
-    return InputError(f"{name}.csv: no rows for {run_name(run)}, which the manifest lists")
+                raise InputError(
+                    f"{name}.csv: no rows for {run_name(run)}, which the manifest lists"
+                )
 
 
 def _runs_in(frame: pd.DataFrame) -> set[Run]:

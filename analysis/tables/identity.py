@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from analysis.tables.grid import Run, run_name, unit_of
@@ -173,13 +174,13 @@ def changes(run: Manifest) -> list[str]:
 def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Getter, str]]:
     """What may differ: how to read it from an attempt, and the default."""
     attempts = [attempt for run in runs for attempt in _attempts(run)]
-    getters: dict[str, tuple[Getter, str]] = {CODE: (partial(_value, "code_version"), UNKNOWN)}
+    getters: dict[str, tuple[Getter, str]] = {CODE: (methodcaller("get", "code_version"), UNKNOWN)}
     for library in _names(attempts, "versions"):
         getters[library] = partial(_inner, "versions", library), UNKNOWN
     # Rounding differs between devices and passes, and far more between number formats.
-    getters["device"] = partial(_value, "device"), UNKNOWN
-    getters["number format"] = partial(_value, "dtype"), "float32"
-    getters["passes"] = partial(_value, "passes"), UNKNOWN
+    getters["device"] = methodcaller("get", "device"), UNKNOWN
+    getters["number format"] = methodcaller("get", "dtype"), "float32"
+    getters["passes"] = methodcaller("get", "passes"), UNKNOWN
     for path in _names(attempts, "modules"):
         getters[f"module {path}"] = partial(_inner, "modules", path), "absent"
     return getters
@@ -188,10 +189,6 @@ def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Getter, str]]:
 def _names(attempts: Iterable[Manifest], key: str) -> list[str]:
     values = (attempt.get(key) for attempt in attempts)
     return sorted({name for names in values if isinstance(names, Mapping) for name in names})
-
-
-def _value(key: str, attempt: Manifest) -> Any:
-    return attempt.get(key)
 
 
 def _inner(key: str, name: str, attempt: Manifest) -> str | None:

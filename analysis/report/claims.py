@@ -183,7 +183,8 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
 
 def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
     """Value, interval and uncorrected p of a claim; `not tested` without the planned runs."""
-    untested = Judged(claim, 0, *[math.nan] * 5, "not tested")
+    nan = math.nan
+    untested = Judged(claim, 0, nan, nan, nan, nan, nan, "not tested")
     if results is None or any(_lacks_runs(results, term) for term in claim.terms):
         return untested
     values = _values_by_seed(claim, results)

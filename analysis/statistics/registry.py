@@ -126,8 +126,8 @@ def register_figure(
                 f"{where}: statistics {shown(statistics)} is not allowed; allowed: names in a tuple"
             )
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
-        text = inspect.getdoc(draw) if caption is None else caption
-        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, text or "")
+        doc = inspect.getdoc(draw) if caption is None else caption
+        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, doc or "")
         FIGURES.add(replace(spec, source=source_of(draw), phased=phased))
         return draw
 

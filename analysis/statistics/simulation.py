@@ -120,8 +120,8 @@ def difference_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -
 
 def difference_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    means = (scores.mean(axis=2).T for scores in (first, second))
-    estimate = intervals.difference_estimate(*means, bootstrap)
+    means = [scores.mean(axis=2).T for scores in (first, second)]
+    estimate = intervals.difference_estimate(means[0], means[1], bootstrap)
     return np.stack([estimate.low, estimate.high])
 
 

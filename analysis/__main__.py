@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, Sequence[Option], Function]] = {}
 
 
 def option(*names: str, **settings: Any) -> Option:
-    """An argument of a command, as `add_argument` takes it."""
+    """An argument of a command, with the settings of `add_argument`."""
     return names, settings
 
 
@@ -45,7 +45,7 @@ def path(*names: str, **settings: Any) -> Option:
 
 
 def command(name: str, text: str, *options: Option) -> Callable[[Function], Function]:
-    """Decorator of the function of a command."""
+    """Decorate the function of a command."""
 
     def add(function: Function) -> Function:
         COMMANDS[name] = text, options, function
@@ -59,59 +59,59 @@ TABLES_OPTION = path("--tables", required=True, help="folder of combined tables 
 STATISTICS_OPTION = path("--statistics", required=True, help="folder of the statistics (required)")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
 STEM = path("--stem", required=True, help="path without .png and .pdf (required)")
-OWN_STEM = path("--stem", help="draw it too: path without .png and .pdf (default: no)")
+OPTIONAL_STEM = path("--stem", help="draw it too: path without .png and .pdf (default: no)")
 STUDY = path(
     "--study",
-    help="combined tables of a larger study, which says how often an experiment of this size has "
-    "its order (default: none)",
+    help="combined tables of a larger study, to estimate how often an experiment of this size has "
+    "the same order (default: none)",
 )
 MODULES = option(
     "--module",
     action="append",
     default=[],
     metavar="FILE",
-    help="Python file with statistics or figures of your own, which is run; may be repeated "
+    help="Python file with your own statistics or figures; it is executed; may be repeated "
     "(default: none)",
 )
 FORMAT = option(
     "--format",
     choices=tuple(printing.FORMATS),
     default="markdown",
-    help="of the printed tables (default: %(default)s)",
+    help="format of the printed tables (default: %(default)s)",
 )
 
 
-def several(name: str, text: str) -> Option:
-    """An option with names of what is compared."""
+def names_option(name: str, text: str) -> Option:
+    """An option that takes one or more names."""
     return option(name, nargs="+", metavar="NAME", help=f"{text} (default: none)")
 
 
-def _print(arguments: Arguments, found: Iterable[printing.Table], note: str = "") -> None:
-    """Print tables in the form that was asked for."""
-    print(printing.printed(found, arguments.format, note), end="")
+def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "") -> None:
+    """Print tables in the format of `--format`."""
+    print(printing.render(tables, arguments.format, note), end="")
 
 
 def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
-    """Draw and write a figure, where a path is given for it."""
+    """Draw and write a figure, if a path is given."""
     from analysis.figures import style
 
     if stem is not None:
-        for path in style.save(style.settled(draw, *values), stem):
+        for path in style.save(style.draw_settled(draw, *values), stem):
             print(path)
 
 
-def _of_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
-    """Tables and these statistics of a results folder; computed where it has no statistics.
+def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
+    """Tables and statistics of a folder; statistics are computed if it has none.
 
     Args:
-        folder: with `tables` and `statistics` inside, or of combined tables.
-        names: of the statistics.
+        folder: results folder with `tables` and `statistics`, or folder of combined tables.
+        names: names of the statistics.
     """
     from analysis.statistics import summaries
 
-    alone = (folder / MANIFEST).exists() and not (folder / "tables").is_dir()
-    results = store.load(folder if alone else folder / "tables")
-    if alone or not (folder / "statistics").is_dir():
+    tables_only = (folder / MANIFEST).exists() and not (folder / "tables").is_dir()
+    results = store.load(folder if tables_only else folder / "tables")
+    if tables_only or not (folder / "statistics").is_dir():
         return results, summaries.compute(results, names)
     return results, summaries.load(folder / "statistics", names, results)
 
@@ -128,8 +128,8 @@ def _of_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, p
     path(
         "--allow-incomplete",
         metavar="RESULTS",
-        help="runs may be missing; the results folder (with runs/, logs/) that says why "
-        "(default: none may)",
+        help="allow missing runs; the results folder (with runs/, logs/) in which to look for the "
+        "reasons (default: all runs must be there)",
     ),
 )
 def _combine(arguments: Arguments) -> None:
@@ -142,26 +142,22 @@ def _combine(arguments: Arguments) -> None:
     results = store.combine(arguments.runs, experiment, arguments.allow_incomplete)
     store.write(results, arguments.output)
     print(f"{len(arguments.runs)} runs combined in {arguments.output}")
-    _print_notes(results)
+    for note in results.manifest.get("notes", ()):
+        print(f"not alike: {printable(note)}")
     if results.manifest["missing"]:
         print(f"{coverage.sentence(results.manifest)}; missing:")
         print(coverage.describe_missing(results.manifest["missing"], arguments.allow_incomplete))
 
 
-def _print_notes(results: Results) -> None:
-    for note in results.manifest.get("notes", ()):
-        print(f"not alike: {printable(note)}")
-
-
 @command(
     "unpack",
-    "write the runs of combined tables as finished runs, to go on from them",
+    "write the runs of combined tables as run folders, to continue from them",
     TABLES,
     path("target", help="results folder of the experiment (required)"),
 )
 def _unpack(arguments: Arguments) -> None:
-    written, there = store.unpack(arguments.tables, arguments.target)
-    print(f"{written} runs written to {arguments.target}, {there} were there")
+    written, existing = store.unpack(arguments.tables, arguments.target)
+    print(f"{written} runs written to {arguments.target}, {existing} were there")
 
 
 @command(
@@ -184,7 +180,7 @@ def _adopt(arguments: Arguments) -> None:
         "--only",
         action="append",
         metavar="NAME",
-        help="compute this one; may be repeated (default: all of them)",
+        help="compute only this one; may be repeated (default: all of them)",
     ),
     MODULES,
 )
@@ -203,10 +199,10 @@ def _statistics(arguments: Arguments) -> None:
 @command(
     "figure",
     "draw one figure as PNG and PDF",
-    option("name", help="its name, for instance success_by_category"),
+    option("name", help="its name, such as success_by_category"),
     TABLES_OPTION,
     STATISTICS_OPTION,
-    option("--goal-space", required=True, help="one of the tables (required)"),
+    option("--goal-space", required=True, help="a goal space of the tables (required)"),
     STEM,
     MODULES,
 )
@@ -220,19 +216,18 @@ def _figure(arguments: Arguments) -> None:
     results = store.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, names, results)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
-    own = not is_built_in(FIGURES[arguments.name])
-    for path in style.save(figure, arguments.stem, tight=own):
+    for path in style.save(figure, arguments.stem, tight=not is_built_in(FIGURES[arguments.name])):
         print(path)
 
 
 @command(
     "pictures",
     "redraw the pictures beside committed tables",
-    path("folder", help="with tables and pictures below it"),
+    path("folder", help="folder with tables and pictures below it"),
     option(
         "--check",
         action="store_true",
-        help="write nothing, and fail where a picture is not what this code draws (default: no)",
+        help="write nothing, and fail if a picture is not what this code draws (default: no)",
     ),
 )
 def _pictures(arguments: Arguments) -> None:
@@ -258,13 +253,13 @@ def _pictures(arguments: Arguments) -> None:
     FOLDER,
     STUDY,
     path("--html", help="write those of one goal space to this HTML file instead (default: no)"),
-    option("--goal-space", help="of the page (default: the first one)"),
+    option("--goal-space", help="goal space of the page (default: the first one)"),
     FORMAT,
 )
 def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
-    results, statistics = _of_folder(arguments.folder, summary.STATISTICS)
+    results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
     study = None if arguments.study is None else store.load(arguments.study)
     if arguments.html is None:
         _print(arguments, summary.tables(results, statistics, study), summary.note(results))
@@ -278,9 +273,9 @@ def _summary(arguments: Arguments) -> None:
 
 @command(
     "page",
-    "write a page: what was found, with its figures",
+    "write the summary page: the finding, with figures",
     FOLDER,
-    path("html", help="HTML file to write, and a JSON file beside it"),
+    path("html", help="HTML file to write, with a JSON file beside it"),
     MODULES,
 )
 def _page(arguments: Arguments) -> None:
@@ -288,19 +283,19 @@ def _page(arguments: Arguments) -> None:
     from analysis.report import summary_page
 
     load_modules(arguments.module)
-    results, statistics = _of_folder(arguments.folder, summary_page.STATISTICS)
-    shown = [
+    results, statistics = _load_folder(arguments.folder, summary_page.STATISTICS)
+    figures = [
         (goal_space, FIGURES[name])
         for goal_space in results.goal_spaces
         for name in applicable(results.algorithms_in(goal_space), results.experiment)
     ]
     folder = arguments.folder / "figures"
-    summary_page.write(results, statistics, shown, folder, arguments.html)
+    summary_page.write(results, statistics, figures, folder, arguments.html)
 
 
 @command(
     "coverage",
-    "write a page: which runs of the grid are there, their time, memory and restarts",
+    "write a page: complete and missing runs of the grid, their time, memory and restarts",
     TABLES,
     path("page", help="HTML file to write"),
 )
@@ -315,35 +310,35 @@ def _coverage(arguments: Arguments) -> None:
 
 @command(
     "compare",
-    "variants, samplers or estimators of an experiment, by seed",
+    "compare variants, samplers or estimators of an experiment, paired by seed",
     TABLES,
-    several("--variants", "variants the first with each other one"),
-    several(
+    names_option("--variants", "compare the first variant with each other one"),
+    names_option(
         "--samplers",
-        "samplers the first with each other one; with --variants: is its "
-        "lead the same in the first variant and in each other one?",
+        "compare the first sampler with each other one; with --variants: compare its lead in the "
+        "first variant with its lead in each other one",
     ),
-    several(
+    names_option(
         "--estimators",
-        "errors of estimators in the same runs the first with each other one",
+        "compare errors of the first estimator with those of each other one in the same runs",
     ),
     option(
         "--known-competence",
         action="store_true",
-        help="errors against what the simulated learner could do, instead of what evaluation "
-        "observed; with --estimators (default: against what was observed)",
+        help="errors against the competence of the simulated learner; with --estimators (default: "
+        "against observed success)",
     ),
     option(
         "--against",
         metavar="NAME",
-        help="errors on training goals against what this estimator says; with --estimators "
-        "(default: against what was observed)",
+        help="errors on training goals against the predictions of this estimator; with "
+        "--estimators (default: against observed success)",
     ),
     option(
         "--of",
         choices=("success", "error"),
         default="success",
-        help="success over training, or the error of the predicted competence (default: success)",
+        help="success over training, or error of the predicted competence (default: success)",
     ),
     FORMAT,
 )
@@ -351,31 +346,31 @@ def _compare(arguments: Arguments) -> None:
     from analysis.statistics import comparison
 
     _check_compare(arguments)
-    first, of, against = _against(arguments), arguments.of, arguments.against
+    results, of, against = _load_with_truth(arguments), arguments.of, arguments.against
     if arguments.estimators:
-        pairs, of = comparison.pairs_of_estimators(first, arguments.estimators), "error"
+        pairs, of = comparison.pairs_of_estimators(results, arguments.estimators), "error"
     elif arguments.samplers and arguments.variants:
         names = arguments.samplers, arguments.variants
-        pairs = comparison.pairs_of_interactions(first, *names)
+        pairs = comparison.pairs_of_interactions(results, *names)
     elif arguments.samplers:
-        pairs = comparison.pairs_of_samplers(first, arguments.samplers)
+        pairs = comparison.pairs_of_samplers(results, arguments.samplers)
     else:
-        pairs = comparison.pairs_of_variants(first, arguments.variants)
-    measured = against in (None, "observed")
-    splits = SPLITS if measured else ("train",)  # nobody has measured unseen goals
-    _print(arguments, comparison.tables(pairs, of, splits, "" if measured else against))
+        pairs = comparison.pairs_of_variants(results, arguments.variants)
+    observed = against in (None, "observed")
+    splits = SPLITS if observed else ("train",)  # estimators measure no unseen goals
+    _print(arguments, comparison.tables(pairs, of, splits, "" if observed else against))
 
 
 def _check_compare(arguments: Arguments) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that exclude each other."""
     for name in ("known_competence", "against"):
         if getattr(arguments, name) and not arguments.estimators:
             raise InputError(f"--{name.replace('_', '-')}: allowed: with --estimators")
     if arguments.known_competence and arguments.against:
         raise InputError("--against: not allowed with --known-competence; allowed: one of the two")
     interaction = bool(arguments.samplers and arguments.variants)
-    given = (arguments.variants, arguments.samplers, arguments.estimators)
-    if sum(value is not None for value in given) != 1 + interaction:
+    modes = (arguments.variants, arguments.samplers, arguments.estimators)
+    if sum(value is not None for value in modes) != 1 + interaction:
         raise InputError(
             "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"
         )
@@ -388,20 +383,20 @@ def _check_compare(arguments: Arguments) -> None:
         )
 
 
-def _against(arguments: Arguments) -> Results:
-    """The first tables, with what errors are against as observed success."""
+def _load_with_truth(arguments: Arguments) -> Results:
+    """Load tables, with the reference of the errors as observed success."""
     from analysis.studies import estimation
 
-    first = store.load(arguments.tables)
+    results = store.load(arguments.tables)
     if arguments.known_competence:
-        return estimation.with_known_competence(first)
+        return estimation.with_known_competence(results)
     if arguments.against not in (None, estimation.OBSERVED):
-        return estimation.with_truth(first, arguments.against)
-    return first
+        return estimation.with_truth(results, arguments.against)
+    return results
 
 
 def _fraction(text: str) -> float:
-    """A number between 0 and 1, without them."""
+    """Parse a number between 0 and 1, exclusive."""
     try:
         value = float(text)
     except ValueError:
@@ -421,9 +416,9 @@ def _fraction(text: str) -> float:
         "--difference",
         type=_fraction,
         default=0.1,
-        help="of mean success over training, to be found (default: 0.1)",
+        help="difference of mean success over training to detect (default: 0.1)",
     ),
-    option("--power", type=_fraction, default=0.8, help="chance to find it (default: 0.8)"),
+    option("--power", type=_fraction, default=0.8, help="power of the test (default: 0.8)"),
     FORMAT,
 )
 def _power(arguments: Arguments) -> None:
@@ -437,7 +432,7 @@ def _power(arguments: Arguments) -> None:
 
 
 def _study(name: str, text: str) -> None:
-    """A command that prints the tables of the module of studies with its name."""
+    """Add a command that prints the tables of the module `analysis.studies.NAME`."""
 
     @command(name, text, TABLES, FORMAT)
     def run(arguments: Arguments) -> None:
@@ -445,29 +440,28 @@ def _study(name: str, text: str) -> None:
         _print(arguments, module.tables(store.load(arguments.tables)))
 
 
-_study("halves", "the comparison in both halves of the seeds: what may be claimed")
-_study("behaviour", "what samplers practised, what their estimators believed, and how late")
-_study("gain", "success at the end minus at the start: do agents learn at all")
+_study("halves", "print the comparison in both halves of the seeds: what may be claimed")
+_study("behaviour", "print what samplers practised, what their estimators predicted, and their lag")
+_study("gain", "print success at the end minus success at the start")
 
 
 @command(
     "estimation",
-    "error of every estimator, and the episodes that it had played to know",
+    "print the error of every estimator, and the episodes played to estimate",
     TABLES,
     option(
         "--against",
         metavar="NAME",
-        help="what errors are against: observed, or an estimator of every run (default: "
-        "evaluated_buckets where all runs have it, else observed)",
+        help="reference of the errors: observed, or an estimator of every run (default: "
+        "evaluated_buckets if all runs have it, else observed)",
     ),
     option(
         "--split",
         choices=("train", "unseen"),
         default="train",
-        help="goals of training, or unseen ones, of which only evaluation knows the truth "
-        "(default: %(default)s)",
+        help="training goals, or unseen ones, only against observed success (default: %(default)s)",
     ),
-    OWN_STEM,
+    OPTIONAL_STEM,
     FORMAT,
 )
 def _estimation(arguments: Arguments) -> None:
@@ -475,19 +469,19 @@ def _estimation(arguments: Arguments) -> None:
     from analysis.studies import estimation
 
     results = store.load(arguments.tables)
-    truth = estimation.chosen_truth(results, arguments.against, arguments.split)
+    truth = estimation.choose_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
-    changes = estimation.growth(results, truth, arguments.split)
-    found = estimation.tables(frame, results.categories, results.names)
-    _print(arguments, [*found, *estimation.growth_tables(changes, results.names)])
+    growth = estimation.growth(results, truth, arguments.split)
+    tables = estimation.tables(frame, results.categories, results.names)
+    _print(arguments, [*tables, *estimation.growth_tables(growth, results.names)])
     _save(arguments.stem, draw, results, frame)
 
 
 @command(
     "cost",
-    "episodes of a category until it is mastered, in runs of the sampler scripted",
+    "print the episodes of a category until mastery, in runs of the sampler scripted",
     TABLES,
-    OWN_STEM,
+    OPTIONAL_STEM,
     FORMAT,
 )
 def _cost(arguments: Arguments) -> None:
@@ -502,13 +496,13 @@ def _cost(arguments: Arguments) -> None:
 
 @command(
     "embeddings",
-    "draw how an estimator reads goals, and say how well it tells them apart",
-    path("folder", help="what python -m magellan embed has written (required)"),
+    "draw an estimator's hidden states of goals, and print how well categories cluster",
+    path("folder", help="output folder of python -m magellan embed (required)"),
     option(
         "--by",
         choices=("category", "kind"),
         default="category",
-        help="what colours tell: categories, or finer kinds, such as why a goal is impossible "
+        help="colour by category, or by finer kind, such as the reason why a goal is impossible "
         "(default: %(default)s)",
     ),
     STEM,
@@ -518,28 +512,28 @@ def _embeddings(arguments: Arguments) -> None:
     from analysis.figures.embeddings import draw
     from analysis.studies import embeddings
 
-    found = embeddings.load(arguments.folder)
-    _print(arguments, [embeddings.table(found)])
-    _save(arguments.stem, draw, found, arguments.by)
+    embedding = embeddings.load(arguments.folder)
+    _print(arguments, [embeddings.table(embedding)])
+    _save(arguments.stem, draw, embedding, arguments.by)
 
 
 @command(
     "recording",
-    "check a recording; what its rule draws beside what was practised",
-    path("folder", help="of a run with budget.record_predictions (required)"),
+    "check a recording, and print the draws of its rule beside practice",
+    path("folder", help="folder of a run with budget.record_predictions (required)"),
     FORMAT,
 )
 def _recording(arguments: Arguments) -> None:
     from analysis.studies import recording
 
-    found = recording.load(arguments.folder)
-    _print(arguments, [recording.table(found)], recording.described(found))
+    loaded = recording.load(arguments.folder)
+    _print(arguments, [recording.table(loaded)], recording.describe(loaded))
 
 
 @command(
     "axes",
-    "where each sampler breaks, on a simulated learner",
-    path("table", help="what python -m magellan axes has written"),
+    "print where each sampler breaks on a simulated learner",
+    path("table", help="CSV file of python -m magellan axes"),
     FORMAT,
 )
 def _axes(arguments: Arguments) -> None:
@@ -550,7 +544,7 @@ def _axes(arguments: Arguments) -> None:
 
 @command(
     "claims",
-    "claims of the paper and of others, each with its verdict",
+    "print claims of the paper and of others, each with its verdict",
     path("--claims", help="file of claims and their rules (default: analysis/report/claims.yaml)"),
     path(
         "--reference",
@@ -562,8 +556,8 @@ def _axes(arguments: Arguments) -> None:
 def _claims(arguments: Arguments) -> None:
     from analysis.report import claims
 
-    listed = claims.load(arguments.claims or claims.DEFAULT)
-    _print(arguments, claims.to_tables(listed, claims.judge(listed, arguments.reference)))
+    loaded = claims.load(arguments.claims or claims.DEFAULT)
+    _print(arguments, claims.to_tables(loaded, claims.judge(loaded, arguments.reference)))
 
 
 @command(
@@ -577,15 +571,15 @@ def _claims(arguments: Arguments) -> None:
     path(
         "--page",
         default=Path("docs/leaderboard.md"),
-        help="page whose block `leaderboard` is written (default: %(default)s)",
+        help="page with the block `leaderboard` (default: %(default)s)",
     ),
 )
 def _leaderboard(arguments: Arguments) -> None:
     from analysis.report import leaderboard
 
-    found = leaderboard.rows(arguments.reference)
-    leaderboard.write(found, arguments.page, arguments.reference / "leaderboard.csv")
-    print(f"{len(found)} rows in {arguments.page} and {arguments.reference / 'leaderboard.csv'}")
+    rows, numbers = leaderboard.rows(arguments.reference), arguments.reference / "leaderboard.csv"
+    leaderboard.write(rows, arguments.page, numbers)
+    print(f"{len(rows)} rows in {arguments.page} and {numbers}")
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -595,17 +589,17 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m analysis", description=__doc__)
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (text, options, function) in COMMANDS.items():
-        added = parsers.add_parser(name, help=text)
-        added.set_defaults(run=function)
+        subparser = parsers.add_parser(name, help=text)
+        subparser.set_defaults(run=function)
         for names, settings in options:
-            added.add_argument(*names, **settings)
+            subparser.add_argument(*names, **settings)
     return parser
 
 
 def _output(arguments: Arguments | None) -> str:
-    """What a command writes to, for an error that does not say it."""
-    places = [getattr(arguments, name, None) for name in OUTPUTS]
-    return str(next((place for place in places if place is not None), "standard output"))
+    """The output of a command, for an error without a file name."""
+    outputs = [getattr(arguments, name, None) for name in OUTPUTS]
+    return str(next((output for output in outputs if output is not None), "standard output"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -621,8 +615,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
     except OSError as error:
-        place, reason = error.filename or _output(arguments), error.strerror or error
-        print(f"error: {place}: cannot be written ({reason})", file=sys.stderr)
+        output, reason = error.filename or _output(arguments), error.strerror or error
+        print(f"error: {output}: cannot be written ({reason})", file=sys.stderr)
         return 2
     return 0
 

@@ -308,11 +308,11 @@ def observed_errors(folder: str) -> str:
 
 def verdicts() -> str:
     listed = claims.load()
-    return printing.printed(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
+    return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
 
 
 def costs() -> str:
-    text = printing.printed([cost.table(cost.costs(of("learner")))])
+    text = printing.render([cost.table(cost.costs(of("learner")))])
     return "\n".join(line for line in text.splitlines() if line.startswith("|"))
 
 

@@ -1,1 +1,1 @@
-"""The Snakemake workflow: rules, and `planning`, what they are made of."""
+"""The Snakemake workflow: rules, and `planning` with their inputs and arguments."""

@@ -1,6 +1,6 @@
-"""What the workflow plans: checks of the configuration, names of files, arguments of commands.
+"""Planning of the workflow: checks of the configuration, file names, command arguments.
 
-The rules keep what needs Snakemake itself. What cannot be ends with one line, before any job.
+The rules contain only what needs Snakemake. Errors end with one line, before any job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import analysis
-import analysis.statistics.summaries  # registers the statistics of the package
+import analysis.statistics.summaries  # registers the built-in statistics
 from analysis.figures import applicable
 from analysis.report.finding import as_plain_text, numbers, terminal
 from analysis.report.finding import facts as caption_facts
@@ -60,12 +60,12 @@ STUDY = f"{REFERENCE}/samplers"
 BACKBONE = "results/backbone"
 SMOLLM2 = "smollm2-135m"
 RUN_FILES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv", "manifest.json")
-# Where a run lies below `runs`, `logs/train` and `benchmarks/train`.
+# Path of a run below `runs`, `logs/train` and `benchmarks/train`.
 RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
-# Minutes that a cluster grants a run at first; nobody enforces them on one machine.
+# Initial time limit of a run on a cluster, in minutes; not enforced on a single machine.
 RUNTIME_MINUTES = {"smoke": 10, "laptop": 120, "paper": 7200}
 LARGEST_GROWTH = 4
-# Rooms whose code tables with statistics, and figures, are made with.
+# Packages of the analysis behind statistics and figures.
 ANALYSIS = Path(analysis.__file__).parent
 COMPUTING = ("tables", "statistics")
 DRAWING = (*COMPUTING, "studies", "figures")
@@ -75,38 +75,38 @@ Spec = FigureSpec | StatisticSpec
 
 
 def stop(error: object) -> NoReturn:
-    """End before any job starts, with one line instead of a traceback."""
+    """Exit with one line instead of a traceback, before any job starts."""
     sys.exit(f"error: {error}")
 
 
-def code_of(*rooms: str) -> list[str]:
-    """Files of these rooms of the analysis: an edit of one makes anew what is made with them."""
-    files = [path for room in rooms for path in (ANALYSIS / room).glob("*.py")]
+def code_of(*packages: str) -> list[str]:
+    """Source files of packages of the analysis; editing one remakes the outputs."""
+    files = [path for package in packages for path in (ANALYSIS / package).glob("*.py")]
     return sorted(map(os.path.relpath, files))
 
 
 def check_config_file(path: str | Path) -> None:
-    """Stop with the file's name and line if it is not YAML, has a key twice, or holds Python."""
+    """Stop with file name and line if a file is invalid YAML, repeats a key, or contains Python."""
     try:
         read_yaml(path)
     except InputError as error:
         stop(error)
 
 
-def place_modules(values: MutableMapping[str, Any], files: Paths) -> None:
-    """Have `modules` of a file relative to it; those of `--config` are relative to here."""
+def resolve_modules(values: MutableMapping[str, Any], files: Paths) -> None:
+    """Resolve `modules` of a file relative to it; those of `--config` are relative to the cwd."""
     for path in files or [DEFAULT_CONFIG]:
-        given = read_yaml(path)
-        if "modules" in given:
-            values["modules"] = given["modules"]
+        content = read_yaml(path)
+        if "modules" in content:
+            values["modules"] = content["modules"]
 
 
 def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentConfig:
-    """The typed experiment; stops at the first key that is wrong.
+    """The typed experiment; stops at the first wrong key.
 
     Args:
-        values: as Snakemake has put them together.
-        files: given with `--configfile`; empty where the default one counts.
+        values: configuration as merged by Snakemake.
+        files: files given with `--configfile`; empty: the default one.
     """
     try:
         experiment = load_experiment(values, models=False)
@@ -114,20 +114,20 @@ def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentCon
             check_named(values, f"config file: {' '.join(map(str, files))}")
     except InputError as error:
         stop(error)
-    check_its_models(experiment, may_come=True)
+    check_experiment_models(experiment, may_come=True)
     folder = experiment_folder(experiment)
     if folder in (REFERENCE, BACKBONE):
         stop(
-            f"experiment: {experiment.experiment!r} is not allowed: that folder is for other things"
+            f"experiment: {experiment.experiment!r} is not allowed: its results folder is reserved"
         )
     check_writable(folder)
     return experiment
 
 
-def check_its_models(experiment: ExperimentConfig, may_come: bool) -> None:
+def check_experiment_models(experiment: ExperimentConfig, may_come: bool) -> None:
     """Stop if a language model is missing.
 
-    With `may_come` one of the hub gets a warning: a dry run lists what would run without it.
+    With `may_come`, a missing model of the hub is a warning, so that a dry run can list its runs.
     """
     try:
         check_models(experiment)
@@ -143,15 +143,15 @@ def experiment_folder(experiment: ExperimentConfig) -> str:
 
 
 def check_writable(folder: str) -> None:
-    """Stop if the results folder can neither be written nor made, by trying to."""
-    place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
+    """Stop if the results folder can be neither written nor created."""
+    existing = Path(folder).absolute()
+    while not existing.exists():
+        existing = existing.parent
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        stop(f"results: {folder!r} cannot be written: {place}: {error.strerror}")
+        stop(f"results: {folder!r} cannot be written: {existing}: {error.strerror}")
 
 
 def tables_in(folder: str) -> list[str]:
@@ -160,35 +160,35 @@ def tables_in(folder: str) -> list[str]:
 
 
 def built_in(registry: Mapping[str, Spec]) -> list[str]:
-    """Names of what is the package's own; the committed reference results have these alone."""
+    """Names of built-in entries; the committed reference results have only these."""
     return [name for name, spec in registry.items() if is_built_in(spec)]
 
 
-def own(registry: Mapping[str, Spec]) -> list[Any]:
-    """Entries that the experiment's modules have added."""
+def user_defined(registry: Mapping[str, Spec]) -> list[Any]:
+    """Entries added by the experiment's modules."""
     return [spec for spec in registry.values() if not is_built_in(spec)]
 
 
 def statistics_in(folder: str, names: Iterable[str] | None = None) -> list[str]:
-    """The tables of statistics of a results folder: these, or the package's own."""
-    wanted = built_in(STATISTICS) if names is None else names
-    return [f"{folder}/statistics/{name}.csv" for name in wanted]
+    """Files of statistics in a results folder: these, or the built-in ones."""
+    names = built_in(STATISTICS) if names is None else names
+    return [f"{folder}/statistics/{name}.csv" for name in names]
 
 
-def statistics_behind(figure: FigureSpec) -> list[str]:
-    """Statistics that a figure is made of: those that it names, for a user's own."""
+def input_statistics(figure: FigureSpec) -> list[str]:
+    """Input statistics of a figure: all built-in ones, or those that a user's figure names."""
     return statistics_in("{folder}", None if is_built_in(figure) else figure.statistics)
 
 
 def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
-    """Every figure that makes sense for these runs, and the pages of numbers."""
-    wanted = built_in(FIGURES) if folder == REFERENCE else list(FIGURES)
+    """Files of all applicable figures of these runs, and of the pages of numbers."""
+    registered = built_in(FIGURES) if folder == REFERENCE else list(FIGURES)
     files = [f"{folder}/figures/coverage.html"]
     for goal_space, algorithms in seeds_by_algorithm(runs).items():
-        here = f"{folder}/figures/{goal_space}"
-        drawn = [name for name in applicable(algorithms, experiment) if name in wanted]
-        files += [f"{here}/{name}.{end}" for name in drawn for end in ("png", "pdf")]
-        files.append(f"{here}/numbers.html")
+        path = f"{folder}/figures/{goal_space}"
+        names = [name for name in applicable(algorithms, experiment) if name in registered]
+        files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+        files.append(f"{path}/numbers.html")
     return files
 
 
@@ -198,15 +198,14 @@ def caption_of(figure: FigureSpec) -> str:
 
 
 def captions(checkout: Path) -> list[str]:
-    """Texts below the figures."""
-    places = [
-        checkout / "workflow/report" / f"{name}.rst" for name in (*built_in(FIGURES), "own_figure")
-    ]
-    return [os.path.relpath(path) for path in places if path.is_file()]
+    """Files of all captions."""
+    names = (*built_in(FIGURES), "own_figure")
+    paths = (checkout / "workflow/report" / f"{name}.rst" for name in names)
+    return [os.path.relpath(path) for path in paths if path.is_file()]
 
 
 def finding_of(folder: str) -> dict[str, Any]:
-    """What the summary of a results folder says; nothing where there is none yet."""
+    """The finding in the summary of a results folder; empty if there is none yet."""
     try:
         return read_json_object(Path(folder) / "summary.json")
     except (InputError, OSError):
@@ -214,20 +213,20 @@ def finding_of(folder: str) -> dict[str, Any]:
 
 
 def first_page(folder: str) -> dict[str, Any]:
-    """The same for the report's first page."""
+    """The finding, escaped for the report's first page."""
     return {
-        key: as_plain_text(said) if isinstance(said, str) else list(map(as_plain_text, said))
-        for key, said in finding_of(folder).items()
+        key: as_plain_text(text) if isinstance(text, str) else list(map(as_plain_text, text))
+        for key, text in finding_of(folder).items()
     }
 
 
 def constant(value: Any) -> Callable[[Any], Any]:
-    """A parameter in which braces are no wildcards."""
+    """A parameter whose braces are not wildcards."""
     return lambda wildcards: value
 
 
 def growing(amount: float) -> Callable[[Any, int], float]:
-    """A resource that grows with the attempt, up to `LARGEST_GROWTH` times the amount."""
+    """A resource that grows with the attempt, up to `LARGEST_GROWTH` times `amount`."""
     return lambda wildcards, attempt: amount * min(attempt, LARGEST_GROWTH)
 
 
@@ -240,7 +239,7 @@ def reference_manifest() -> Mapping[str, Any]:
 
 
 def reference_figures(wildcards: Any = None) -> list[str]:
-    """Files of the target `figures`; the tables behind them are checked first."""
+    """Files of the target `figures`; checks their tables first."""
     from analysis.tables import store
 
     try:
@@ -252,20 +251,20 @@ def reference_figures(wildcards: Any = None) -> list[str]:
 
 
 def _stop_without_reference(error: InputError) -> NoReturn:
-    """Say how to get whole reference tables, before a job could remove what was made of them."""
-    how = advice(Path(REFERENCE) / "tables") or "`snakemake adopt` makes the reference results"
-    stop(f"{error}; {how}")
+    """Stop with advice, before a job removes the outputs of the reference tables."""
+    remedy = advice(Path(REFERENCE) / "tables") or "`snakemake adopt` makes the reference results"
+    stop(f"{error}; {remedy}")
 
 
 def study_of(wildcards: Any) -> list[str]:
-    """Tables of the reference study, which says how often a smaller experiment is right."""
+    """Tables of the reference study, with which a smaller experiment is compared."""
     files = [f"{STUDY}/{name}" for name in RUN_FILES]
-    there = wildcards.folder != REFERENCE and all(Path(path).is_file() for path in files)
-    return files if there else []
+    exist = all(Path(path).is_file() for path in files)
+    return files if wildcards.folder != REFERENCE and exist else []
 
 
 def files_of_smollm2() -> list[str]:
-    """Files of the model that this workflow makes, the weights first."""
+    """Files of the model that this workflow builds, the weights first."""
     folder = (made_folder() / SMOLLM2).as_posix()
     if re.search("[{}<>]", folder):
         stop(f"{MADE_IN}: {folder!r} is not allowed: Snakemake takes no braces and no < or > there")
@@ -274,15 +273,15 @@ def files_of_smollm2() -> list[str]:
 
 
 class Plan:
-    """An experiment as the workflow carries it out.
+    """An experiment as the workflow executes it.
 
     Attributes:
-        values: the whole experiment, as its tables list it.
-        folder: of its results.
-        grid: all runs that it declares.
-        runs: those that the report is made of: the grid, or with `allow_incomplete` what is
-            complete of it; `left_out` are the others.
-        starts: what runs start from, by their identity.
+        values: the complete configuration, as in its tables.
+        folder: results folder.
+        grid: all declared runs.
+        runs: reported runs: the grid, or its complete runs with `allow_incomplete`; `left_out` are
+            the rest.
+        starts: where runs start from, by their identity.
     """
 
     def __init__(self, experiment: ExperimentConfig) -> None:
@@ -311,59 +310,58 @@ class Plan:
             )
         return runs
 
-    # --- files and facts for the analysis ---------------------------------------------------------
+    # --- inputs of the analysis -------------------------------------------------------------------
 
     def run_files(self, names: Iterable[str]) -> list[str]:
-        """These files of each run that is reported."""
+        """These files of each reported run."""
         names = list(names)
         return [f"{self.folder}/{run.path}/{name}" for run in self.runs for name in names]
 
     def tables_experiment(self) -> str:
-        """The experiment as combined tables have it, in JSON; variants keep their order."""
-        whole = self.experiment.model_dump(mode="json", exclude={"allow_incomplete"})
-        return json.dumps(whole)
+        """The experiment for combined tables, in JSON; variants keep their order."""
+        return json.dumps(self.experiment.model_dump(mode="json", exclude={"allow_incomplete"}))
 
-    def _places(self) -> list[Run]:
+    def _reported_runs(self) -> list[Run]:
         return [run_of(run.declared()) for run in self.runs]
 
     def figures(self) -> list[str]:
-        """Figures of the experiment; stops if one of a module is not as it must be."""
+        """Figures of the experiment; stops if a module's figure is invalid."""
         try:
-            for spec in own(FIGURES):
+            for spec in user_defined(FIGURES):
                 statistics_of(spec)
-            return figures_in(self.folder, self._places(), self.values)
+            return figures_in(self.folder, self._reported_runs(), self.values)
         except InputError as error:
             stop(error)
 
     def pictures(self, wildcards: Any) -> list[str]:
-        """Figures that the summary of a results folder shows."""
+        """Figures in the summary of a results folder."""
         files = reference_figures() if wildcards.folder == REFERENCE else self.figures()
         return [path for path in files if path.endswith(".png")]
 
     def facts(self, wildcards: Any) -> dict[str, str]:
-        """What the captions say about intervals: of this experiment or of the reference."""
-        of_reference = wildcards.folder == REFERENCE
-        return caption_facts(reference_manifest()["experiment"] if of_reference else self.values)
+        """Settings of the intervals for captions: of this experiment or of the reference."""
+        is_reference = wildcards.folder == REFERENCE
+        return caption_facts(reference_manifest()["experiment"] if is_reference else self.values)
 
-    def numbers_of_seeds(self, folder: str) -> dict[str, Any]:
-        """How much the tables of a results folder rest on, for the captions.
+    def caption_numbers(self, folder: str) -> dict[str, Any]:
+        """Numbers of runs and seeds behind the tables of a results folder, for the captions.
 
-        From the tables that are there, so that a report never claims more than it shows; from the
-        planned runs where there are none yet.
+        From existing tables, so that a report never claims more than it has; else from the planned
+        runs.
         """
         try:
             manifest = read_combined_manifest(Path(folder) / "tables")
         except InputError:
-            return numbers(self._places(), 0, self.values)
+            return numbers(self._reported_runs(), 0, self.values)
         runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
         return numbers(runs, len(missing), manifest["experiment"])
 
-    def module_words(self, needed: bool = True) -> list[str]:
-        """Words of a command that make the experiment's modules known, where it needs them."""
+    def module_args(self, needed: bool = True) -> list[str]:
+        """Command arguments that load the experiment's modules, if needed."""
         return [word for path in self.experiment.modules if needed for word in ("--module", path)]
 
-    def code_behind(self, spec: Spec) -> list[str]:
-        """Files of code that a figure, or a statistic of the user's own, depends on."""
+    def source_files(self, spec: Spec) -> list[str]:
+        """Source files that a figure or a user's statistic depends on."""
         code = code_of(*(DRAWING if isinstance(spec, FigureSpec) else COMPUTING))
         if is_built_in(spec):
             return code
@@ -374,137 +372,137 @@ class Plan:
     # --- training ---------------------------------------------------------------------------------
 
     def gpus(self, wildcards: Any) -> int:
-        """GPUs of a run: one where the experiment names `cuda`."""
+        """GPUs of a run: one if its device is `cuda`."""
         return int(self._run[wildcards.identity].config.backend.device == "cuda")
 
     def memory_mb(self) -> int:
-        """Memory that a run asks for at first, of the run that needs most."""
+        """Initial memory request: that of the run that needs most."""
         models = models_of(self.experiment)
-        # Nobody knows the size of one that is yet to come.
+        # The size of models of the hub may not be known yet.
         size = {name: 0 if is_of_the_hub(name) else number_of_parameters(name) for name in models}
         return max(host_memory_mb(run.config, size[run.config.backbone.model]) for run in self.grid)
 
-    def in_words(self, wildcards: Any, output: Any) -> str:
-        """The variant of a run as it stands behind the name of its sampler."""
+    def variant_text(self, wildcards: Any, output: Any) -> str:
+        """The variant of a run, as it follows its sampler in messages."""
         variant = self._run[wildcards.identity].variant
         if variant == BEGINNING:
-            return ", the beginning of others,"
+            return ", the shared beginning of others,"
         return f", variant {variant}," if self.experiment.variants else ""
 
-    def made_backbone(self, wildcards: Any) -> list[str]:
-        """Weights of a model that this workflow makes, which come last of its files; or nothing."""
+    def backbone_files(self, wildcards: Any) -> list[str]:
+        """Weights of a model that this workflow builds, the last of its files; else nothing."""
         if self._run[wildcards.identity].config.backbone.model != SMOLLM2:
             return []
         return [(made_folder() / SMOLLM2 / WEIGHTS).as_posix()]
 
     def _start(self, identity: str) -> PlannedStart | None:
-        """What a run starts from; None where it is trained whole.
+        """Where a run starts from; None if it starts from scratch.
 
-        A run that is there, as one from committed tables, needs no beginning that is not.
+        A complete run, for example from committed tables, does not need a missing start.
         """
         start = self.starts.get(identity)
         if start is None:
             return None
-        there = self._is_complete(self._run[identity])
-        return start if self._is_complete(start.run) or not there else None
+        is_needed = self._is_complete(start.run) or not self._is_complete(self._run[identity])
+        return start if is_needed else None
 
     def start_files(self, wildcards: Any) -> list[str]:
-        """Input of a run that starts from another one: that one's manifest, its last file."""
+        """Input of a run that starts from another one: that run's manifest, its last file."""
         start = self._start(wildcards.identity)
         return [] if start is None else [f"{self.folder}/{start.run.path}/manifest.json"]
 
     def start_arguments(self, wildcards: Any, output: Any) -> list[str]:
-        """Words of the train command that say where a run starts."""
+        """Arguments of the train command for the start of a run."""
         start = self._start(wildcards.identity)
         return [] if start is None else ["--start", f"{self.folder}/{start.path}"]
 
     def train_arguments(self, wildcards: Any, output: Any) -> list[str]:
-        """Words of the train command that say what the run is.
+        """Arguments of the train command that define the run.
 
-        Keys that the experiment gives, `--set section.key=value` with the value in JSON; the
-        trainer refuses if they make another run than the identity says.
+        Keys of the experiment are passed as `--set section.key=value` with the value in JSON; the
+        trainer refuses them if they do not give the identity.
         """
         run, experiment = self._run[wildcards.identity], self.experiment
-        words = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
-        words += ["--preset", experiment.preset, "--identity", run.identity, *self.module_words()]
-        # Snakemake compares calls: those of the default world are as before there were others.
-        words += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
-        words += ["--log", experiment.log] if experiment.log != "none" else []
+        args = ["--sampler", run.sampler, "--goal-space", run.goal_space, "--seed", str(run.seed)]
+        args += ["--preset", experiment.preset, "--identity", run.identity, *self.module_args()]
+        # Snakemake compares calls, so the default world must not change them.
+        args += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
+        args += ["--log", experiment.log] if experiment.log != "none" else []
         resolved = flat_keys(run.config.model_dump(mode="json"))
         if run.variant == BEGINNING:
-            given: Iterable[str] = self._own_keys(run, resolved)
+            keys: Iterable[str] = self._changed_keys(run, resolved)
         else:
-            given = given_keys(self.values, run.variant)
-        return words + [w for key in given for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
+            keys = given_keys(self.values, run.variant)
+        return args + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
 
-    def _own_keys(self, run: PlannedRun, resolved: Mapping[str, Any]) -> list[str]:
-        """Flat keys of a run that its name and its preset do not give it."""
-        named = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
-        config = resolve_run(self.experiment.preset, [self.experiment.common, named])
+    def _changed_keys(self, run: PlannedRun, resolved: Mapping[str, Any]) -> list[str]:
+        """Flat keys of a run that differ from its preset."""
+        names = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
+        config = resolve_run(self.experiment.preset, [self.experiment.common, names])
         plain = flat_keys(config.model_dump(mode="json"))
         return [key for key, value in resolved.items() if value != plain[key]]
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def missing_text(self, runs: Iterable[PlannedRun]) -> str:
-        """One line per missing run: which, why, and where its log is."""
+        """One line per missing run: its name, the reason, and its log."""
         folder = Path(self.folder)
         return describe_missing(missing_runs(folder, runs, self.grid), folder)
 
     def before(self) -> str:
-        """What is said when the plan is made: which runs are left out, or are by other code."""
-        said = []
+        """Message at the start: runs that are left out, or were made with other code."""
+        messages = []
         if self.left_out:
-            said.append(
+            messages.append(
                 f"allow_incomplete: the report is made of {len(self.runs)} complete runs, none is "
                 f"started; left out:\n{self.missing_text(self.left_out)}"
             )
         if self.experiment.modules:
-            words = made_by_other_code(Path(self.folder), [*self.grid, *self.beginnings])
-            said += [f"warning: {words}"] if words else []
-        return "\n".join(said)
+            warning = made_by_other_code(Path(self.folder), [*self.grid, *self.beginnings])
+            messages += [f"warning: {warning}"] if warning else []
+        return "\n".join(messages)
 
     def after(self, files: Paths) -> str:
-        """Five lines at the end: what was found, and where to go on; empty without a summary."""
-        found = finding_of(self.folder)
-        if not found:
+        """Five lines at the end: the finding, and the next commands; empty without a summary."""
+        summary = finding_of(self.folder)
+        if not summary:
             return ""
-        words = [word for path in files for word in ("--configfile", os.path.relpath(path))]
-        words += ["--config", "allow_incomplete=true"] if self.experiment.allow_incomplete else []
-        drawn = ["snakemake", *words, "--report", f"{self.folder}/report.html"]
+        options = [word for path in files for word in ("--configfile", os.path.relpath(path))]
+        options += ["--config", "allow_incomplete=true"] if self.experiment.allow_incomplete else []
+        report = ["snakemake", *options, "--report", f"{self.folder}/report.html"]
         commands = [
             f"python -m analysis summary {shlex.quote(self.folder)}   # all numbers",
-            f"{shlex.join(drawn)}   # all figures, with how to read them",
+            f"{shlex.join(report)}   # all figures, with how to read them",
         ]
-        return "\n".join(["", *map(printable, terminal(found, self.folder, commands))])
+        return "\n".join(["", *map(printable, terminal(summary, self.folder, commands))])
 
-    def unfinished(self, wanted: Iterable[str]) -> str:
-        """After a failure: which runs of these identities were not made; empty if none."""
-        identities = set(wanted)
+    def unfinished(self, identities: Iterable[str]) -> str:
+        """Message after a failure: the missing runs among these identities; may be empty."""
+        identities = set(identities)
         runs = [run for run in self.runs if run.identity in identities]
         if not runs:
             return ""
         return (
             f"{len(runs)} of {len(self.runs)} runs are missing, so there is no report:\n"
             f"{self.missing_text(runs)}\n"
-            "The same call goes on, each from its last checkpoint where it has one; "
+            "The same call resumes them, from their last checkpoints if they have any; "
             "`--config allow_incomplete=true` reports on the rest."
         )
 
 
-# --- on a cluster: a driver that was killed leaves its jobs behind ------------------------------
+# --- on a cluster: jobs of a killed driver ------------------------------------------------------
 
 
-def check_no_jobs_left_behind(wildcards: Iterable[Sequence[str]]) -> None:
-    """Stop if jobs of an earlier driver still wait or run for what this one is about to start.
+def check_no_orphaned_jobs(wildcards: Iterable[Sequence[str]]) -> None:
+    """Stop if jobs of an earlier driver still wait or run for the same outputs.
 
-    A second copy of them would wipe the outputs of the first.
+    A second copy would delete the outputs of the first.
 
     Args:
-        wildcards: of each run that this driver is about to submit.
+        wildcards: wildcards of each run to submit.
     """
     comments = {f"rule_train_wildcards_{'_'.join(values)}" for values in wildcards}
-    jobs = left_behind(jobs_in_the_queue(), os.getcwd(), comments)
+    jobs = orphaned_jobs(jobs_in_the_queue(), os.getcwd(), comments)
     if jobs:
         stop(
             f"jobs of an earlier driver still wait or run here; end them, nothing is lost: "
@@ -513,7 +511,7 @@ def check_no_jobs_left_behind(wildcards: Iterable[Sequence[str]]) -> None:
 
 
 def jobs_in_the_queue() -> str:
-    """Lines `job|folder|comment`; none where there is no Slurm, or it does not answer."""
+    """Lines `job|folder|comment` of squeue; empty if Slurm is absent or does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%A|%Z|%k"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
@@ -521,20 +519,20 @@ def jobs_in_the_queue() -> str:
         return ""
 
 
-def left_behind(listing: str, folder: str, comments: set[str]) -> list[str]:
-    """Slurm jobs of an earlier driver that work on what is about to start.
+def orphaned_jobs(listing: str, folder: str, comments: set[str]) -> list[str]:
+    """Slurm jobs of an earlier driver with the same outputs.
 
     Args:
         listing: lines `job|folder|comment` of squeue.
         folder: working directory of this driver.
-        comments: of the jobs that it is about to submit. That of a group has no wildcards and
-            does not say what is in it: any such job counts.
+        comments: comments of the jobs to submit. The comment of a group has no wildcards and does
+            not tell its jobs, so any group counts.
     """
     jobs = [line.split("|", 2) for line in listing.splitlines() if line.count("|") >= 2]
     return [
         job
-        for job, place, comment in jobs
-        if place == folder
+        for job, directory, comment in jobs
+        if directory == folder
         and comment.startswith("rule_")
         and (comment in comments or "_wildcards_" not in comment)
     ]

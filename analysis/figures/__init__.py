@@ -1,4 +1,4 @@
-"""One figure for each question; those of a report have `draw(results, statistics, goal_space)`.
+"""Figures; those of the report are functions (results, statistics, goal_space) -> Figure.
 
 A user's own file adds figures with `register_figure`.
 """
@@ -14,7 +14,7 @@ from analysis.statistics.registry import (
     Algorithms,
     FigureSpec,
     Needs,
-    called,
+    call_checked,
     nothing,
     register_figure,
 )
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from analysis.tables.results import Results
 
 
-def _a_comparison(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
+def _lacks_comparison(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
     if reference not in algorithms:
         return f"runs of the reference, {reference.sampler}/{reference.variant}"
     return "" if len(algorithms) > 1 else "two algorithms or more (samplers or variants)"
 
 
-def _predictions(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
+def _lacks_predictions(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
     if any(algorithm.sampler == reference.sampler for algorithm in predicting):
         return ""
     return f"runs of the reference's sampler, {reference.sampler}, with a competence estimator"
 
 
-def _choosing(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
+def _lacks_choices(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
     return "" if exploiting(algorithms) else "a sampler that chooses by what it estimates"
 
 
@@ -54,7 +54,7 @@ def _built_in(
     lacks: Needs = nothing,
     phased: bool = False,
 ) -> None:
-    """Register the function `name` of a module of this package, which is imported late."""
+    """Register the function `name` of a module of this package, imported when it draws."""
 
     def draw(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
         function = getattr(importlib.import_module(f"analysis.figures.{module}"), name)
@@ -72,48 +72,49 @@ _built_in("comparison", "aggregates", "IQM and mean", COMPARISON, "aggregates")
 _built_in(
     *("comparison", "improvement", "Probability of improvement", COMPARISON),
     *("improvement", "comparison"),
-    lacks=_a_comparison,
+    lacks=_lacks_comparison,
 )
 _built_in("comparison", "profiles", "Performance profiles", COMPARISON, "profiles")
 _built_in("practice", "practice", "Goals practised", INSIDE)
-_built_in("practice", "exploitation", "Goals chosen", INSIDE, lacks=_choosing)
-_built_in("calibration", "calibration", "Predicted competence", INSIDE, lacks=_predictions)
+_built_in("practice", "exploitation", "Goals chosen", INSIDE, lacks=_lacks_choices)
+_built_in("calibration", "calibration", "Predicted competence", INSIDE, lacks=_lacks_predictions)
 
 
 def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the figures that a goal space has, before any run is made.
+    """Names of the figures of a goal space, before any run is made.
 
     Args:
-        algorithms: those with runs in the goal space.
+        algorithms: algorithms with runs in the goal space.
         experiment: configuration of the grid.
     """
     present = list(dict.fromkeys(algorithms))
     predicting = [algorithm for algorithm in present if predicts(algorithm, experiment)]
-    there = present, predicting, reference_algorithm(experiment)
+    values = present, predicting, reference_algorithm(experiment)
     phased = has_phases(experiment)
-    return tuple(name for name, spec in FIGURES.items() if not lacking(spec, *there, phased=phased))
+    return tuple(n for n, spec in FIGURES.items() if not lacking(spec, *values, phased=phased))
 
 
 def has_phases(experiment: Mapping[str, Any]) -> bool:
-    """Whether an experiment asks for runs of several phases."""
+    """Whether an experiment has runs of several phases."""
     layers = experiment.get("overrides") or {}, *(experiment.get("variants") or {}).values()
     return any((layer or {}).get("phases") for layer in layers)
 
 
-def lacking(spec: FigureSpec, *there: Any, phased: bool) -> str:
+def lacking(spec: FigureSpec, *values: Any, phased: bool) -> str:
     """What a goal space lacks for a figure; empty if nothing.
 
     Args:
-        there: its algorithms, those with predictions, and the reference.
+        spec: the figure.
+        values: the goal space's algorithms, those with predictions, and the reference.
         phased: whether runs have several phases.
     """
     if spec.phased and not phased:
         return "runs of several phases"
-    return called(spec, spec.lacks, *there, kind=str)
+    return call_checked(spec, spec.lacks, *values, kind=str)
 
 
 def predicts(algorithm: Algorithm, experiment: Mapping[str, Any]) -> bool:
-    """Whether runs of an algorithm have an estimator, as far as the experiment says it."""
+    """Whether runs of an algorithm have an estimator, as far as the configuration tells."""
     variant = (experiment.get("variants") or {}).get(algorithm.variant) or {}
     observers = variant.get("observers", (experiment.get("overrides") or {}).get("observers"))
     sampler = SAMPLERS.get(algorithm.sampler)
@@ -132,23 +133,23 @@ def draw(
         goal_space: one of the results' goal spaces.
 
     Raises:
-        InputError: unknown figure or goal space, or the results lack what it needs.
+        InputError: unknown figure or goal space, or the results lack something it needs.
     """
     spec = FIGURES.find(name)
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"goal space: {goal_space!r} is not in the tables; there are: {allowed}")
-    there = results.algorithms_in(goal_space), results.predicting(goal_space), results.reference
-    missing = lacking(spec, *there, phased=results.whole is not None)
+    values = results.algorithms_in(goal_space), results.predicting(goal_space), results.reference
+    missing = lacking(spec, *values, phased=results.whole is not None)
     if missing:
         raise InputError(f"figure: {name} needs {missing}")
-    # Late, so that the workflow can read the list of figures without loading matplotlib.
+    # Imported late: the workflow reads the list of figures without loading matplotlib.
     import matplotlib
     from matplotlib.figure import Figure
 
     from analysis.figures import style
 
     with matplotlib.rc_context(style.MATPLOTLIB_SETTINGS):
-        figure = called(spec, spec.draw, results, statistics, goal_space, kind=Figure)
-        called(spec, style.settle, figure, kind=type(None))
+        figure = call_checked(spec, spec.draw, results, statistics, goal_space, kind=Figure)
+        call_checked(spec, style.settle, figure, kind=type(None))
     return figure

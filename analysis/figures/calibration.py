@@ -1,4 +1,4 @@
-"""Do the estimators know what the agent can do, also on goals that it never trains on?"""
+"""Predicted competence against observed success, on training goals and unseen goals."""
 
 from __future__ import annotations
 
@@ -22,46 +22,45 @@ DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
 ROWS = len(SPLITS) + 1
 ROW_INCHES, SEVERAL_ROW_INCHES = 1.8, 0.85
 POINT = "point"
-"""Column of the evaluation points, whatever their unit."""
+"""Column of the evaluation points, in any unit."""
 Styles = Mapping[str, style.LineStyle]
 
 
-def shown_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
+def _select_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
     """Variants of the reference's sampler that have an estimator."""
-    predicting = results.predicting(goal_space)
-    return tuple(each for each in predicting if each.sampler == results.reference.sampler)
+    sampler = results.reference.sampler
+    return tuple(name for name in results.predicting(goal_space) if name.sampler == sampler)
 
 
 def calibration(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
-    """Columns are categories; rows: training goals, unseen goals, learning progress."""
+    """Columns are categories; rows are training goals, unseen goals and learning progress."""
     sampler = results.reference.sampler
-    shown = shown_algorithms(results, goal_space)
+    algorithms = _select_algorithms(results, goal_space)
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
-    frame = rows_where(frame, sampler=sampler)
+    frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
-    each = ", thin: the prediction of each seed" if len(styles) == 1 else ""
-    marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{each}", shown)
-    inches = SEVERAL_ROW_INCHES if len(shown) > 1 else ROW_INCHES
+    seed_marks = ", thin: the prediction of each seed" if len(styles) == 1 else ""
+    marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{seed_marks}", algorithms)
+    inches = SEVERAL_ROW_INCHES if len(algorithms) > 1 else ROW_INCHES
     figure, axes = style.page(
-        (ROWS * len(shown), len(results.categories)),
-        (max(10.0, 2.0 * len(results.categories)), 1.4 + inches * ROWS * len(shown)),
+        (ROWS * len(algorithms), len(results.categories)),
+        (max(10.0, 2.0 * len(results.categories)), 1.4 + inches * ROWS * len(algorithms)),
         f"Predicted competence against observed success, {sampler_label(sampler, results.names)}",
-        f"{style.describe(results, goal_space, shown)}; {marks}",
+        f"{style.describe(results, goal_space, algorithms)}; {marks}",
         _handles(styles),
         sharex=True,
     )
-    for place, algorithm in enumerate(shown):
-        rows = axes[ROWS * place : ROWS * (place + 1)]
-        mine = rows_where(frame, **algorithm._asdict()).rename(columns={results.at: POINT})
-        _block(rows, mine, results.categories.names, styles)
-        _labels(rows, figure_label(algorithm, results.algorithms) if len(shown) > 1 else "")
+    for index, algorithm in enumerate(algorithms):
+        rows = axes[ROWS * index : ROWS * (index + 1)]
+        _block(rows, rows_where(frame, **algorithm._asdict()), results.categories.names, styles)
+        _labels(rows, figure_label(algorithm, results.algorithms) if len(algorithms) > 1 else "")
     _share_scale(axes[ROWS - 1 :: ROWS])
     for column, category in enumerate(results.categories):
-        axes[0, column].set_title(category.words, pad=20 if len(shown) > 1 else None)
+        axes[0, column].set_title(category.words, pad=20 if len(algorithms) > 1 else None)
         axes[-1, column].set_xlabel(results.length_label)
-    style.training_axis(axes.flat, frame[results.at].max())
+    style.training_axis(axes.flat, frame[POINT].max())
     style.footnote(
         figure,
         "Predictions are means over the evaluated goals. Impossible goals are not played: "
@@ -73,33 +72,33 @@ def calibration(
 def _block(
     axes: np.ndarray, frame: pd.DataFrame, categories: Sequence[str], styles: Styles
 ) -> None:
-    """The three rows of one algorithm, (rows, categories)."""
+    """Draw the three rows of one algorithm, (rows, categories)."""
     for column, category in enumerate(categories):
-        chosen = rows_where(frame, category=category)
+        of_category = rows_where(frame, category=category)
         for row, split in enumerate(SPLITS):
-            _competence(axes[row, column], rows_where(chosen, split=split), split, styles)
-        _learning_progress(axes[-1, column], chosen, styles)
+            _competence(axes[row, column], rows_where(of_category, split=split), split, styles)
+        _learning_progress(axes[-1, column], of_category, styles)
     style.fraction_axis(axes[:-1].flat)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
 
 
 def _labels(axes: np.ndarray, name: str) -> None:
-    """What the rows of one algorithm are; above them its name, where it is one of several."""
+    """Label the rows of one algorithm; above them its name if there are several."""
     if not name:
         for row, split in enumerate(SPLITS):
             axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
         axes[-1, 0].set_ylabel("Estimated learning\nprogress")
         return
-    for ax, words in zip(axes[:, 0], ("training", "unseen", "progress"), strict=True):
-        ax.set_ylabel(words)
+    for ax, label in zip(axes[:, 0], ("training", "unseen", "progress"), strict=True):
+        ax.set_ylabel(label)
     for ax in axes[:-1, 0]:
         ax.set_yticks([0.0, 0.5, 1.0])
-    # The name reaches over further panels, so that a title of no width keeps its height free.
+    # The name may be wider than its panel: a blank title reserves its height instead.
     axes[0, 0].set_title(" ", loc="left", pad=4)
-    above = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
-    words = axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **above)
-    words.set_in_layout(False)
+    options = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
+    text = axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **options)
+    text.set_in_layout(False)
 
 
 def _share_scale(axes: np.ndarray) -> None:
@@ -125,21 +124,21 @@ def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> No
 
 def _learning_progress(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
     for estimator, look in _present(frame, styles):
-        mine = rows_where(frame, estimator=estimator)
+        of_estimator = rows_where(frame, estimator=estimator)
         for split in SPLITS:
-            means = rows_where(mine, split=split).groupby(POINT)["learning_progress"].mean()
+            means = rows_where(of_estimator, split=split).groupby(POINT)["learning_progress"].mean()
             marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
             _line(ax, means, look, linestyle=DASHES[split], linewidth=1.6, **marks)
 
 
 def _present(frame: pd.DataFrame, styles: Styles) -> list[tuple[str, style.LineStyle]]:
-    there = set(frame["estimator"])
-    return [(name, look) for name, look in styles.items() if name in there]
+    present = set(frame["estimator"])
+    return [(name, look) for name, look in styles.items() if name in present]
 
 
 def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) -> None:
     if not len(values):
-        return  # no such goals; an empty line that is not clipped would lie in the corner
+        return  # an empty unclipped line would appear in the corner
     options = {
         "color": look.color,
         "linestyle": look.dash,
@@ -151,18 +150,18 @@ def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) ->
 
 
 def _handles(styles: Styles) -> Sequence[Line2D]:
-    """Observed success, then each estimator on both splits."""
+    """Legend entries of observed success and of each estimator on both splits."""
     several = len(styles) > 1
     handles = [style.line_handle(OBSERVED, markersize=4, markerfacecolor="white")]
     for look in styles.values():
         for split in SPLITS:
-            words = f"{look.label}, " if several else "predicted, "
+            prefix = f"{look.label}, " if several else "predicted, "
             handles.append(
                 style.line_handle(
                     look,
                     linestyle=DASHES[split],
                     marker=look.marker if several else "",
-                    label=f"{words}{SPLIT_LABELS[split].lower()}",
+                    label=f"{prefix}{SPLIT_LABELS[split].lower()}",
                 )
             )
     return handles

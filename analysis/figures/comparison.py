@@ -1,4 +1,4 @@
-"""Algorithms over all categories together: aggregates, probability of improvement, profiles."""
+"""Comparison over all categories: aggregates, probability of improvement, profiles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEST = (
 
 
 def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Columns are aggregates, rows are score and split; a mark with its interval per algorithm."""
+    """Columns are aggregates, rows are score and split; a mark with interval per algorithm."""
     count = len(results.algorithms_in(goal_space))
     panels = list(itertools.product(SCORES, SPLITS))
     subtitle = f"{style.describe(results, goal_space)}; over seeds and feasible categories together"
@@ -45,8 +45,8 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     frame = rows_where(statistics["aggregates"], goal_space=goal_space)
     for row, (score, split) in enumerate(panels):
         for column, statistic in enumerate(TITLES):
-            chosen = rows_where(frame, score=score, split=split, statistic=statistic)
-            _estimates(axes[row, column], results, goal_space, chosen)
+            estimates = rows_where(frame, score=score, split=split, statistic=statistic)
+            _estimates(axes[row, column], results, goal_space, estimates)
         label = f"{SCORE_LABELS[score]}\n{SPLIT_LABELS[split].lower()}"
         axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
     for column, title in enumerate(TITLES.values()):
@@ -63,23 +63,23 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
 
 def _estimates(ax: Axes, results: Results, goal_space: str, estimates: pd.DataFrame) -> None:
     styles = style.algorithm_styles(results.algorithms)
-    for place, algorithm in enumerate(results.algorithms_in(goal_space)):
-        look, found = styles[algorithm], rows_where(estimates, **algorithm._asdict()).iloc[0]
-        style.interval_bar(ax, found["low"], found["high"], place, look.color)
-        ax.plot(found["value"], place, color=look.color, marker=look.marker, markersize=6)
+    for y, algorithm in enumerate(results.algorithms_in(goal_space)):
+        look, row = styles[algorithm], rows_where(estimates, **algorithm._asdict()).iloc[0]
+        style.interval_bar(ax, row["low"], row["high"], y, look.color)
+        ax.plot(row["value"], y, color=look.color, marker=look.marker, markersize=6)
     ax.grid(axis="y", visible=False)
 
 
 def improvement(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
-    """One panel per split; a row per other algorithm, a mark with its interval per score."""
+    """One panel per split; a row per baseline, a mark with interval per score."""
     reference = figure_label(results.reference, results.algorithms)
-    others = [each for each in results.algorithms_in(goal_space) if each != results.reference]
+    baselines = [name for name in results.algorithms_in(goal_space) if name != results.reference]
     looks = [style.LineStyle(SCORE_LABELS[s], style.GREY, "-", MARKERS[s]) for s in SCORES]
     figure, axes = style.page(
         (1, len(SPLITS)),
-        (9.0, 1.9 + 0.55 * len(others)),
+        (9.0, 1.9 + 0.55 * len(baselines)),
         f"Probability that {reference} beats the others",
         f"{style.describe(results, goal_space)}; averaged over feasible categories",
         [style.line_handle(look, line=False) for look in looks],
@@ -88,54 +88,58 @@ def improvement(
         sharey=True,
     )
     frame = rows_where(statistics["improvement"], goal_space=goal_space)
-    compared = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
+    comparison = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
     for ax, split in zip(axes[0], SPLITS, strict=True):
-        _chances(ax, results, rows_where(frame, split=split), others)
-        _differences(ax, rows_where(compared, split=split), others)
+        _probabilities(ax, results, rows_where(frame, split=split), baselines)
+        _differences(ax, rows_where(comparison, split=split), baselines)
         ax.set_title(SPLIT_LABELS[split])
         ax.set_xlabel(f"P({reference} > other)")
-    axes[0, 0].set_ylim(len(others) - 0.5, -0.5)
-    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in others]
-    axes[0, 0].set_yticks(np.arange(len(others)), labels, size=9)
+    axes[0, 0].set_ylim(len(baselines) - 0.5, -0.5)
+    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in baselines]
+    axes[0, 0].set_yticks(np.arange(len(baselines)), labels, size=9)
     together = results.experiment["analysis"].get("family") == "question"
-    tests = len(others) * (len(SPLITS) if together else 1)
+    tests = len(baselines) * (len(SPLITS) if together else 1)
     intervals = style.interval_text(results, goal_space)
     style.footnote(figure, f"{intervals}\n{TEST.format(tests=tests)}")
     return figure
 
 
-def _chances(ax: Axes, results: Results, frame: pd.DataFrame, others: Sequence[Algorithm]) -> None:
+def _probabilities(
+    ax: Axes, results: Results, frame: pd.DataFrame, baselines: Sequence[Algorithm]
+) -> None:
     ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
     styles = style.algorithm_styles(results.algorithms)
-    for place, other in enumerate(others):
-        color = styles[other].color
-        mine = rows_where(frame, baseline=other.sampler, baseline_variant=other.variant)
+    for position, baseline in enumerate(baselines):
+        color = styles[baseline].color
         for score in SCORES:
-            found = rows_where(mine, score=score).iloc[0]
-            height = place + OFFSETS[score]
-            style.interval_bar(ax, found["low"], found["high"], height, color)
-            mark = MARKERS[score]
-            ax.plot(found["probability"], height, color=color, marker=mark, markersize=6)
+            row = _baseline_row(rows_where(frame, score=score), baseline)
+            y = position + OFFSETS[score]
+            style.interval_bar(ax, row["low"], row["high"], y, color)
+            ax.plot(row["probability"], y, color=color, marker=MARKERS[score], markersize=6)
     ax.set_xlim(-0.03, 1.03)
     ax.set_xticks(np.linspace(0.0, 1.0, 6))
     ax.grid(axis="y", visible=False)
 
 
-def _differences(ax: Axes, compared: pd.DataFrame, others: Sequence[Algorithm]) -> None:
-    """Right of the panel: difference of mean success over training, and its p value."""
-    small = {"size": 7.5, "color": style.GREY}
-    head = "difference in mean\nsuccess over training"
-    ax.text(1.02, 1.0, head, va="bottom", transform=ax.transAxes, **small)
-    across = ax.get_yaxis_transform()
-    for place, other in enumerate(others):
-        where = {"baseline": other.sampler, "baseline_variant": other.variant}
-        found = rows_where(compared, **where).iloc[0]
-        words = f"{found['difference']:+.2f}\np = {found['p_holm']:.2g}"
-        ax.text(1.02, place, words, va="center", transform=across, **small)
+def _baseline_row(frame: pd.DataFrame, baseline: Algorithm) -> pd.Series:
+    where = {"baseline": baseline.sampler, "baseline_variant": baseline.variant}
+    return rows_where(frame, **where).iloc[0]
+
+
+def _differences(ax: Axes, comparison: pd.DataFrame, baselines: Sequence[Algorithm]) -> None:
+    """Write differences of mean success over training and their p values right of the panel."""
+    options = {"size": 7.5, "color": style.GREY}
+    header = "difference in mean\nsuccess over training"
+    ax.text(1.02, 1.0, header, va="bottom", transform=ax.transAxes, **options)
+    transform = ax.get_yaxis_transform()
+    for y, baseline in enumerate(baselines):
+        row = _baseline_row(comparison, baseline)
+        text = f"{row['difference']:+.2f}\np = {row['p_holm']:.2g}"
+        ax.text(1.02, y, text, va="center", transform=transform, **options)
 
 
 def profiles(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Columns are splits, rows are scores, one line with its band per algorithm."""
+    """Columns are splits, rows are scores; one line with band per algorithm."""
     band = "; band: interval" if max(results.seed_counts(goal_space)) > 1 else ""
     figure, axes = style.page(
         (len(SCORES), len(SPLITS)),

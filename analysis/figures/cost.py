@@ -1,7 +1,8 @@
-"""What a category costs in practice, for each learner, and how alive its critic is."""
+"""Cost of a category in practice, for each learner, and the state of its critic."""
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,12 +16,12 @@ CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it
 
 
 def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figure:
-    """A column for each learner: costs by script, then dormant units and spread over `script`.
+    """A column for each learner: costs by script, then dormant units and spread for `script`.
 
     Args:
-        results: runs of `scripted` whose variants are called LEARNER.SCRIPT.
+        results: runs of `scripted` with variants named LEARNER.SCRIPT.
         frame: from `analysis.studies.cost.costs`.
-        script: of the lower rows.
+        script: script of the lower rows.
     """
     names = frame["variant"].str.rsplit(".", n=1, expand=True)
     frame = frame.assign(learner=names[0], script=names[1])
@@ -31,11 +32,11 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
     lines = list(dict.fromkeys(zip(frame["category"], frame["script"], strict=True)))
     lines.sort(key=lambda line: results.categories.names.index(line[0]))
     colors = category_colors(results.categories)
-    shown = set(frame["category"])
+    categories = set(frame["category"])
     handles = [
         Line2D([], [], color=color, label=name.replace("_", " "), lw=2)
         for name, color in colors.items()
-        if name in shown
+        if name in categories
     ]
     never = {"marker": ">", "linestyle": "none", "markerfacecolor": "#FFFFFF", "color": style.GREY}
     figure, axes = style.page(
@@ -50,30 +51,28 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
     for column, learner in enumerate(learners):
         _costs(axes[0, column], rows_where(frame, learner=learner), lines, colors)
         axes[0, column].set_title(learner)
-        for ax, (key, words) in zip(axes[1:, column], CRITIC.items(), strict=True):
+        for ax, (key, label) in zip(axes[1:, column], CRITIC.items(), strict=True):
             _curves(ax, results, f"{learner}.{script}", key, colors)
-            axes[1 if key == "dormant" else 2, 0].set_ylabel(f"{words},\n{script}")
-    axes[0, 0].set_yticks(range(len(lines)), [f"{_short(name)}, {of}" for name, of in lines])
+            axes[1 if key == "dormant" else 2, 0].set_ylabel(f"{label},\n{script}")
+    axes[0, 0].set_yticks(
+        range(len(lines)), [f"{name.replace('grow_', '')}, {part}" for name, part in lines]
+    )
     axes[0, 0].invert_yaxis()
     for ax in axes[0]:
         ax.set_xlim(left=0)
         ax.set_xlabel("episodes of the category until mastered")
     style.fraction_axis(axes[1:].flat)
-    last = results.tables["evaluation"][results.at].max()
+    last = results.tables["evaluation"][results.unit_column].max()
     style.training_axis(axes[1:].flat, last)
     for ax in axes[2]:
         ax.set_xlabel(results.length_label)
     return figure
 
 
-def _short(category: str) -> str:
-    return category.replace("grow_", "")
-
-
 def _costs(ax: Axes, rows: pd.DataFrame, lines: list, colors: dict) -> None:
-    """A mark for each run: filled where the category is mastered, else where its practice ended."""
+    """A mark for each run: filled at mastery, hollow at the end of practice without mastery."""
     for row in rows.itertuples():
-        mastered, color = row.cost == row.cost, colors[row.category]
+        mastered, color = not np.isnan(row.cost), colors[row.category]
         ax.plot(
             row.cost if mastered else row.practised,
             lines.index((row.category, row.script)),
@@ -88,6 +87,6 @@ def _costs(ax: Axes, rows: pd.DataFrame, lines: list, colors: dict) -> None:
 def _curves(ax: Axes, results: Results, variant: str, key: str, colors: dict) -> None:
     """A line for each run and category."""
     table = results.tables["evaluation"]
-    mine = table[(table["variant"] == variant) & (table["split"] == "train")]
-    for (category, _), rows in mine.groupby(["category", "seed"], sort=False):
-        ax.plot(rows[results.at], rows[key], color=colors[category], lw=1.4)
+    table = table[(table["variant"] == variant) & (table["split"] == "train")]
+    for (category, _), rows in table.groupby(["category", "seed"], sort=False):
+        ax.plot(rows[results.unit_column], rows[key], color=colors[category], lw=1.4)

@@ -1,4 +1,4 @@
-"""Where goals lie for the estimator, and what it predicts of them: one panel for each moment."""
+"""The estimator's hidden states of goals and its predictions: one panel for each moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = 3
 LEVELS = np.linspace(0.0, 1.0, 21)
 BACKGROUND = matplotlib.colormaps["Greens"]
 SHADE = 0.75
-"""How much of the darkest colour a predicted competence of 1 has."""
+"""Position of a predicted competence of 1 in the colour map."""
 MARKERS = {"train": "o", "unseen": "^"}
 KIND_COLORS = tuple(matplotlib.colormaps["tab20"].colors)
 
@@ -30,7 +30,7 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
 
     Args:
         embedding: from `analysis.studies.embeddings.load`.
-        by: `category`, or `kind`: as a world tells goals apart beyond that.
+        by: colours by `category` or `kind`, the world's finer classes of goals.
     """
     colors = _colors(embedding, by)
     columns = min(COLUMNS, len(embedding.moments))
@@ -45,9 +45,9 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
         _handles(embedding, colors, by),
     )
     for ax, moment in zip(axes.flat, embedding.moments, strict=False):
-        places = project(moment.vectors)
-        _background(ax, places, moment.competence)
-        _goals(ax, places, goals, colors, by)
+        points = project(moment.vectors)
+        _background(ax, points, moment.competence)
+        _goals(ax, points, goals, colors, by)
         ax.set_title(moment.words[:1].upper() + moment.words[1:])
     for ax in axes.flat[len(embedding.moments) :]:
         ax.set_axis_off()
@@ -64,15 +64,15 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
 
 
 def _colors(embedding: Embedding, by: str) -> dict[str, object]:
-    """Of each category, or of each kind, in the order in which figures name them."""
-    of_categories = category_colors(embedding.categories)
-    there = embedding.goals
+    """Colours of categories or kinds, in the order of the legend."""
+    colors = category_colors(embedding.categories)
+    goals = embedding.goals
     if by == "category":
-        return {name: of_categories[name] for name in of_categories if _has(there, by, name)}
+        return {name: color for name, color in colors.items() if _has(goals, by, name)}
     kinds = [
         kind
-        for name in of_categories
-        for kind in sorted(there.loc[there["category"] == name, "kind"].unique())
+        for name in colors
+        for kind in sorted(goals.loc[goals["category"] == name, "kind"].unique())
     ]
     names = dict.fromkeys(kinds)
     if len(names) > len(KIND_COLORS):
@@ -87,11 +87,11 @@ def _has(goals: pd.DataFrame, column: str, name: str) -> bool:
     return bool((goals[column] == name).any())
 
 
-def _background(ax: Axes, places: np.ndarray, competence: np.ndarray) -> None:
-    """Between goals, predictions are interpolated linearly."""
+def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
+    """Draw predictions, linearly interpolated between goals."""
     shades = ScalarMappable(Normalize(0, 1 / SHADE), BACKGROUND)
-    ax.tricontourf(*places.T, competence, LEVELS, cmap=BACKGROUND, norm=shades.norm, zorder=0)
-    ax.use_sticky_edges = False  # else goals at the border are cut in two
+    ax.tricontourf(*points.T, competence, LEVELS, cmap=BACKGROUND, norm=shades.norm, zorder=0)
+    ax.use_sticky_edges = False  # else marks at the border are cut
     ax.margins(0.04)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -99,28 +99,28 @@ def _background(ax: Axes, places: np.ndarray, competence: np.ndarray) -> None:
 
 
 def _goals(
-    ax: Axes, places: np.ndarray, goals: pd.DataFrame, colors: dict[str, object], by: str
+    ax: Axes, points: np.ndarray, goals: pd.DataFrame, colors: dict[str, object], by: str
 ) -> None:
     for split, marker in MARKERS.items():
         for name, color in colors.items():
-            mine = ((goals["split"] == split) & (goals[by] == name)).to_numpy()
+            rows = ((goals["split"] == split) & (goals[by] == name)).to_numpy()
             ax.scatter(
-                *places[mine].T, s=11, marker=marker, color=color, edgecolors="#333333", lw=0.3
+                *points[rows].T, s=11, marker=marker, color=color, edgecolors="#333333", lw=0.3
             )
 
 
 def _handles(embedding: Embedding, colors: dict[str, object], by: str) -> list[Line2D]:
-    def words(name: str) -> str:
+    def label(name: str) -> str:
         return embedding.categories.named(name).words if by == "category" else name
 
     look = {"linestyle": "none", "markersize": 6, "markeredgecolor": "#333333"}
-    of_colors = [
-        Line2D([], [], marker="s", color=color, label=words(name), **look)
+    color_handles = [
+        Line2D([], [], marker="s", color=color, label=label(name), **look)
         for name, color in colors.items()
     ]
-    of_splits = [
+    split_handles = [
         Line2D([], [], marker=marker, color="#FFFFFF", label=SPLIT_LABELS[split], **look)
         for split, marker in MARKERS.items()
         if _has(embedding.goals, "split", split)
     ]
-    return of_colors + of_splits
+    return color_handles + split_handles

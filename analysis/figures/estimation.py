@@ -1,4 +1,4 @@
-"""What does it cost to know an agent's competence, and how well is it known?"""
+"""Error of the estimated competence against the cost of estimating it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from analysis.tables.labels import SPLIT_LABELS, estimator_label
 from analysis.tables.results import Results
 
 SMALLEST = 1_000
-"""Episodes: below it the axis is linear, so that 0 has a place."""
+"""Episodes below which the axis is linear, so that it can show 0."""
 SIDES = 0.6
-"""Space beyond the outermost marks, in powers of ten."""
+"""Margin beyond the outermost marks, in powers of ten."""
 
 
 def draw(results: Results, frame: pd.DataFrame) -> Figure:
     """One panel for each goal space: error over episodes played only to estimate.
 
     Args:
-        results: whose runs they are.
+        results: combined tables.
         frame: from `analysis.studies.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
@@ -57,14 +57,14 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
     _cost_axis(axes[0], frame["estimating"].max())
     confidence = results.experiment["analysis"]["confidence"]
     methods = sorted(set(frame.loc[frame["status"] == RUN, "interval"]))
-    known = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
-    known += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
-    style.footnote(figure, f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{known}")
+    notes = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
+    notes += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
+    style.footnote(figure, f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{notes}")
     return figure
 
 
 def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
-    """Goal space; sampler and variant where there are several."""
+    """Goal space, with sampler and variant if there are several."""
     columns = ("sampler", "variant")
     more = [
         name for name, column in zip(names[1:], columns, strict=True) if len(set(frame[column])) > 1
@@ -75,7 +75,7 @@ def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
 def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> None:
     for row in rows.itertuples():
         look = styles[row.estimator]
-        if row.low == row.low:
+        if not math.isnan(row.low):
             ax.plot([row.estimating] * 2, [row.low, row.high], color=look.color, lw=1.6)
         ax.plot(
             row.estimating,
@@ -90,7 +90,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> 
 
 
 def _cost_axis(axes: Iterable[Axes], most: float) -> None:
-    """Episodes on the x axis, from 0 to beyond the dearest estimator."""
+    """Episodes on the x axis, from 0 to beyond the most expensive estimator."""
     last = math.ceil(math.log10(max(most, 10.0 * SMALLEST)) + SIDES / 2)
     for ax in axes:
         ax.set_xscale("symlog", linthresh=SMALLEST)

@@ -1,4 +1,4 @@
-"""Shares of episodes over training: goals that samplers handed out, and those that they chose."""
+"""Shares of training episodes by category: of all episodes, and without exploration."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SharesOf = Callable[[Results, Algorithm, str], tuple[np.ndarray, np.ndarray]]
 
 
 def practice(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """One panel per category: the share of each algorithm's episodes in each window."""
-    words = ("What each sampler practised", "share of episodes", "")
-    return _draw(results, goal_space, results.algorithms_in(goal_space), window_shares, words)
+    """One panel per category: its share of each algorithm's episodes in each window."""
+    texts = ("What each sampler practised", "share of episodes", "")
+    return _draw(results, goal_space, results.algorithms_in(goal_space), window_shares, texts)
 
 
 def exploitation(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
-    """The same of algorithms that estimate competence, without what they explored.
+    """The same for algorithms that estimate competence, without exploration.
 
     Gaven et al. 2025, Figure 19.
     """
-    words = (
+    texts = (
         "What each sampler chose to practise",
         "share without exploration",
         "Exploration: its average is taken off.",
     )
     algorithms = exploiting(results.algorithms_in(goal_space))
-    return _draw(results, goal_space, algorithms, exploited_window_shares, words)
+    return _draw(results, goal_space, algorithms, exploited_window_shares, texts)
 
 
 def _draw(
@@ -45,19 +45,19 @@ def _draw(
     goal_space: str,
     algorithms: Sequence[Algorithm],
     shares_of: SharesOf,
-    words: tuple[str, str, str],
+    texts: tuple[str, str, str],
 ) -> Figure:
-    """One panel per category: share of episodes in each window, a line of steps per algorithm.
+    """One panel per category: share of episodes in each window, a step line per algorithm.
 
     Args:
-        results: whose runs they are.
-        goal_space: of the runs.
-        algorithms: those that are shown.
-        shares_of: ends of the windows, in what the experiment counts, and shares
+        results: combined tables.
+        goal_space: goal space of the runs.
+        algorithms: algorithms to draw.
+        shares_of: returns window ends, in the unit of the experiment, and shares
             (categories, windows).
-        words: title, what the shares are, and more for the footnote.
+        texts: title, subtitle, and addition to the footnote.
     """
-    title, subtitle, note = words
+    title, subtitle, note = texts
     categories = results.categories
     styles = style.algorithm_styles(results.algorithms)
     figure, axes = style.page(

@@ -1,9 +1,8 @@
-"""How all figures look: colours, page layout and files with the same bytes every time.
+"""Style of all figures: colours, page layout and byte-identical files.
 
-The package's samplers and estimators have their looks in `LOOKS`, in Okabe and Ito's colours, safe
-for colour-blind readers; a user's may bring one. Further variants, and what has none, take spares.
-A line style and a marker always say the same as the colour, so that lines are told apart in grey
-too.
+Built-in samplers and estimators have their looks in `LOOKS`, based on Okabe and Ito's
+colour-blind-safe colours; a user's own may bring one. Further variants, and samplers without a
+look, take spare ones. Line styles and markers repeat the colours, for print in grey.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ AxesGrid = NDArray[Any]
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Name and look of a line; the same in every figure of an experiment."""
+    """Label and look of a line, the same in every figure of an experiment."""
 
     label: str
     color: str
@@ -50,7 +49,6 @@ class LineStyle:
     marker: str
 
 
-# None of the built-in samplers and estimators has one of these colours, markers or line styles.
 LOOKS: Mapping[str, Mapping[str, Look]] = {
     "sampler": {
         "random": Look("#000000", (0, (1, 1.3)), "D"),
@@ -85,7 +83,8 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "ensemble": Look("#8073AC", "-", "."),
     },
 }
-"""Of the package's own samplers and estimators."""
+"""Looks of the built-in samplers and estimators."""
+# No built-in sampler or estimator has one of these colours, markers or line styles.
 SPARE_LOOKS = (
     Look("#CC79A7", (0, (3, 1, 1, 1, 1, 1)), "v"),
     Look("#7A4B1F", (0, (5, 2)), "h"),
@@ -99,10 +98,10 @@ SPARE_LOOKS = (
 )
 
 GREY = "#555555"
-# What intervals are called in footnotes.
+# Names of intervals in footnotes.
 PERCENTILE = "percentile bootstrap"
 STUDENTISED = "studentised bootstrap"
-# From so many seeds on a bootstrap interval covers about as often as it says (docs/statistics.md).
+# Seeds from which bootstrap intervals have about their nominal coverage (docs/statistics.md).
 SEEDS_FOR_INTERVAL = 8
 
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
@@ -135,8 +134,8 @@ MARGIN_INCHES = 0.12
 def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineStyle]:
     """Looks of all algorithms of an experiment.
 
-    The first variant of a sampler has the sampler's look; the others, and samplers without one,
-    take spare looks in turn.
+    The first variant of a sampler has the sampler's look; further variants, and samplers without a
+    look, take spare ones in turn.
     """
     own: dict[Hashable, Look | None] = {}
     for algorithm in algorithms:
@@ -152,23 +151,23 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
 
 
 def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict[str, LineStyle]:
-    """Looks of estimators; those without one take spare looks in turn."""
+    """Looks of estimators; those without one take spare ones in turn."""
     own: dict[Hashable, Look | None] = {name: _look(ESTIMATORS, name, names) for name in estimators}
     looks = _with_spare_looks(own)
     return {name: _style(estimator_label(name, names), looks[name]) for name in estimators}
 
 
 def _look(registry: Registry[Any], name: str, names: Names) -> Look | None:
-    """The look that something is registered with, here or where its runs were made."""
+    """The look from the registry, or from the manifests of the runs."""
     if name in registry:
         look: Look | None = LOOKS[registry.kind].get(name) or registry[name].look
         return look
     look = names.look(registry.kind, name)
-    return look if look is not None and _can_be_drawn(look) else None
+    return look if look is not None and _is_valid(look) else None
 
 
-def _can_be_drawn(look: Look) -> bool:
-    """Whether matplotlib takes a look, which a manifest may say anything of."""
+def _is_valid(look: Look) -> bool:
+    """Whether matplotlib accepts a look, which may come from an untrusted manifest."""
     try:
         Line2D([], [], color=look.color, linestyle=look.dash, marker=look.marker)
     except (ValueError, TypeError):
@@ -177,15 +176,15 @@ def _can_be_drawn(look: Look) -> bool:
 
 
 def _with_spare_looks(own: Mapping[Hashable, Look | None]) -> dict[Hashable, Look]:
-    """Looks, with spare ones where there is none; in a second round markers are shifted."""
-    count, used, found = len(SPARE_LOOKS), 0, {}
+    """Fill missing looks with spare ones; in a second round markers are shifted."""
+    count, used, looks = len(SPARE_LOOKS), 0, {}
     for name, look in own.items():
         if look is None:
-            at, turn = used % count, used // count
-            marker = SPARE_LOOKS[(at + turn) % count].marker
-            look, used = Look(SPARE_LOOKS[at].color, SPARE_LOOKS[at].dash, marker), used + 1
-        found[name] = look
-    return found
+            spare = SPARE_LOOKS[used % count]
+            marker = SPARE_LOOKS[(used % count + used // count) % count].marker
+            look, used = Look(spare.color, spare.dash, marker), used + 1
+        looks[name] = look
+    return looks
 
 
 def _style(label: str, look: Look) -> LineStyle:
@@ -205,10 +204,10 @@ def page(
 
     Args:
         shape: rows and columns of the grid.
-        size: width and height in inches, with a legend and a footer of one row; it grows with
-            further ones.
-        title: the question that the figure answers.
-        subtitle: goal space, seeds and what the marks are.
+        size: width and height in inches, with one row of legend and of footer; the height grows
+            with further rows.
+        title: title of the figure.
+        subtitle: goal space, seeds and meaning of the marks.
         handles: entries of the legend.
         footer_rows: lines of the footnote.
         sharing: `sharex` and `sharey` of the grid.
@@ -236,7 +235,7 @@ def page(
 
 
 def footnote(figure: Figure, text: str) -> None:
-    """Lines below the axes: how intervals were made, and what a reader might miss."""
+    """Write a footnote below the axes, such as the method of intervals."""
     width, height = figure.get_size_inches()
     figure.text(MARGIN_INCHES / width, 0.1 / height, text, size=7.5, color=GREY, va="bottom")
 
@@ -258,7 +257,7 @@ def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> Legend:
 
 
 def _legend_columns(handles: Sequence[Artist], width: float) -> int:
-    """Most columns of a legend that stays within so many inches."""
+    """Largest number of columns of a legend within `width` inches."""
     for columns in range(len(handles), 1, -1):
         figure = Figure(figsize=(width, 1.0))
         FigureCanvasAgg(figure)
@@ -274,7 +273,7 @@ def algorithm_handles(
     lines: bool = True,
     algorithms: Sequence[Algorithm] | None = None,
 ) -> list[Artist]:
-    """Legend entries of these algorithms (all of a goal space): line with marker, or marker."""
+    """Legend entries of algorithms (default: all of a goal space), as lines or as markers only."""
     styles = algorithm_styles(results.algorithms)
     return [
         line_handle(
@@ -298,23 +297,23 @@ def line_handle(style: LineStyle, line: bool = True, **changes: Any) -> Line2D:
 
 
 def seeds_label(results: Results, goal_space: str, algorithm: Algorithm) -> str:
-    """Name of an algorithm; with its number of seeds where algorithms differ in that."""
+    """Label of an algorithm, with its number of seeds if algorithms differ in it."""
     label = figure_label(algorithm, results.algorithms)
     if len(set(results.seed_counts(goal_space))) == 1:
         return label
     return f"{label}, n = {len(results.seeds_of(algorithm, goal_space))}"
 
 
-def nothing_here(ax: Axes, why: str) -> None:
-    """Say in the middle of an empty panel why it is empty."""
-    ax.text(0.5, 0.5, why, size=8, color=GREY, ha="center", va="center", transform=ax.transAxes)
+def explain_empty(ax: Axes, text: str) -> None:
+    """Write in an empty panel why it is empty."""
+    ax.text(0.5, 0.5, text, size=8, color=GREY, ha="center", va="center", transform=ax.transAxes)
 
 
-def interval_bar(ax: Axes, low: float, high: float, place: float, color: str) -> None:
-    """A horizontal line with ticks at the bounds; nothing where there are none (NaN)."""
-    # Ticks taller than the mark of the estimate, so that a short interval still shows.
-    ends = {"marker": "|", "markersize": 12, "markeredgewidth": 1.3}
-    ax.plot([low, high], [place, place], color=color, lw=1.6, solid_capstyle="butt", **ends)
+def interval_bar(ax: Axes, low: float, high: float, y: float, color: str) -> None:
+    """A horizontal line with ticks at the bounds; invisible if they are NaN."""
+    # Ticks are taller than the mark of the estimate, so that short intervals remain visible.
+    ticks = {"marker": "|", "markersize": 12, "markeredgewidth": 1.3}
+    ax.plot([low, high], [y, y], color=color, lw=1.6, solid_capstyle="butt", **ticks)
 
 
 def _seed_counts(
@@ -328,20 +327,16 @@ def _seed_counts(
 def describe(
     results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None = None
 ) -> str:
-    """Beginning of every subtitle: goal space and number of seeds, of these algorithms if given."""
+    """Beginning of every subtitle: goal space and number of seeds (of `algorithms`, if given)."""
     seeds = _seed_counts(results, goal_space, algorithms)
     plural = "s" if max(seeds) != 1 else ""
-    each = "sampler" if len(variants_shown(results, goal_space)) < 2 else "variant"
-    return f"Goal space {goal_space}, n = {number_text(seeds)} seed{plural} per {each}"
-
-
-def variants_shown(results: Results, goal_space: str) -> set[str]:
-    """Variants that a goal space has runs of."""
-    return {algorithm.variant for algorithm in results.algorithms_in(goal_space)}
+    variants = {algorithm.variant for algorithm in results.algorithms_in(goal_space)}
+    unit = "sampler" if len(variants) < 2 else "variant"
+    return f"Goal space {goal_space}, n = {number_text(seeds)} seed{plural} per {unit}"
 
 
 def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -> str:
-    """The interval method in words, for footnotes."""
+    """Description of the intervals for footnotes."""
     settings = results.experiment["analysis"]
     seeds = results.seed_counts(goal_space)
     if max(seeds) == 1:
@@ -358,18 +353,18 @@ def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -
 def seed_lines(
     results: Results, goal_space: str, several: str, algorithms: Sequence[Algorithm] | None = None
 ) -> str:
-    """What the lines of a panel are: `several`, or the only seed."""
+    """Description of the lines of a panel: `several`, or of a single seed."""
     seeds = _seed_counts(results, goal_space, algorithms)
     return several if max(seeds) > 1 else "line: the only seed"
 
 
 def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
-    """A thin line for each run of several, fainter where there are many.
+    """A thin line for each run if there are several, fainter if there are many.
 
     Args:
-        points: length of training, (points,).
+        points: training length, (points,).
         runs: success of each run, (seeds, points).
-        color: of the algorithm.
+        color: colour of the algorithm.
     """
     if len(runs) > 1:
         many = len(runs) >= SEEDS_FOR_INTERVAL
@@ -378,25 +373,25 @@ def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
 
 
 def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle, zorder: int = 3) -> None:
-    """The thick line of an algorithm, with its markers: (points,)."""
-    every = marker_spacing(len(values))
-    ax.plot(points, values, **_line(look), markevery=every, zorder=zorder)
+    """The thick line of an algorithm with markers: (points,)."""
+    spacing = marker_spacing(len(values))
+    ax.plot(points, values, **_line(look), markevery=spacing, zorder=zorder)
 
 
 def step_line(
     ax: Axes, points: Any, values: Any, look: LineStyle, where: str, **changes: Any
 ) -> None:
-    """The same as a line of steps, as of `Axes.step`; changes: further options of it."""
+    """The same as a step line; where, changes: options of `Axes.step`."""
     ax.step(points, values, where=where, **(_line(look) | changes))
 
 
 def _line(look: LineStyle) -> dict[str, Any]:
-    drawn = {"color": look.color, "linestyle": look.dash, "marker": look.marker}
-    return drawn | {"linewidth": 1.8, "markersize": 4, "clip_on": False}
+    options = {"color": look.color, "linestyle": look.dash, "marker": look.marker}
+    return options | {"linewidth": 1.8, "markersize": 4, "clip_on": False}
 
 
 def training_axis(axes: Iterable[Axes], last: float) -> None:
-    """Length of training on the x axis from 0 to `last`, in thousands where numbers are long."""
+    """Training length on the x axis from 0 to `last`, in thousands if numbers are long."""
     for ax in axes:
         ax.set_xlim(0, last)
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 4, 5, 10]))
@@ -405,14 +400,14 @@ def training_axis(axes: Iterable[Axes], last: float) -> None:
 
 
 def fraction_axis(axes: Iterable[Axes]) -> None:
-    """A rate on the y axis: 0 to 1, with room for lines that lie on the border."""
+    """A rate on the y axis: 0 to 1, with a margin for lines on the border."""
     for ax in axes:
         ax.set_ylim(-0.03, 1.03)
         ax.set_yticks(np.linspace(0.0, 1.0, 5))
 
 
-def settled(draw: Callable[..., Figure], *values: Any) -> Figure:
-    """What a function draws, in the look of all figures and laid out."""
+def draw_settled(draw: Callable[..., Figure], *values: Any) -> Figure:
+    """Draw a figure with the common settings and settle it."""
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
         figure = draw(*values)
         settle(figure)
@@ -420,10 +415,10 @@ def settled(draw: Callable[..., Figure], *values: Any) -> Figure:
 
 
 def settle(figure: Figure) -> None:
-    """Lay the axes out once and keep them there, rounded.
+    """Lay the axes out once and fix their rounded positions.
 
-    The layout solver's result differs in the last bits from one process to the next (it walks
-    over sets), which would be enough to give a PDF other bytes.
+    The layout solver iterates over sets, so its result differs in the last bits between processes,
+    which would change the bytes of a PDF.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -432,14 +427,14 @@ def settle(figure: Figure) -> None:
 
 
 def marker_spacing(points: int) -> int:
-    """Every how many points a marker stands, so that at most nine are drawn."""
+    """Number of points per marker, for at most nine markers."""
     return max(1, -(-points // 9))
 
 
 def fingerprint(figure: Figure) -> str:
-    """SHA-256 of what a figure shows: words, places and data of its marks, looks.
+    """SHA-256 of a figure's content: texts, positions, data and looks of its marks.
 
-    Numbers are rounded, so that it is the same on every machine, where pixels may differ.
+    Numbers are rounded, so that it is the same on every machine, although pixels may differ.
     """
     digest = hashlib.sha256(_rounded(figure.get_size_inches(), 2))
     for ax in figure.axes:
@@ -461,33 +456,33 @@ def fingerprint(figure: Figure) -> str:
 
 
 def _rounded(numbers: Any, digits: int) -> bytes:
-    """Numbers at about so many significant digits, as bytes; no round number is near a limit."""
+    """Numbers with about `digits` significant digits, as bytes; limits are far from round ones."""
     values = np.ma.filled(np.ma.asarray(numbers, dtype=np.float64), np.nan).ravel()
     size = 10.0 ** np.floor(np.log10(np.maximum(np.abs(values), 1e-3)) + 0.13)
     return repr(np.floor(values / size * 10**digits + 0.2718).tolist()).encode()
 
 
 def fingerprint_of(path: Path) -> str | None:
-    """The fingerprint that a PNG of `save` carries; None where it has none."""
-    found = re.search(rb"tEXtComment\0([0-9a-f]{64})", path.read_bytes())
-    return None if found is None else found[1].decode()
+    """The fingerprint in a PNG of `save`; None if it has none."""
+    match = re.search(rb"tEXtComment\0([0-9a-f]{64})", path.read_bytes())
+    return None if match is None else match[1].decode()
 
 
 def save(figure: Figure, stem: Path, tight: bool = False) -> tuple[Path, Path]:
-    """Write STEM.png (150 dpi) and STEM.pdf without dates or versions: same input, same bytes.
+    """Write STEM.png (150 dpi) and STEM.pdf, reproducibly: without dates or versions.
 
-    The PNG carries the figure's fingerprint.
+    The PNG contains the figure's fingerprint.
 
-    tight: the page is as large as what is drawn, for a figure that was not laid out by `page`.
+    tight: crop to the drawing, for a figure that was not laid out by `page`.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = (stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf"))
     box = {"bbox_inches": "tight"} if tight else {}
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
-        drawn = {"Software": None, "Comment": fingerprint(figure)}
-        _write(figure, paths[0], dpi=150, metadata=drawn, **box)
-        metadata = {"CreationDate": None, "Producer": None, "Creator": None}
-        _write(figure, paths[1], metadata=metadata, **box)
+        png = {"Software": None, "Comment": fingerprint(figure)}
+        _write(figure, paths[0], dpi=150, metadata=png, **box)
+        pdf = {"CreationDate": None, "Producer": None, "Creator": None}
+        _write(figure, paths[1], metadata=pdf, **box)
     return paths
 
 

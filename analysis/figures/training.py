@@ -1,4 +1,4 @@
-"""Success over training: per category and phase, over all categories together, to mastery."""
+"""Success over training: per category and phase, over all categories, and time to mastery."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
 def _category_page(
     results: Results,
     goal_space: str,
-    words: tuple[str, str],
+    texts: tuple[str, str],
     handles: Sequence[Artist],
-    across: str,
+    xlabel: str,
     last: float,
-    up: str = "success rate",
+    ylabel: str = "success rate",
 ) -> tuple[Figure, style.AxesGrid]:
     """A page with a row for each split and a column for each feasible category.
 
     Args:
-        words: title, and what the subtitle says behind goal space and seeds.
-        handles: of the legend.
-        across, up: labels of the axes.
-        last: where the x axis ends.
+        texts: title, and end of the subtitle.
+        handles: entries of the legend.
+        xlabel, ylabel: labels of the axes.
+        last: end of the x axis.
     """
     feasible = results.categories.feasible
     figure, axes = style.page(
         (len(SPLITS), len(feasible)),
         (max(9.6, 2.4 * len(feasible)), 5.4),
-        words[0],
-        f"{style.describe(results, goal_space)}; {words[1]}",
+        texts[0],
+        f"{style.describe(results, goal_space)}; {texts[1]}",
         handles,
         sharex=True,
         sharey=True,
     )
     for row, split in enumerate(SPLITS):
-        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\n{up}")
+        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\n{ylabel}")
     for column, category in enumerate(feasible):
         axes[0, column].set_title(results.categories.named(category).words)
-        axes[-1, column].set_xlabel(across)
+        axes[-1, column].set_xlabel(xlabel)
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
     return figure, axes
@@ -71,7 +71,7 @@ def _category_page(
 def success_by_category(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
-    """Rows are splits, columns are categories; a thick line per algorithm, a thin one per run."""
+    """Rows are splits, columns are categories; thick lines: algorithms, thin lines: runs."""
     success = results.table("evaluation", goal_space=goal_space)
     figure, axes = _category_page(
         results,
@@ -79,25 +79,25 @@ def success_by_category(
         ("Success per category over training", style.seed_lines(results, goal_space, MARKS)),
         style.algorithm_handles(results, goal_space),
         results.length_label,
-        success[results.at].max(),
+        success[results.unit_column].max(),
     )
     for row, split in enumerate(SPLITS):
         for column, category in enumerate(results.categories.feasible):
-            mine = rows_where(success, split=split, category=category)
-            _success(axes[row, column], results, mine, goal_space)
+            panel = rows_where(success, split=split, category=category)
+            _success(axes[row, column], results, panel, goal_space)
     style.footnote(figure, _footnote(success["n"]))
     return figure
 
 
 def _success(ax: Axes, results: Results, success: pd.DataFrame, goal_space: str) -> None:
     if not len(success):
-        style.nothing_here(ax, "no goals of this category\nin the goal space")
+        style.explain_empty(ax, "no goals of this category\nin the goal space")
     styles = style.algorithm_styles(results.algorithms)
     for algorithm in results.algorithms_in(goal_space):
-        mine = rows_where(success, **algorithm._asdict())
-        if not len(mine):
-            continue  # no such goals; an empty line that is not clipped would lie in the corner
-        runs = mine.pivot_table(index="seed", columns=results.at, values="success")
+        of_algorithm = rows_where(success, **algorithm._asdict())
+        if not len(of_algorithm):
+            continue  # an empty unclipped line would appear in the corner
+        runs = of_algorithm.pivot_table(index="seed", columns=results.unit_column, values="success")
         style.run_lines(ax, runs.columns, runs.to_numpy(), styles[algorithm].color)
         style.mean_line(ax, runs.columns, runs.mean(), styles[algorithm])
 
@@ -115,11 +115,10 @@ def _footnote(counts: pd.Series) -> str:
 
 
 class Curve(NamedTuple):
-    """Success of an algorithm in one phase, of one split and category.
+    """Success of an algorithm in one phase, split and category.
 
     Attributes:
-        points: length of the run at each evaluation, from the beginning of its first phase,
-            (points,).
+        points: training length at each evaluation, from the beginning of the run, (points,).
         runs: success of each run, (seeds, points).
     """
 
@@ -129,41 +128,41 @@ class Curve(NamedTuple):
 
 
 Curves = dict[tuple[str, str], list[Curve]]
-"""A curve of each algorithm that has runs, by split and category."""
+"""Curves of the algorithms, by split and category."""
 
 
 def curves(phase: OnePhase, goal_space: str) -> Curves:
-    """Success in a phase; empty where the goal space has no runs of it."""
+    """Success in a phase; empty if the goal space has no runs of it."""
     results = phase.results
     if goal_space not in results.goal_spaces:
         return {}
     points = evaluation_points(results, goal_space) + phase.begins
-    found: Curves = {}
+    panels: Curves = {}
     for split in SPLITS:
         for algorithm in results.algorithms_in(goal_space):
             cube = success_curves(results, algorithm, goal_space, split)
             for column, category in enumerate(evaluated_categories(results, goal_space, split)):
                 curve = Curve(algorithm, points, cube[:, column])
-                found.setdefault((split, category), []).append(curve)
-    return found
+                panels.setdefault((split, category), []).append(curve)
+    return panels
 
 
-def is_shared(phase: OnePhase, found: Curves) -> bool:
-    """Whether several algorithms have the very same runs in a phase, because they start from them.
+def is_shared(phase: OnePhase, panels: Curves) -> bool:
+    """Whether several algorithms share the same runs in a phase, from which they start.
 
-    Equal success alone does not say so: it is 0 wherever nothing is learnt.
+    Equal success is not enough: it is 0 wherever nothing is learnt.
     """
     return phase.named and all(
-        len(each) > 1 and all(np.array_equal(each[0].runs, other.runs) for other in each[1:])
-        for each in found.values()
+        len(lines) > 1 and all(np.array_equal(lines[0].runs, line.runs) for line in lines[1:])
+        for lines in panels.values()
     )
 
 
 def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Rows are splits, columns are categories, one line per algorithm and phase."""
+    """Rows are splits, columns are categories; one line per algorithm and phase."""
     drawn = [(phase, curves(phase, goal_space)) for phase in each_phase(results)]
-    drawn = [(phase, found) for phase, found in drawn if found]
-    shared = [is_shared(*each) for each in drawn]
+    drawn = [(phase, panels) for phase, panels in drawn if panels]
+    shared = [is_shared(phase, panels) for phase, panels in drawn]
     figure, axes = _category_page(
         results,
         goal_space,
@@ -175,13 +174,13 @@ def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
             Patch(facecolor=SHADE, label="goals practised"),
         ],
         UNIT_LABELS[results.unit],
-        max(curve.points[-1] for _, found in drawn for each in found.values() for curve in each),
+        max(line.points[-1] for _, panels in drawn for lines in panels.values() for line in lines),
     )
-    for (phase, found), is_one in zip(drawn, shared, strict=True):
+    for (phase, panels), is_one in zip(drawn, shared, strict=True):
         for row, split in enumerate(SPLITS):
             for column, category in enumerate(results.categories.feasible):
-                lines = found.get((split, category), [])
-                _where(axes[row, column], phase, split, lines)
+                lines = panels.get((split, category), [])
+                _mark_phase(axes[row, column], phase, split, lines)
                 _lines(axes[row, column], results, lines, is_one)
     style.footnote(
         figure,
@@ -191,8 +190,8 @@ def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     return figure
 
 
-def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
-    """Shade a phase where its goals are practised, and mark a beginning with new goals."""
+def _mark_phase(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
+    """Shade a phase if its split is practised, and mark its beginning if goals are replaced."""
     if phase.goals.split == split and lines:
         ax.axvspan(phase.begins, lines[0].points[-1], color=SHADE, lw=0, zorder=0)
     if phase.replaces:
@@ -200,7 +199,7 @@ def _where(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> Non
 
 
 def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool) -> None:
-    """The curves of one phase; a phase that all algorithms share is one line."""
+    """Draw the curves of one phase; a shared phase is one line."""
     styles = style.algorithm_styles(results.algorithms)
     for curve in lines[:1] if shared else lines:
         look = SHARED if shared else styles[curve.algorithm]
@@ -214,7 +213,7 @@ def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool) -> 
 def sample_efficiency(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
-    """One panel per split: IQM over training with its interval, one line per algorithm."""
+    """One panel per split: IQM over training with interval, one line per algorithm."""
     figure, axes = style.page(
         (1, len(SPLITS)),
         (9.0, 4.3),
@@ -226,16 +225,17 @@ def sample_efficiency(
     )
     styles = style.algorithm_styles(results.algorithms)
     frame = rows_where(statistics["sample_efficiency"], goal_space=goal_space)
+    frame = frame.sort_values(results.unit_column, kind="stable")
     for ax, split in zip(axes[0], SPLITS, strict=True):
         for algorithm in results.algorithms_in(goal_space):
-            line = rows_where(frame, split=split, **algorithm._asdict()).sort_values(results.at)
-            points, look = line[results.at], styles[algorithm]
+            line = rows_where(frame, split=split, **algorithm._asdict())
+            points, look = line[results.unit_column], styles[algorithm]
             ax.fill_between(points, line["low"], line["high"], color=look.color, alpha=0.15, lw=0)
             style.mean_line(ax, points, line["iqm"], look, zorder=2)
         ax.set_title(SPLIT_LABELS[split])
         ax.set_xlabel(results.length_label)
     axes[0, 0].set_ylabel("IQM of success rate")
-    style.training_axis(axes.flat, frame[results.at].max())
+    style.training_axis(axes.flat, frame[results.unit_column].max())
     style.fraction_axis(axes.flat)
     style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure
@@ -245,7 +245,7 @@ def sample_efficiency(
 
 
 def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Rows are splits, columns are categories; one line of steps per algorithm."""
+    """Rows are splits, columns are categories; one step line per algorithm."""
     last = float(evaluation_points(results, goal_space)[-1])
     figure, axes = _category_page(
         results,
@@ -258,18 +258,18 @@ def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space
     )
     styles = style.algorithm_styles(results.algorithms)
     algorithms = results.algorithms_in(goal_space)
-    # Wide lines first, so that none hides another.
+    # Wide lines first, so that no line hides another.
     widths = np.linspace(WIDEST, NARROWEST, len(algorithms))
     for row, split in enumerate(SPLITS):
         for algorithm, width in zip(algorithms, map(float, widths), strict=True):
-            found = times_of(results, algorithm, goal_space, split)
+            times = times_of(results, algorithm, goal_space, split)
             for ax, category in zip(axes[row], results.categories.feasible, strict=True):
-                if category in found:
-                    steps, look = kaplan_meier(*found[category]), styles[algorithm]
-                    times = np.append(steps.times, last)
+                if category in times:
+                    steps, look = kaplan_meier(*times[category]), styles[algorithm]
+                    x = np.append(steps.times, last)
                     shares = 1.0 - np.append(steps.shares, steps.shares[-1])
                     options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
-                    style.step_line(ax, times, shares, look, where="post", **options)
+                    style.step_line(ax, x, shares, look, where="post", **options)
     style.footnote(
         figure,
         f"Mastered: success above {MASTERED} at two evaluations in a row, counted at the "

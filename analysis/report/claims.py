@@ -1,8 +1,8 @@
-"""Claims about goal samplers and what the committed tables say of each.
+"""Claims about goal samplers, judged by the committed tables.
 
-A claim is an entry of `analysis/report/claims.yaml`: a number of every run (its measure),
-algorithms that are added and subtracted run by run, and what is expected of the mean. The rule of
-the verdict stands in the head of that file; it is fixed before the runs that it judges.
+A claim is an entry of `analysis/report/claims.yaml`: a measure of each run, algorithms added and
+subtracted seed by seed, and what is expected of the mean. The head of that file gives the rule for
+verdicts, fixed before the runs that it judges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analysis.statistics.matrices import evaluated_categories, success_curves
 from analysis.studies.halves import SIGNIFICANT
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
 from magellan.config.schema import PLAIN
@@ -51,11 +51,11 @@ class Term(NamedTuple):
 
 
 class Study(Section):
-    """Where the runs of claims are, how many there have to be, and how far they are from the paper.
+    """A study: the protocol of its claims and its setting.
 
     Attributes:
-        seeds: the protocol's number; with fewer no claim is judged.
-        halves: whether both halves of the seeds must have the sign of all.
+        seeds: number of seeds in the protocol; with fewer, no claim is judged.
+        halves: whether both halves of the seeds must agree in sign with all of them.
         setting: model, budget, learner.
         fixed: when the rules of its claims were written down.
     """
@@ -82,14 +82,14 @@ class Claim(Section):
 
     @field_validator("value")
     @classmethod
-    def _is_a_sum(cls, value: str) -> str:
-        if " ".join(found.group() for found in TERM.finditer(value)) != value:
+    def _check_sum(cls, value: str) -> str:
+        if " ".join(match.group() for match in TERM.finditer(value)) != value:
             raise ValueError(f"{value!r} is no sum; allowed: SAMPLER/VARIANT@SPACE:ESTIMATOR - ...")
         return value
 
     @field_validator("expected")
     @classmethod
-    def _is_a_rule(cls, value: str) -> str:
+    def _check_rule(cls, value: str) -> str:
         if EXPECTED.fullmatch(value) is None:
             raise ValueError(f"{value!r} is no rule; allowed: above X, below X, within X")
         return value
@@ -104,33 +104,33 @@ class Claim(Section):
 
     @property
     def rule(self) -> tuple[str, float]:
-        """`above`, `below` or `within`, and of what."""
+        """`above`, `below` or `within`, and the threshold."""
         word, number = self.expected.split()
         return word, float(number)
 
 
 class Claims(Section):
-    """The file of claims: of the paper, and of others."""
+    """The claims file: claims of the paper, and of others."""
 
     studies: Mapping[str, Study]
     claims: Sequence[Claim]
     others: Sequence[Claim] = ()
 
     @model_validator(mode="after")
-    def _studies_are_there(self) -> Claims:
-        for each in (*self.claims, *self.others):
-            if each.study not in self.studies:
+    def _check_studies(self) -> Claims:
+        for claim in (*self.claims, *self.others):
+            if claim.study not in self.studies:
                 allowed = ", ".join(self.studies)
-                raise InputError(f"study: {each.study!r} is unknown; allowed: {allowed}")
+                raise InputError(f"study: {claim.study!r} is unknown; allowed: {allowed}")
         return self
 
 
 class Judged(NamedTuple):
-    """A claim and what came out; without runs `value` and the interval are NaN.
+    """A claim and its result; without runs, `value` and the interval are NaN.
 
     Attributes:
         n: runs, or pairs of runs with the same seed.
-        p: two-sided, of the mean against the threshold; NaN where the rule is `within`.
+        p: two-sided, mean against threshold; NaN if the rule is `within`.
         p_holm: corrected over the claims of the same study and question.
     """
 
@@ -145,7 +145,7 @@ class Judged(NamedTuple):
 
 
 def load(path: Path = DEFAULT) -> Claims:
-    """The file of claims.
+    """Load the claims file.
 
     Raises:
         InputError: the file or a key is wrong; one line that names it.
@@ -154,72 +154,73 @@ def load(path: Path = DEFAULT) -> Claims:
 
 
 def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
-    """Every claim in the order of the file, from the tables in the folders below `reference`."""
-    names = dict.fromkeys(each.study for each in (*claims.claims, *claims.others))
-    there = [name for name in names if (reference / name).is_dir()]
-    return judge_by(claims, {name: store.load(reference / name) for name in there})
+    """Judge every claim, in file order, by the tables in the folders below `reference`."""
+    names = dict.fromkeys(claim.study for claim in (*claims.claims, *claims.others))
+    folders = {name: reference / name for name in names if (reference / name).is_dir()}
+    return judge_by(claims, {name: store.load(folder) for name, folder in folders.items()})
 
 
 def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
-    """Every claim, by the results of each study that is there.
+    """Judge every claim by the results of the studies that have some.
 
     Raises:
-        InputError: a claim is about a category or an estimator that the tables do not have.
+        InputError: a claim names a category or an estimator that the tables lack.
     """
     listed = [*claims.claims, *claims.others]
-    judged = [_judged(each, claims.studies[each.study], results.get(each.study)) for each in listed]
-    for key in {(each.study, each.question) for each in listed}:
-        mine = [at for at, each in enumerate(listed) if (each.study, each.question) == key]
-        corrected = holm(np.array([judged[at].p for at in mine]))
-        for at, p in zip(mine, corrected, strict=True):
-            judged[at] = judged[at]._replace(p_holm=float(p))
+    judged = [
+        _estimate(claim, claims.studies[claim.study], results.get(claim.study)) for claim in listed
+    ]
+    for family in {(claim.study, claim.question) for claim in listed}:
+        rows = [i for i, claim in enumerate(listed) if (claim.study, claim.question) == family]
+        corrected = holm(np.array([judged[row].p for row in rows]))
+        for row, p in zip(rows, corrected, strict=True):
+            judged[row] = judged[row]._replace(p_holm=float(p))
     return [
-        each._replace(verdict=_verdict(each, claims.studies[each.claim.study], results))
-        for each in judged
+        result._replace(verdict=_verdict(result, claims.studies[result.claim.study], results))
+        for result in judged
     ]
 
 
-def _judged(claim: Claim, study: Study, results: Results | None) -> Judged:
-    """Value, interval and p of a claim, not yet corrected; nothing without the planned runs."""
-    unknown = math.nan
-    nothing = Judged(claim, 0, unknown, unknown, unknown, unknown, unknown, "not tested")
-    if results is None or any(_absent(results, term) for term in claim.terms):
-        return nothing
-    values = _values(claim, results)
+def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
+    """Value, interval and uncorrected p of a claim; `not tested` without the planned runs."""
+    nan = math.nan
+    untested = Judged(claim, 0, nan, nan, nan, nan, nan, "not tested")
+    if results is None or any(_lacks_runs(results, term) for term in claim.terms):
+        return untested
+    values = _values_by_seed(claim, results)
     if len(values) < study.seeds:
-        return nothing._replace(n=len(values))
+        return untested._replace(n=len(values))
     word, threshold = claim.rule
     if claim.measure == "mastered":
-        found = stats.binomtest(int(values.sum()), len(values), threshold)
-        interval = found.proportion_ci(BOOTSTRAP.confidence)
-        ends, p = (float(interval.low), float(interval.high)), float(found.pvalue)
+        test = stats.binomtest(int(values.sum()), len(values), threshold)
+        interval = test.proportion_ci(BOOTSTRAP.confidence)
+        bounds, p = (float(interval.low), float(interval.high)), float(test.pvalue)
     else:
         _, interval = mean_difference(values)
-        ends = interval or (float(values.mean()),) * 2
+        bounds = interval or (float(values.mean()),) * 2
         p = sign_flip_test(values - (threshold if word != "within" else 0.0), BOOTSTRAP.seed).p
     p = math.nan if word == "within" else p
-    return Judged(claim, len(values), float(values.mean()), *ends, p, math.nan, "undecided")
+    return Judged(claim, len(values), float(values.mean()), *bounds, p, math.nan, "undecided")
 
 
-def _absent(results: Results, term: Term) -> bool:
+def _lacks_runs(results: Results, term: Term) -> bool:
     space = term.goal_space or results.goal_spaces[0]
-    there = space in results.goal_spaces and term.algorithm in results.algorithms_in(space)
-    return not there
+    return space not in results.goal_spaces or term.algorithm not in results.algorithms_in(space)
 
 
-def _values(claim: Claim, results: Results) -> Matrix:
-    """The claim's number of each seed that all its algorithms have, in increasing order: (n,)."""
+def _values_by_seed(claim: Claim, results: Results) -> Matrix:
+    """The claim's value for each seed that all its algorithms have, increasing seeds: (n,)."""
     columns = []
     for term in claim.terms:
         space = term.goal_space or results.goal_spaces[0]
         seeds = sorted(results.seeds_of(term.algorithm, space))
-        columns.append(dict(zip(seeds, term.sign * _measured(claim, results, term), strict=True)))
+        columns.append(dict(zip(seeds, term.sign * _measure(claim, results, term), strict=True)))
     common = sorted(set.intersection(*(set(column) for column in columns)))
     return np.array([sum(column[seed] for column in columns) for seed in common])
 
 
-def _measured(claim: Claim, results: Results, term: Term) -> Matrix:
-    """The measure of each run of an algorithm, seeds in increasing order: (runs,)."""
+def _measure(claim: Claim, results: Results, term: Term) -> Matrix:
+    """The measure of each run of an algorithm, increasing seeds: (runs,)."""
     space = term.goal_space or results.goal_spaces[0]
     side = Side("", results, term.algorithm, term.estimator)
     order = np.argsort(results.seeds_of(term.algorithm, space))
@@ -242,7 +243,7 @@ def _measured(claim: Claim, results: Results, term: Term) -> Matrix:
 
 
 def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Verdict:
-    """By the rule in the head of `analysis/report/claims.yaml`."""
+    """Apply the rule in the head of `analysis/report/claims.yaml`."""
     if judged.verdict == "not tested":
         return judged.verdict
     word, threshold = judged.claim.rule
@@ -251,7 +252,7 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
             return "reproduced"
         outside = judged.low > threshold or judged.high < -threshold
         return "contradicted" if outside else "undecided"
-    if not judged.p_holm < SIGNIFICANT or (study.halves and not _repeated(judged, results)):
+    if not judged.p_holm < SIGNIFICANT or (study.halves and not _halves_agree(judged, results)):
         return "undecided"
     above, below = judged.low > threshold, judged.high < threshold
     if not (above or below):
@@ -259,12 +260,11 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
     return "reproduced" if above == (word == "above") else "contradicted"
 
 
-def _repeated(judged: Judged, results: Mapping[str, Results]) -> bool:
+def _halves_agree(judged: Judged, results: Mapping[str, Results]) -> bool:
     """Whether the mean is on the same side of the threshold in both halves of the seeds."""
-    values = _values(judged.claim, results[judged.claim.study]) - judged.claim.rule[1]
+    values = _values_by_seed(judged.claim, results[judged.claim.study]) - judged.claim.rule[1]
     middle = len(values) // 2
-    signs = {math.copysign(1.0, part.mean()) for part in (values[:middle], values[middle:])}
-    return len(signs) == 1 and 0.0 not in (values[:middle].mean(), values[middle:].mean())
+    return bool(values[:middle].mean() * values[middle:].mean() > 0.0)
 
 
 HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict", "study")
@@ -272,28 +272,28 @@ SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
 
 
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
-    """Claims of the paper, of others, the studies, and what would decide open claims."""
+    """Tables of the paper's claims, other claims, studies, and what would decide open claims."""
     count = len(claims.claims)
     titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
-    found = [
-        Table(title, HEADER, [_cells(claims, each) for each in chosen])
-        for title, chosen in titles.items()
-        if chosen
+    verdicts = [
+        Table(title, HEADER, [_cells(claims, result) for result in group])
+        for title, group in titles.items()
+        if group
     ]
     studies = [
-        [f"`{name}`", each.setting, str(each.seeds), each.fixed]
-        for name, each in claims.studies.items()
+        [f"`{name}`", study.setting, str(study.seeds), study.fixed]
+        for name, study in claims.studies.items()
         if name != NO_STUDY
     ]
-    waiting = [
-        [each.claim.claim, each.claim.decides]
-        for each in judged
-        if each.verdict != "reproduced" and each.claim.decides
+    undecided = [
+        [result.claim.claim, result.claim.decides]
+        for result in judged
+        if result.verdict != "reproduced" and result.claim.decides
     ]
     return [
-        *found,
+        *verdicts,
         Table("Studies", SETTINGS, studies),
-        Table("What would decide", ("claim", "decided by"), waiting),
+        Table("What would decide", ("claim", "decided by"), undecided),
     ]
 
 
@@ -302,17 +302,10 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
     study = "" if claim.study == NO_STUDY else f"`{claim.study}`"
     names = [claim.claim, claim.source]
     if judged.verdict == "not tested":
-        planned = claims.studies[claim.study].seeds
-        return [
-            *names,
-            "",
-            "",
-            f"{judged.n} of {planned}" if study else "0",
-            "",
-            "not tested",
-            study,
-        ]
+        n = f"{judged.n} of {claims.studies[claim.study].seeds}" if study else "0"
+        return [*names, "", "", n, "", "not tested", study]
     form = ".2f" if claim.measure == "mastered" else "+.3f"
     p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}"
-    numbers = [f"{judged.value:{form}}", between(judged.low, judged.high, form), str(judged.n), p]
+    interval = interval_cell(judged.low, judged.high, form)
+    numbers = [f"{judged.value:{form}}", interval, str(judged.n), p]
     return [*names, *numbers, f"**{judged.verdict}**", study]

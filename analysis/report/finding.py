@@ -1,7 +1,6 @@
-"""What an experiment has found, in sentences: the comparison that was fixed before the runs.
+"""An experiment's finding in sentences: its pre-registered comparison and the limits of its runs.
 
-The winner is the subject of its sentence. Pairs that are not told apart are said to be so, and what
-so few runs cannot show stands beside them.
+The winner is the subject of its sentence; pairs that are not told apart have one too.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from analysis.tables.results import Results, rows_where
 
 NEVER = "at no size, however large: that takes more runs"
 CRUDE = 8
-"""Runs below which intervals are crude (docs/statistics.md)."""
+"""Number of runs below which intervals are crude (docs/statistics.md)."""
 SHOWN = 3
-"""Sentences of a line in the terminal."""
+"""Sentences per line in the terminal."""
 
 
 class Finding(NamedTuple):
     """Sentences about an experiment.
 
     Attributes:
-        told: pairs that are told apart, the winner first.
+        told: pairs that are told apart, winner first.
         untold: pairs that are not, or why there is no comparison.
         measured: what is compared, and how.
         limits: what so few runs cannot show.
@@ -64,63 +63,64 @@ def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding
     """The primary comparison of every goal space, from the table `comparison`."""
     rows = primary(statistics["comparison"])
     level = level_of(results)
-    told = [_is_told(row, level) for row in rows]
-    sentences = [verdict(row, results, level) for row in rows]
+    told: list[str] = []
+    untold = [] if rows else [nothing_compared(results)]
+    for row in rows:
+        (told if _is_significant(row, level) else untold).append(verdict(row, results, level))
     return Finding(
-        [text for text, is_told in zip(sentences, told, strict=True) if is_told],
-        [text for text, is_told in zip(sentences, told, strict=True) if not is_told]
-        or ([] if rows else [nothing_compared(results)]),
-        measured(results, statistics["comparison"]),
+        told,
+        untold,
+        method_text(results, statistics["comparison"]),
         [text for name in results.goal_spaces for text in limits(results, statistics, name)],
     )
 
 
 def primary(comparison: pd.DataFrame) -> list[Any]:
-    """Rows of the primary metric: a goal space after the other, the largest difference first."""
-    chosen = comparison[comparison["primary"].astype(bool)] if len(comparison) else comparison
-    spaces = list(dict.fromkeys(chosen["goal_space"]))
+    """Rows of the primary metric, by goal space, largest difference first."""
+    rows = comparison[comparison["primary"].astype(bool)] if len(comparison) else comparison
+    spaces = list(dict.fromkeys(rows["goal_space"]))
     return sorted(
-        chosen.itertuples(index=False),
+        rows.itertuples(index=False),
         key=lambda row: (spaces.index(row.goal_space), -abs(row.difference)),
     )
 
 
 def level_of(results: Results) -> float:
-    """What p has to be below: 1 minus the level of the intervals."""
+    """Significance level: 1 minus the confidence of the intervals."""
     return round(1.0 - settings(results).confidence, 12)
 
 
-def _is_told(row: Any, level: float) -> bool:
+def _is_significant(row: Any, level: float) -> bool:
     return bool(row.p_holm < level - TIE)
 
 
 def verdict(row: Any, results: Results, level: float) -> str:
     """One row of the comparison as a sentence without a full stop."""
-    ours = name_of(Algorithm(row.sampler, row.variant), results)
-    theirs = name_of(Algorithm(row.baseline, row.baseline_variant), results)
-    where = f"{row.goal_space}: " if len(results.goal_spaces) > 1 else ""
+    sampler = name_of(Algorithm(row.sampler, row.variant), results)
+    baseline = name_of(Algorithm(row.baseline, row.baseline_variant), results)
+    prefix = f"{row.goal_space}: " if len(results.goal_spaces) > 1 else ""
     p = chance(row.p_holm)
-    behind = f"p {p if p.startswith('<') else f'= {p}'}, n = {sizes(row)}"
-    if not _is_told(row, level):
-        lead = f"{short(row.difference)}{_between(row.low, row.high)}"
+    suffix = f"p {p if p.startswith('<') else f'= {p}'}, n = {run_counts(row)}"
+    if not _is_significant(row, level):
+        difference = f"{short(row.difference)}{_interval_text(row.low, row.high)}"
         return (
-            f"{where}{ours} and {theirs} are not told apart: {ours} minus {theirs} is {lead}, "
-            f"{behind}"
+            f"{prefix}{sampler} and {baseline} are not told apart: {sampler} minus {baseline} is "
+            f"{difference}, {suffix}"
         )
-    ahead = (ours, theirs, row.difference, row.low, row.high)
+    ordered = (sampler, baseline, row.difference, row.low, row.high)
     if row.difference < 0:
-        ahead = (theirs, ours, -row.difference, -row.high, -row.low)
-    winner, other, lead, low, high = ahead
-    return f"{where}{winner} beats {other} by {short(lead)}{_between(low, high)}, {behind}"
+        ordered = (baseline, sampler, -row.difference, -row.high, -row.low)
+    winner, loser, lead, low, high = ordered
+    return f"{prefix}{winner} beats {loser} by {short(lead)}{_interval_text(low, high)}, {suffix}"
 
 
-def _between(low: float, high: float) -> str:
+def _interval_text(low: float, high: float) -> str:
     return "" if pd.isna(low) else f" ({short(low)} to {short(high)})"
 
 
 def name_of(algorithm: Algorithm, results: Results) -> str:
-    """As the experiment file writes it: `sampler`, or `sampler/variant` where it has several."""
-    several = sum(each.sampler == algorithm.sampler for each in results.algorithms) > 1
+    """Name as in the experiment file: `sampler`, or `sampler/variant` if it has several."""
+    several = sum(entry.sampler == algorithm.sampler for entry in results.algorithms) > 1
     return f"{algorithm.sampler}/{algorithm.variant}" if several else algorithm.sampler
 
 
@@ -136,21 +136,21 @@ def chance(p: float) -> str:
     return "< .001" if p < 0.001 else short(p, 3)
 
 
-def sizes(row: Any) -> str:
-    """Runs of both sides of a row of the comparison, as one number where they have the same."""
+def run_counts(row: Any) -> str:
+    """Runs of both sides of a comparison row; one number if they are equal."""
     return " and ".join(map(str, dict.fromkeys((row.runs, row.baseline_runs))))
 
 
 def nothing_compared(results: Results) -> str:
-    """Why a comparison has no row."""
+    """Why a comparison has no rows."""
     reference = name_of(results.reference, results)
     if len(results.algorithms) == 1:
         return f"{reference} is the only sampler of this experiment: nothing is compared"
     return f"{reference}, which the others are compared with, has no complete run"
 
 
-def measured(results: Results, comparison: pd.DataFrame) -> str:
-    """What is compared, and how: in one sentence."""
+def method_text(results: Results, comparison: pd.DataFrame) -> str:
+    """What is compared, and how, in one sentence."""
     split = practised_split(results)
     categories = {len(evaluated_categories(results, name, split)) for name in results.goal_spaces}
     kind = settings(results)
@@ -164,7 +164,7 @@ def measured(results: Results, comparison: pd.DataFrame) -> str:
 
 
 def family_size(results: Results, comparison: pd.DataFrame, goal_space: str) -> int:
-    """Tests that Holm's correction of the primary metric goes over."""
+    """Number of tests in the Holm correction of the primary metric."""
     rows = rows_where(comparison, goal_space=goal_space, score=PRIMARY_SCORE)
     if settings(results).family == "split":
         rows = rows_where(rows, split=practised_split(results))
@@ -175,77 +175,76 @@ def family_size(results: Results, comparison: pd.DataFrame, goal_space: str) -> 
 
 
 def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> list[str]:
-    """What the runs of a goal space cannot show; empty where nothing is compared."""
+    """What the runs of a goal space cannot show; empty without a comparison."""
     present = results.algorithms_in(goal_space)
-    others = [each for each in present if each != results.reference]
-    if results.reference not in present or not others:
+    if results.reference not in present or len(present) < 2:
         return []
-    runs = {
-        each: run_means(results, each, goal_space, practised_split(results)) for each in present
-    }
+    split = practised_split(results)
+    runs = {algorithm: run_means(results, algorithm, goal_space, split) for algorithm in present}
     counts = results.seed_counts(goal_space)
-    over = family_size(results, statistics["comparison"], goal_space)
-    where = f"goal space {goal_space}: " if len(results.goal_spaces) > 1 else ""
-    said = [
-        f"{where}each sampler has n = {number_text(counts)} runs. {smallest_chance(runs, over)}"
+    tests = family_size(results, statistics["comparison"], goal_space)
+    prefix = f"goal space {goal_space}: " if len(results.goal_spaces) > 1 else ""
+    sentences = [
+        f"{prefix}each sampler has n = {number_text(counts)} runs. {smallest_chance(runs, tests)}"
     ]
-    ours = runs.pop(results.reference)
-    said.append(reach(ours, list(runs.values()), level_of(results), over))
+    reference = runs.pop(results.reference)
+    sentences.append(detectable(reference, list(runs.values()), level_of(results), tests))
     if min(counts) < CRUDE:
-        said.append(
-            f"intervals of fewer than {CRUDE} runs are crude: they hold the true value less often "
-            "than they say"
+        sentences.append(
+            f"intervals of fewer than {CRUDE} runs are crude: they cover the true value less often "
+            "than their level says"
         )
-    return [f"{text[0].upper()}{text[1:]}." for text in said]
+    return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 
 
-def smallest_chance(runs: Mapping[Algorithm, Matrix], over: int) -> str:
-    """The smallest p that permutations of so many runs can give, alone and after Holm's correction.
+def smallest_chance(runs: Mapping[Algorithm, Matrix], tests: int) -> str:
+    """The smallest p that this many runs allow, alone and after Holm's correction over `tests`.
 
     runs: run means of each algorithm, (runs,).
     """
     fewest = min(map(len, runs.values()))
     least = permutation_test(np.ones(fewest), np.zeros(fewest)).p
-    corrected = f", and {chance(min(1.0, least * over))} after the correction" if over > 1 else ""
+    corrected = f", and {chance(min(1.0, least * tests))} after the correction" if tests > 1 else ""
     text = f"The smallest p that the test can give is {chance(least)}{corrected}"
     return text.replace("< ", "below ")
 
 
-def reach(ours: Matrix, others: Sequence[Matrix], level: float, over: int) -> str:
-    """From which difference on such runs would be told apart, alone and after the correction."""
-    alone = _differences(ours, others, level)
+def detectable(reference: Matrix, baselines: Sequence[Matrix], level: float, tests: int) -> str:
+    """The smallest significant difference, alone and after the correction."""
+    alone = _detectable_text(reference, baselines, level)
     text = f"with the spread of these runs a difference reaches p < {short(level)} {alone}"
-    if over > 1 and alone != NEVER:
-        text += f"; after the correction {_differences(ours, others, level / over)}"
+    if tests > 1 and alone != NEVER:
+        text += f"; after the correction {_detectable_text(reference, baselines, level / tests)}"
     return text
 
 
-def _differences(ours: Matrix, others: Sequence[Matrix], level: float) -> str:
-    """The smallest differences that are told apart, from the easiest pair to the hardest."""
-    found = [smallest_difference(ours, theirs, level) for theirs in others]
-    known = sorted({short(value) for value in found if value is not None})
-    if not known:
+def _detectable_text(reference: Matrix, baselines: Sequence[Matrix], level: float) -> str:
+    """The range of smallest significant differences over the pairs."""
+    smallest = [smallest_difference(reference, baseline, level) for baseline in baselines]
+    detectable = sorted({short(value) for value in smallest if value is not None})
+    if not detectable:
         return NEVER
-    span = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"
-    ending = ", depending on the pair" if len(known) > 1 else ""
-    lost = ", and for some pairs at no size: that takes more runs" if None in found else ""
-    return f"from {span} on{ending}{lost}"
+    several = len(detectable) > 1
+    span = f"{detectable[0]} to {detectable[-1]}" if several else detectable[0]
+    depends = ", depending on the pair" if several else ""
+    never = ", and for some pairs at no size: that takes more runs" if None in smallest else ""
+    return f"from {span} on{depends}{never}"
 
 
-def smallest_difference(ours: Matrix, theirs: Matrix, level: float) -> float | None:
+def smallest_difference(first: Matrix, second: Matrix, level: float) -> float | None:
     """Smallest difference of means at which the permutation test gives p < `level`.
 
     Args:
-        ours, theirs: run means, (runs,) and (other runs,); only their spread counts.
+        first, second: run means, (runs,) and (other runs,); only their spread counts.
         level: of the test.
 
     Returns:
-        the difference in hundredths, rounded up; None where none of up to 1 is enough.
+        the difference, rounded up to hundredths; None if even 1 is not enough.
     """
 
     def is_enough(hundredths: int) -> bool:
-        shifted = ours - ours.mean() + hundredths / 100
-        return permutation_test(shifted, theirs - theirs.mean()).p < level - TIE
+        shifted = first - first.mean() + hundredths / 100
+        return permutation_test(shifted, second - second.mean()).p < level - TIE
 
     low, high = 0, 100
     if not is_enough(high):
@@ -259,42 +258,41 @@ def smallest_difference(ours: Matrix, theirs: Matrix, level: float) -> float | N
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def terminal(found: Mapping[str, Any], folder: str, commands: Sequence[str]) -> list[str]:
-    """Five lines: the finding, where page and tables are, and the next two commands.
+def terminal(summary: Mapping[str, Any], folder: str, commands: Sequence[str]) -> list[str]:
+    """Five lines: the finding, the paths of page and tables, and the next two commands.
 
     Args:
-        found: the finding, as the JSON file beside the page has it.
+        summary: the finding, as in the JSON file beside the page.
         folder: results folder of the experiment.
-        commands: the two commands, each with what it is for.
+        commands: the two commands, each with its purpose.
     """
-    both = [listed(found[key]) for key in ("told", "untold") if found[key]]
-    lines = [*both, found["measured"]][:2]
-    places = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
-    return [*lines, f"summary: {places}", *(f"next: {command}" for command in commands)]
+    sentences = [join_sentences(summary[key]) for key in ("told", "untold") if summary[key]]
+    lines = [*sentences, summary["measured"]][:2]
+    paths = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
+    return [*lines, f"summary: {paths}", *(f"next: {command}" for command in commands)]
 
 
-def listed(sentences: Sequence[str]) -> str:
+def join_sentences(sentences: Sequence[str]) -> str:
     """The first few sentences in one line, and how many more there are."""
     more = len(sentences) - SHOWN
     return "; ".join([*sentences[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
-# --- What the captions of the report say about the tables: numbers of seeds, names, intervals ---
+# --- values in the captions of the report: numbers of seeds, names, intervals ---------------------
 
 
 def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """How much tables rest on, as plain values for the captions.
+    """Numbers of runs and labels behind the tables, as plain values for the captions.
 
     Args:
-        runs: those that are there.
-        missing: how many of the grid are not.
+        runs: complete runs.
+        missing: number of missing runs.
         experiment: configuration of the grid.
 
     Returns:
-        complete and declared runs; labels of the reference and of its sampler, and of what training
-        is counted in, on the x axis (`across`) and in a sentence (`unit`); for each goal space
-        `n` seeds in words, the fewest and the most, and `reference_n`, that of the reference's
-        sampler.
+        complete and declared runs; labels of the reference, of its sampler and of the unit of
+        training, on the x axis (`across`) and in a sentence (`unit`); for each goal space `n` seeds
+        in words, `fewest`, `most`, and `reference_n`, that of the reference's sampler.
     """
     listed = list(runs)
     reference, unit = reference_algorithm(experiment), unit_of_experiment(experiment)
@@ -308,24 +306,24 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
         "unit": UNIT_WORDS[unit],
         "reference_sampler": _plain(sampler_label(reference.sampler)),
         "goal_spaces": {
-            name: _of_goal_space(seeds, reference)
+            name: _seed_numbers(seeds, reference)
             for name, seeds in seeds_by_algorithm(listed).items()
         },
     }
 
 
 def _plain(label: str) -> str:
-    """A name in reStructuredText: `small_` is no link."""
+    """Escape a name for reStructuredText: `small_` is no link."""
     return re.sub(r"([\\*`|_])", r"\\\1", label)
 
 
 def as_plain_text(text: str) -> str:
-    """Text whose paragraphs look in a caption as they are written: no mark in it has a meaning."""
+    """Escape all markup, so that the paragraphs of a text appear in a caption as written."""
     lines = [re.sub(r"([^\w\s]|_)", r"\\\1", line.strip()) for line in text.splitlines()]
     return "\n".join(lines)
 
 
-def _of_goal_space(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -> dict[str, Any]:
+def _seed_numbers(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -> dict[str, Any]:
     counts = {algorithm: len(listed) for algorithm, listed in seeds.items()}
     own = [count for algorithm, count in counts.items() if algorithm.sampler == reference.sampler]
     return {
@@ -337,7 +335,7 @@ def _of_goal_space(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -
 
 
 def facts(experiment: Mapping[str, Any]) -> dict[str, str]:
-    """What the captions say about intervals."""
+    """Settings of the intervals, for the captions."""
     settings = experiment["analysis"]
     return {
         "confidence": f"{settings['confidence']:.0%}",

@@ -1,7 +1,7 @@
-"""The leaderboard: every rule in every place that has committed tables, and a card of each rule.
+"""The leaderboard: every rule in every place with committed tables, and a card for each rule.
 
-Nothing is trained and no number is typed in: rows come from `results/reference`, cards from the
-registry of samplers. A rule that has no interval in a place (one seed) has no row there.
+Rows are computed from `results/reference`, cards from the registry of samplers. A rule with a
+single seed in a place has no interval and no row there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from analysis.statistics.standing import LEVEL, Interval, Standing, scores_of, s
 from analysis.studies import axes
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, reference_algorithm
-from analysis.tables.printing import between, head, row
+from analysis.tables.printing import head, interval_cell, row
 from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.core.errors import InputError
@@ -35,7 +35,7 @@ BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
 FLOOR, CEILINGS = "random", ("oracle", "scripted")
 TABLES = ("samplers", "default")
-"""Folders of combined tables; each is a place. Those of the first learner are left out."""
+"""Folders of combined tables, one per place; those of the first learner are left out."""
 SIMULATED = "axes"
 COLUMNS = (
     *("rule", "world", "track", "success", "success_low", "success_high"),
@@ -45,8 +45,8 @@ COLUMNS = (
 
 
 class Place(NamedTuple):
-    """Where rules were compared: the world and how long, and by rule the numbers of the seeds,
-    (seeds,), the cost (seconds of a run, episodes to estimate alone) and the track.
+    """Where rules were compared: the world and the training length; for each rule its score per
+    seed (seeds,), its cost (seconds per run, estimation-only episodes) and its track.
     """
 
     world: str
@@ -63,20 +63,20 @@ Row = tuple[Standing, Place]
 
 
 def rows(reference: Path) -> list[Row]:
-    """All rows, a place after the other, the best rule of a place first."""
-    places = [*map(_of_runs, (reference / name for name in TABLES)), _simulated(reference)]
-    return [(standing, place) for place in places for standing in _ranked(place)]
+    """All rows, grouped by place, best rule first."""
+    places = [*(_load_place(reference / name) for name in TABLES), _load_simulated(reference)]
+    return [(standing, place) for place in places for standing in _rank(place)]
 
 
-def _ranked(place: Place) -> list[Standing]:
+def _rank(place: Place) -> list[Standing]:
     ceiling = next((name for name in CEILINGS if name in place.scores), None)
     return standings(place.scores, place.tracks, FLOOR, ceiling)
 
 
-def _of_runs(folder: Path) -> Place:
-    """The variant that an experiment's reference has, on its first goal space."""
+def _load_place(folder: Path) -> Place:
+    """An experiment's first goal space, in the variant of its reference."""
     results = store.load(folder)
-    scores = {rule: each for rule, each in scores_of(results).items() if len(each) > 1}
+    scores = {rule: by_seed for rule, by_seed in scores_of(results).items() if len(by_seed) > 1}
     variant = reference_algorithm(results.experiment).variant
     runs = results.manifest["runs"]
     name = runs[0]["world"]["name"]
@@ -94,29 +94,30 @@ def _of_runs(folder: Path) -> Place:
 
 
 def _cost(results: Results, algorithm: Algorithm) -> tuple[float, float]:
-    """Seconds of a whole run, and episodes that its driver had played only to estimate."""
-    mine = [run for run in results.manifest["runs"] if run["sampler"] == algorithm.sampler]
-    mine = [run for run in mine if run["variant"] == algorithm.variant]
-    episodes = [run["estimation_episodes"].get(run["driver"], 0) for run in mine]
-    return float(np.mean([run["wall_seconds"] for run in mine])), float(np.mean(episodes))
+    """Mean seconds per run, and mean episodes played only for the driver's estimates."""
+    runs = [
+        run for run in results.manifest["runs"] if (run["sampler"], run["variant"]) == algorithm
+    ]
+    episodes = [run["estimation_episodes"].get(run["driver"], 0) for run in runs]
+    return float(np.mean([run["wall_seconds"] for run in runs])), float(np.mean(episodes))
 
 
-def _simulated(reference: Path) -> Place:
-    """The base of the axes of difficulty."""
-    found = axes.load(reference / SIMULATED / "axes.csv")
-    rows = axes.place(found).dropna(subset="success").sort_values("seed")
+def _load_simulated(reference: Path) -> Place:
+    """The base point of the axes of difficulty."""
+    table = axes.load(reference / SIMULATED / "axes.csv")
+    rows = axes.place(table).dropna(subset="success").sort_values("seed")
     groups = list(rows.groupby("sampler", sort=False))
     tracks = dict(zip(rows["sampler"], rows["track"], strict=True))
     return Place(
         "Simulated learner",
-        {str(name): each["success"].to_numpy() for name, each in groups},
+        {str(name): group["success"].to_numpy() for name, group in groups},
         {
-            str(name): (each["seconds"].mean(), each["estimation_episodes"].mean())
-            for name, each in groups
+            str(name): (group["seconds"].mean(), group["estimation_episodes"].mean())
+            for name, group in groups
         },
         {rule: track for rule, track in tracks.items() if rule != axes.CEILING},
-        str(found.about["finished"])[:10],
-        str(found.about["code_version"]),
+        str(table.metadata["finished"])[:10],
+        str(table.metadata["code_version"]),
         SIMULATED,
     )
 
@@ -124,22 +125,23 @@ def _simulated(reference: Path) -> Place:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def cells(each: Row) -> list[str]:
-    """A row of the CSV, in the order of `COLUMNS`; what does not exist is empty."""
-    standing, place = each
-    parts = (standing.success, standing.gain, standing.regret)
+def cells(entry: Row) -> list[str]:
+    """A row of the CSV, in the order of `COLUMNS`; missing values are empty."""
+    standing, place = entry
+    intervals = (standing.success, standing.gain, standing.regret)
     success, gain, regret = (
-        ["", "", ""] if part is None else [f"{number:.4f}" for number in part] for part in parts
+        ["", "", ""] if interval is None else [f"{number:.4f}" for number in interval]
+        for interval in intervals
     )
-    chances = ["" if np.isnan(p) else f"{p:.4g}" for p in (standing.p_floor, standing.p_best)]
+    p_values = ["" if np.isnan(p) else f"{p:.4g}" for p in (standing.p_floor, standing.p_best)]
     cost = [f"{number:.4g}" for number in place.costs[standing.rule]]
-    named = [standing.rule, place.world, standing.track]
-    numbers = [*success, *gain, chances[0], *regret, chances[1], str(standing.n), *cost]
-    return [*named, *numbers, place.date, place.version, place.folder]
+    names = [standing.rule, place.world, standing.track]
+    numbers = [*success, *gain, p_values[0], *regret, p_values[1], str(standing.n), *cost]
+    return [*names, *numbers, place.date, place.version, place.folder]
 
 
-def write(found: Sequence[Row], path: Path, numbers: Path) -> None:
-    """The block `leaderboard` of a page, and all numbers as CSV.
+def write(entries: Sequence[Row], path: Path, numbers: Path) -> None:
+    """Write the block `leaderboard` of a page, and all numbers as CSV.
 
     Raises:
         InputError: the page is missing or has no such block.
@@ -148,40 +150,40 @@ def write(found: Sequence[Row], path: Path, numbers: Path) -> None:
     parts = BLOCK.split(text)
     if len(parts) != 3:
         raise InputError(f"--page: {path} has no block `leaderboard`; allowed: a page with one")
-    write_atomically(path, f"{parts[0]}{BEGIN}\n{page(found)}\n{END}{parts[2]}".encode())
-    write_table(numbers, COLUMNS, map(cells, found))
+    write_atomically(path, f"{parts[0]}{BEGIN}\n{page(entries)}\n{END}{parts[2]}".encode())
+    write_table(numbers, COLUMNS, map(cells, entries))
 
 
-def page(found: Sequence[Row]) -> str:
-    """Tables of the places, each with its tracks, and the cards, in Markdown."""
-    parts = [_of_place(place, found) for place in dict.fromkeys(place.world for _, place in found)]
-    return "\n\n".join([*parts, "## Cards", *map(card, SAMPLERS)])
+def page(entries: Sequence[Row]) -> str:
+    """A table for each place and track, then the cards, in Markdown."""
+    worlds = dict.fromkeys(place.world for _, place in entries)
+    tables = [_place_tables([entry for entry in entries if entry[1].world == w]) for w in worlds]
+    return "\n\n".join([*tables, "## Cards", *map(card, SAMPLERS)])
 
 
-def _of_place(world: str, found: Sequence[Row]) -> str:
-    mine = [each for each in found if each[1].world == world]
-    place = mine[0][1]
+def _place_tables(entries: Sequence[Row]) -> str:
+    place = entries[0][1]
     header = ["rule", "success over training", "over `random`", "p", "behind the ceiling"]
     header += ["level with the track's best", "n", "seconds", "episodes to estimate"]
-    lines = [f"### {world}", ""]
+    lines = [f"### {place.world}", ""]
     lines += [f"{place.date}, version {place.version}, tables `results/reference/{place.folder}`."]
-    for track in dict.fromkeys(standing.track for standing, _ in mine):
+    for track in dict.fromkeys(standing.track for standing, _ in entries):
         lines += ["", f"Track: **{track}**.", "", *head(header)]
-        lines += [row(_shown(each)) for each in mine if each[0].track == track]
+        lines += [row(_page_cells(entry)) for entry in entries if entry[0].track == track]
     return "\n".join(lines)
 
 
-def _shown(each: Row) -> list[str]:
-    standing, place = each
+def _page_cells(entry: Row) -> list[str]:
+    standing, place = entry
     p = standing.p_floor
     seconds, episodes = place.costs[standing.rule]
     level = "best" if np.isnan(standing.p_best) else "no" if standing.p_best < LEVEL else "yes"
     return [
         f"[`{standing.rule}`](#{standing.rule})",
-        _with_ends(standing.success, ".2f"),
-        _with_ends(standing.gain, "+.2f"),
+        _interval_text(standing.success, ".2f"),
+        _interval_text(standing.gain, "+.2f"),
         "" if np.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0"),
-        _with_ends(standing.regret, ".2f") or "not run",
+        _interval_text(standing.regret, ".2f") or "not run",
         level,
         str(standing.n),
         f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
@@ -189,17 +191,17 @@ def _shown(each: Row) -> list[str]:
     ]
 
 
-def _with_ends(interval: Interval | None, form: str) -> str:
+def _interval_text(interval: Interval | None, form: str) -> str:
     if interval is None:
         return ""
-    return f"{interval.value:{form}} ({between(interval.low, interval.high, form)})"
+    return f"{interval.value:{form}} ({interval_cell(interval.low, interval.high, form)})"
 
 
 # --- cards ----------------------------------------------------------------------------------------
 
 
 def card(name: str) -> str:
-    """What a rule is: its description, what it needs, source, constants and command."""
+    """A rule's description, needs, source, constants and command."""
     spec, sampler = SAMPLERS[name], make(name)
     module = inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label
     needs = [f"track: {track_of(name)}"]
@@ -212,7 +214,7 @@ def card(name: str) -> str:
     constants += ["`samplers.epsilon_*`: exploration, shared"] * spec.epsilon
     text = [f"### {name}", module, inspect.getdoc(spec.build) or ""]
     text += [f"Needs: {'; '.join(needs)}. Source: {_source(spec)}."]
-    text += ["\n".join(f"- {each}" for each in constants)] * bool(constants)
+    text += ["\n".join(f"- {constant}" for constant in constants)] * bool(constants)
     return "\n\n".join(filter(None, [*text, f"    python -m magellan train --sampler {name}"]))
 
 

@@ -1,8 +1,8 @@
-"""The committed pictures of a folder: which they are, and whether this code draws the same.
+"""Find the committed pictures of a folder and check that this code draws the same.
 
-A picture is NAME.png, with or without NAME.pdf, beside the tables that it is made of, or in
-`figures/GOAL_SPACE` beside `tables` and `statistics`, as in `results/reference`. NAME is a figure
-of the report, or `cost`. What cannot be drawn from tables alone, such as `goals.png`, is left out.
+A picture is NAME.png, with or without NAME.pdf, beside its tables, or in `figures/GOAL_SPACE`
+beside `tables` and `statistics`, as in `results/reference`. NAME is a figure of the report, or
+`cost`. Pictures that need more than tables, such as `goals.png`, are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from analysis.tables.manifests import MANIFEST
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from analysis.tables.results import Results
 
 COST = "cost"
 
@@ -31,10 +30,10 @@ class Picture(NamedTuple):
     """A committed picture.
 
     Attributes:
-        path: of the PNG.
-        tables: folder of the tables that it shows.
-        statistics: folder of statistics; None where they are computed.
-        goal_space: that it shows; empty is the first.
+        path: the PNG file.
+        tables: folder of its tables.
+        statistics: folder of statistics; None: compute them.
+        goal_space: the goal space shown; empty: the first.
     """
 
     path: Path
@@ -43,18 +42,18 @@ class Picture(NamedTuple):
     goal_space: str
 
     def draw(self) -> Figure:
-        """The figure as this code draws it."""
-        results, name = _results(self.tables), self.path.stem
+        """Draw the figure with this code."""
+        results, name = _load(self.tables), self.path.stem
         if name == COST:
             from analysis.figures.cost import draw
             from analysis.studies.cost import costs
 
-            return style.settled(draw, results, costs(results))
-        needed = statistics_of(FIGURES.find(name))
+            return style.draw_settled(draw, results, costs(results))
+        names = statistics_of(FIGURES.find(name))
         if self.statistics is not None:
-            frames = summaries.load(self.statistics, needed, results)
+            frames = summaries.load(self.statistics, names, results)
         else:
-            frames = summaries.compute(results, list(needed)) if needed else {}
+            frames = summaries.compute(results, names)
         return figures.draw(name, results, frames, self.goal_space or results.goal_spaces[0])
 
     def is_up_to_date(self) -> bool:
@@ -62,26 +61,24 @@ class Picture(NamedTuple):
         return style.fingerprint_of(self.path) == style.fingerprint(self.draw())
 
     def redraw(self) -> None:
-        """Write the PNG anew, and the PDF where there is one."""
+        """Rewrite the PNG, and the PDF if there is one."""
         pdf = self.path.with_suffix(".pdf")
-        had = pdf.exists()
+        has_pdf = pdf.exists()
         style.save(self.draw(), self.path.with_suffix(""))
-        if not had:
+        if not has_pdf:
             pdf.unlink()
 
 
 def pictures_in(folder: Path) -> Iterator[Picture]:
-    """The pictures below a folder that can be drawn from tables."""
+    """Pictures below a folder that can be drawn from tables."""
     for path in sorted(folder.rglob("*.png")):
         if path.stem not in (*FIGURES, COST):
             continue
-        beside, above = path.parent, path.parent.parent.parent
-        if (beside / MANIFEST).is_file():
-            yield Picture(path, beside, None, "")
-        elif (above / "tables" / MANIFEST).is_file():
-            yield Picture(path, above / "tables", above / "statistics", beside.name)
+        folder, experiment = path.parent, path.parent.parent.parent
+        if (folder / MANIFEST).is_file():
+            yield Picture(path, folder, None, "")
+        elif (experiment / "tables" / MANIFEST).is_file():
+            yield Picture(path, experiment / "tables", experiment / "statistics", folder.name)
 
 
-@functools.lru_cache(maxsize=1)
-def _results(folder: Path) -> Results:
-    return store.load(folder)
+_load = functools.lru_cache(maxsize=1)(store.load)

@@ -1,4 +1,4 @@
-"""The main numbers as tables to read: success per algorithm and category, with its range."""
+"""The main numbers as readable tables: success per algorithm and category, with its range."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from analysis.tables import printing
 from analysis.tables.coverage import sentence
 from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 
 PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
 ESTIMATING = "Episodes for estimating"
 STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "cost")
-"""Tables of statistics that these numbers come from."""
+"""Tables of statistics behind these numbers."""
 STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
 
 
@@ -33,7 +33,7 @@ def success_table(
 ) -> pd.DataFrame:
     """One row per algorithm, one column per category: `mean (lowest-highest)` over seeds.
 
-    Where algorithms have different numbers of seeds a column `n` says how many.
+    A column `n` gives the number of seeds if it differs between algorithms.
     """
     scores = rows_where(statistics["scores"], goal_space=goal_space, split=split)
     present = set(scores["category"])
@@ -41,12 +41,12 @@ def success_table(
     uneven = len(set(results.seed_counts(goal_space))) > 1
     rows = []
     for algorithm in results.algorithms_in(goal_space):
-        mine = rows_where(scores, **algorithm._asdict()).groupby("category")[score]
+        by_category = rows_where(scores, **algorithm._asdict()).groupby("category")[score]
         row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
         if uneven:
             row["n"] = str(len(results.seeds_of(algorithm, goal_space)))
         for category in categories:
-            values = mine.get_group(category)
+            values = by_category.get_group(category)
             row[results.categories.named(category).words] = _cell(values)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -57,23 +57,23 @@ def phase_table(
 ) -> pd.DataFrame:
     """One row per algorithm, three columns per phase: `mean (interval)` over seeds.
 
-    Of the mean over the feasible categories of a run: at the first evaluation of the phase, over
-    the phase, and at its last one.
+    Of a run's mean over feasible categories: at the first evaluation of the phase, over the phase,
+    and at its last evaluation.
     """
     frame = rows_where(statistics["phases"], goal_space=goal_space, split=split, category=MEAN)
     rows = []
     for algorithm in results.algorithms_in(goal_space):
         row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
-        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
-            between = f" ({found['low']:.2f}-{found['high']:.2f})" if found["runs"] > 1 else ""
-            place = f"Phase {found['phase']}, {PHASE_WORDS[found['score']]}"
-            row[place] = f"{found['value']:.2f}{between}"
+        for _, cell in rows_where(frame, **algorithm._asdict()).iterrows():
+            interval = f" ({cell['low']:.2f}-{cell['high']:.2f})" if cell["runs"] > 1 else ""
+            column = f"Phase {cell['phase']}, {PHASE_WORDS[cell['score']]}"
+            row[column] = f"{cell['value']:.2f}{interval}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
 
 
 def phase_heading(results: Results, goal_space: str, split: str) -> str:
-    """What the table of the phases shows, in one line."""
+    """Heading of the table of phases."""
     seeds = number_text(results.seed_counts(goal_space))
     confidence = results.experiment["analysis"]["confidence"]
     return (
@@ -96,14 +96,14 @@ def _over_seeds(results: Results, goal_space: str) -> str:
 
 
 def heading(results: Results, goal_space: str, split: str, score: str) -> str:
-    """What a table shows, in one line."""
+    """Heading of a table of success."""
     score_label = SCORE_LABELS[score] + results.counted_from
-    what = f"{score_label}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
-    return f"{what}: {_over_seeds(results, goal_space)}"
+    measure = f"{score_label}, {SPLIT_LABELS[split].lower()}, goal space {goal_space}"
+    return f"{measure}: {_over_seeds(results, goal_space)}"
 
 
 def note(results: Results) -> str:
-    """Which runs an incomplete grid lacks; empty for a complete one."""
+    """The missing runs of an incomplete grid; empty for a complete one."""
     missing = [run_of(entry) for entry in results.manifest["missing"]]
     return f"{sentence(results.manifest)}; missing: {run_names(missing)}." if missing else ""
 
@@ -111,25 +111,24 @@ def note(results: Results) -> str:
 def cost_table(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> pd.DataFrame:
-    """What a run took: one row per algorithm, `mean (lowest-highest)` over seeds.
+    """Cost of a run: one row per algorithm, `mean (lowest-highest)` over seeds.
 
-    Episodes, environment steps and updates beside each other: equal numbers of one of them are not
-    equal numbers of the others. A seed whose manifest does not say is left out.
-    Episodes that were played only to estimate competence are shown where there were any.
+    Seeds whose manifest lacks a number are left out. Episodes played only to estimate competence
+    are shown if there are any.
     """
     cost = rows_where(statistics["cost"], goal_space=goal_space)
     rows = []
     for algorithm in results.algorithms_in(goal_space):
-        mine = rows_where(cost, **algorithm._asdict())
+        runs = rows_where(cost, **algorithm._asdict())
         rows.append(
             {
                 "Sampler": algorithm_label(algorithm, results.algorithms),
-                "Episodes": _range(mine["episodes"], 0),
-                ESTIMATING: _range(mine["estimation_episodes"], 0),
-                "Environment steps": _range(mine["steps"], 0),
-                "Updates": _range(mine["updates"], 0),
-                "Minutes": _range(mine["wall_seconds"] / 60, 1),
-                "Peak memory, MB": _range(mine["peak_memory_mb"], 0),
+                "Episodes": _range(runs["episodes"], 0),
+                ESTIMATING: _range(runs["estimation_episodes"], 0),
+                "Environment steps": _range(runs["steps"], 0),
+                "Updates": _range(runs["updates"], 0),
+                "Minutes": _range(runs["wall_seconds"] / 60, 1),
+                "Peak memory, MB": _range(runs["peak_memory_mb"], 0),
             }
         )
     table = pd.DataFrame(rows)
@@ -137,10 +136,11 @@ def cost_table(
 
 
 def _range(values: pd.Series, digits: int) -> str:
-    known = values.dropna()
-    if known.empty:
+    values = values.dropna()
+    if values.empty:
         return "n/a"
-    mean, low, high = (f"{value:,.{digits}f}" for value in (known.mean(), known.min(), known.max()))
+    summary = values.mean(), values.min(), values.max()
+    mean, low, high = (f"{value:,.{digits}f}" for value in summary)
     return mean if low == high else f"{mean} ({low}-{high})"
 
 
@@ -151,15 +151,14 @@ def comparison_table(
     study: Results | None = None,
     name: str = "comparison",
 ) -> pd.DataFrame:
-    """The pre-registered comparison: one row per split and baseline; empty where there is none.
+    """The pre-registered comparison: one row per split and baseline; may be empty.
 
     With a larger `study` of the same algorithms: its difference, and how often an experiment of
     this size would have its sign.
 
-    name: of the statistic; `comparison_steps` is the second reading, at equal steps.
+    name: of the statistic; `comparison_steps` is the secondary one, at equal steps.
     """
-    where = {"goal_space": goal_space, "score": PRIMARY_SCORE}
-    frame = rows_where(statistics[name], **where)
+    frame = rows_where(statistics[name], goal_space=goal_space, score=PRIMARY_SCORE)
     rows = []
     for split in SPLITS:
         for _, row in rows_where(frame, split=split).iterrows():
@@ -170,20 +169,20 @@ def comparison_table(
                     "Compared with": algorithm_label(baseline, results.algorithms),
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
-                    f"{row['confidence']:.0%} interval": between(row["low"], row["high"]),
+                    f"{row['confidence']:.0%} interval": interval_cell(row["low"], row["high"]),
                     "p": _p_value(row["p_holm"]),
                     "p, uncorrected": _p_value(row["p"]),
                     "p, paired": _p_value(row["p_paired"]),
-                    **_order(study, results, baseline, goal_space, split),
+                    **_order_cells(study, results, baseline, goal_space, split),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _order(
+def _order_cells(
     study: Results | None, results: Results, baseline: Algorithm, goal_space: str, split: str
 ) -> dict[str, str]:
-    """What a larger study says of a pair, as cells of a table; none where there is no study."""
+    """Cells with a larger study's result for a pair; none without a study."""
     if study is None:
         return {}
     order = order_in(study, results, (results.reference, baseline), goal_space, split)
@@ -212,15 +211,15 @@ def mastery_table(
     rows = []
     for algorithm in results.algorithms_in(goal_space):
         row = {"Sampler": algorithm_label(algorithm, results.algorithms)}
-        for _, found in rows_where(frame, **algorithm._asdict()).iterrows():
-            cell = f"{found['mastered']} of {found['runs']} ({found['restricted_mean']:,.0f})"
-            row[results.categories.named(found["category"]).words] = cell
+        for _, counts in rows_where(frame, **algorithm._asdict()).iterrows():
+            cell = f"{counts['mastered']} of {counts['runs']} ({counts['restricted_mean']:,.0f})"
+            row[results.categories.named(counts["category"]).words] = cell
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def mastery_heading(results: Results, goal_space: str, split: str) -> str:
-    """What the table of mastery shows, in one line."""
+    """Heading of the table of mastery."""
     return (
         f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
         f"(mean {UNIT_WORDS[results.unit]} until then; a run that never does counts as the whole "
@@ -229,7 +228,7 @@ def mastery_heading(results: Results, goal_space: str, split: str) -> str:
 
 
 def comparison_heading(results: Results, goal_space: str) -> str:
-    """What the table of the comparison shows, in one line."""
+    """Heading of the table of the comparison."""
     reference = algorithm_label(results.reference, results.algorithms)
     score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
     return (
@@ -244,10 +243,10 @@ def _frames(
     goal_space: str,
     study: Results | None = None,
 ) -> Iterator[tuple[str, pd.DataFrame]]:
-    """All tables of a goal space, each with its heading."""
-    compared = comparison_table(results, statistics, goal_space, study)
-    if len(compared):
-        yield comparison_heading(results, goal_space), compared
+    """All tables of a goal space, with their headings."""
+    comparison = comparison_table(results, statistics, goal_space, study)
+    if len(comparison):
+        yield comparison_heading(results, goal_space), comparison
     at_steps = comparison_table(results, statistics, goal_space, name="comparison_steps")
     if len(at_steps):
         steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps"
@@ -279,7 +278,7 @@ def tables(
 
 
 def as_table(title: str, frame: pd.DataFrame) -> Table:
-    """A frame of texts under its heading."""
+    """A table with this heading from a frame of texts."""
     return Table(title, tuple(frame.columns), tuple(map(tuple, frame.to_numpy())))
 
 
@@ -290,5 +289,5 @@ def to_html(
     study: Results | None = None,
 ) -> str:
     """The tables of one goal space as a page of its own, for the report."""
-    shown = [as_table(*each) for each in _frames(results, statistics, goal_space, study)]
-    return printing.page("Success in numbers", shown, note=note(results))
+    listed = [as_table(*table) for table in _frames(results, statistics, goal_space, study)]
+    return printing.page("Success in numbers", listed, note=note(results))

@@ -1,6 +1,6 @@
-"""One page for who wants to know what an experiment has found: `results/NAME/summary.html`.
+"""The summary page of an experiment, `results/NAME/summary.html`.
 
-Its pictures and its style are inside, and it needs no script, so it can be sent to somebody.
+It is self-contained: pictures and style are embedded, and it has no script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from analysis.report.finding import (
     finding,
     name_of,
     numbers,
-    sizes,
+    run_counts,
 )
 from analysis.report.summary import as_table, heading, note, success_table
 from analysis.statistics.matrices import settings
@@ -47,11 +47,11 @@ from magellan.core.registry import is_built_in
 CAPTIONS = Path(__file__).resolve().parents[2] / "workflow" / "report"
 """Texts below the figures, shared with the report of Snakemake."""
 STATISTICS = ("comparison", "scores")
-"""Tables of statistics that the page is made of."""
+"""Tables of statistics behind the page."""
 
 Statistics = Mapping[str, pd.DataFrame]
 Figures = Sequence[tuple[str, FigureSpec]]
-"""Figures to show, each with its goal space, in order."""
+"""Figures in order, each with its goal space."""
 
 
 def write(
@@ -62,70 +62,71 @@ def write(
     Args:
         results: combined tables.
         statistics: those named in `STATISTICS`.
-        figures: those to show.
-        folder: with their files, GOAL_SPACE/NAME.png; what is not there is left out.
+        figures: figures to show.
+        folder: their files, GOAL_SPACE/NAME.png; figures without a file are left out.
         page: HTML file to write; the JSON has its name.
     """
-    found = finding(results, statistics)
+    summary = finding(results, statistics)
     pictures = list(markup(results, figures, folder))
-    printing.write(to_html(results, statistics, found, pictures), page)
-    told = f"{json.dumps(found._asdict(), indent=1)}\n"
-    write_atomically(page.with_suffix(".json"), told.encode())
+    printing.write(to_html(results, statistics, summary, pictures), page)
+    text = f"{json.dumps(summary._asdict(), indent=1)}\n"
+    write_atomically(page.with_suffix(".json"), text.encode())
 
 
 def to_html(
-    results: Results, statistics: Statistics, found: Finding, pictures: Sequence[str] = ()
+    results: Results, statistics: Statistics, summary: Finding, pictures: Sequence[str] = ()
 ) -> str:
-    """The page: what was found, numbers, figures, what they cannot show, where they come from.
+    """The page: finding, numbers, figures, limits, provenance.
 
     pictures: markup of the figures.
     """
     title = f"{results.experiment['experiment']}: what was found"
     parts = [
         printing.element("h1", title),
-        printing.items([f"{text}." for text in (*found.told, *found.untold)], "found"),
+        printing.items([f"{text}." for text in (*summary.told, *summary.untold)], "found"),
         *([printing.element("p", note(results))] if note(results) else []),
-        printing.element("p", f"{found.measured}. {names(results)}".strip()),
-        *(printing.table(each) for each in tables(results, statistics)),
+        printing.element("p", f"{summary.measured}. {names(results)}".strip()),
+        *(printing.table(table) for table in tables(results, statistics)),
         *pictures,
     ]
-    if found.limits:
+    if summary.limits:
         parts += [
             printing.element("h2", "What so few runs cannot show"),
-            printing.items(found.limits),
+            printing.items(summary.limits),
         ]
     parts += [printing.element("h2", "Where this comes from"), printing.table(provenance(results))]
     return printing.document(title, ["<main>", *filter(None, parts), "</main>"])
 
 
 def names(results: Results) -> str:
-    """What samplers are called in tables and figures, and variants in figures, if not by name."""
-    named = dict.fromkeys(each.sampler for each in results.algorithms)
-    told = [
-        f"{name} is {label}" for name in named if (label := sampler_label(name)).lower() != name
+    """Explain labels that differ from names: of samplers, and of variants in figures."""
+    samplers = [
+        f"{name} is {label}"
+        for name in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
+        if (label := sampler_label(name)).lower() != name
     ]
-    variants = names_of(results.algorithms).variants.items()
-    drawn = [f"{name} is \u201c{label}\u201d" for name, label in variants]
+    labels = names_of(results.algorithms).variants.items()
+    variants = [f"{name} is \u201c{label}\u201d" for name, label in labels]
     return " ".join(
         f"In {where} {', '.join(parts)}."
-        for where, parts in (("tables and figures", told), ("figures", drawn))
+        for where, parts in (("tables and figures", samplers), ("figures", variants))
         if parts
     )
 
 
 def tables(results: Results, statistics: Statistics) -> Iterator[Table]:
-    """The comparison on the goals of both splits, and success at the end of training."""
+    """The comparison on both splits, and success at the end of training."""
     split = practised_split(results)
     for goal_space in results.goal_spaces:
-        compared = comparison(results, statistics, goal_space)
-        if compared.rows:
-            yield compared
+        table = comparison(results, statistics, goal_space)
+        if table.rows:
+            yield table
         frame = success_table(results, statistics, goal_space, split)
         yield as_table(heading(results, goal_space, split, "final"), frame)
 
 
 def comparison(results: Results, statistics: Statistics, goal_space: str) -> Table:
-    """The primary comparison in few columns, for a narrow window too."""
+    """The primary comparison in few columns, for narrow windows."""
     frame = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
     rows = tuple(
         (
@@ -133,27 +134,28 @@ def comparison(results: Results, statistics: Statistics, goal_space: str) -> Tab
             SPLIT_LABELS[row.split].lower(),
             _difference(row),
             chance(row.p_holm),
-            sizes(row),
+            run_counts(row),
         )
         for row in frame.itertuples()
     )
-    kind, ours = settings(results), algorithm_label(results.reference, results.algorithms)
+    reference = algorithm_label(results.reference, results.algorithms)
+    confidence = settings(results).confidence
     score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
-    header = (f"{ours} minus", "Goals", f"Difference ({kind.confidence:.0%} interval)", "p", "n")
+    header = (f"{reference} minus", "Goals", f"Difference ({confidence:.0%} interval)", "p", "n")
     title = f"Differences in {score}, goal space {goal_space} (permutation test, Holm)"
     return Table(title, header, rows)
 
 
 def _difference(row: Any) -> str:
-    between = "" if pd.isna(row.low) else f" ({row.low:+.3f} to {row.high:+.3f})"
-    return f"{row.difference:+.3f}{between}"
+    interval = "" if pd.isna(row.low) else f" ({row.low:+.3f} to {row.high:+.3f})"
+    return f"{row.difference:+.3f}{interval}"
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
 def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
-    """Figures whose files are there, each with its caption."""
+    """Figures whose files exist, with their captions."""
     for goal_space, spec in figures:
         path = folder / goal_space / f"{spec.name}.png"
         if path.is_file():
@@ -162,7 +164,7 @@ def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
 
 
 def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
-    """The caption that the figure has in the report, as markup; its label if there is no text."""
+    """The figure's caption from the report as HTML; its label if it has none."""
     from docutils.core import publish_parts
     from jinja2 import Template
 
@@ -190,19 +192,19 @@ def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
 
 
 def provenance(results: Results) -> Table:
-    """What the runs were, with which code and where they were made."""
+    """The runs, their code, libraries and machines."""
     experiment, runs = results.experiment, results.manifest["runs"]
     seconds = sum(run.get("wall_seconds") or 0.0 for run in runs)
     rows = {
         "Experiment": f"{experiment['experiment']}, preset {experiment['preset']}",
-        "Samplers": ", ".join(name_of(each, results) for each in results.algorithms),
+        "Samplers": ", ".join(name_of(algorithm, results) for algorithm in results.algorithms),
         "Goal spaces": ", ".join(results.goal_spaces),
         "Seeds": ", ".join(map(str, experiment["seeds"])),
         "Runs": f"{sentence(results.manifest)}; {seconds / 3600:.1f} hours of training in all",
         "Made": _span(runs),
-        "Code": _values(run.get("code_version") for run in runs),
-        "Libraries": _values(_libraries(run) for run in runs),
-        "Machines": _values(run.get("cpu") or run.get("host") for run in runs),
+        "Code": _join_distinct(run.get("code_version") for run in runs),
+        "Libraries": _join_distinct(_libraries(run) for run in runs),
+        "Machines": _join_distinct(run.get("cpu") or run.get("host") for run in runs),
         "Intervals": f"{settings(results).bootstrap_repetitions:,} resamples of whole runs, seed "
         f"{settings(results).bootstrap_seed}",
         "Not alike": notes_text(results.manifest),
@@ -215,13 +217,13 @@ def _libraries(run: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)
 
 
-def _values(found: Iterator[Any]) -> str:
-    """All values that differ, in the order in which they come."""
-    return printable("; ".join(dict.fromkeys(str(each) for each in found if each)))
+def _join_distinct(values: Iterator[Any]) -> str:
+    """Distinct values in order of appearance; empty ones are left out."""
+    return printable("; ".join(dict.fromkeys(str(value) for value in values if value)))
 
 
 def _span(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Days of the first start and the last end."""
+    """Days of the first start and the last finish."""
     days = sorted(
         str(run[key])[:10] for run in runs for key in ("started", "finished") if run.get(key)
     )

@@ -1,13 +1,11 @@
-"""Runs that should differ in one setting only: do they learn alike?
+"""Paired comparisons of runs that differ in one setting.
 
-Variants, samplers or estimators of one experiment, paired by goal space and seed. The difference of
-a category is the mean over seeds; its interval is the studentised bootstrap of it. The mean of the
-categories is one number of a run; only its difference has a test, a sign flip of the pairs,
-corrected after Holm where one side is compared with several. Runs of several phases are compared in
-their last one. Of samplers and variants at once the interaction is compared: a sampler's lead in
-one variant with that in another.
-
-What is compared: mean success over training, or the error of the predicted competence.
+Variants, samplers or estimators of one experiment, paired by goal space and seed, in mean success
+over training or in the error of the predicted competence. The difference in a category is the mean
+over seeds, with a studentised bootstrap interval. Only the mean of the categories, one number per
+run, has a test: sign flips of the pairs, Holm-corrected if one side is compared with several. With
+samplers and variants together the interaction is compared: a sampler's lead in one variant with its
+lead in another. Runs of several phases are compared in their last one.
 """
 
 from __future__ import annotations
@@ -36,24 +34,23 @@ from analysis.statistics.matrices import (
     settings,
 )
 from analysis.tables.grid import Algorithm, run_name, variant_names
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 from magellan.core.errors import InputError
 
 FEWEST = 2
 BOOTSTRAP = Bootstrap(repetitions=9_999)
 NONE = "none: all differences equal"
-"""In place of an interval; the tables of statistics say `none: all runs equal`."""
+"""Shown instead of an interval; the tables of statistics say `none: all runs equal`."""
 
 Interval = tuple[float, float]
 
 
 class Side(NamedTuple):
-    """Runs to compare: an algorithm of some tables, and what it is called.
+    """One side of a comparison: an algorithm of some tables, and its name.
 
-    estimator: whose predictions are meant; empty: of the one that chose the goals, or of the only
-        one that watched.
-    minus: another algorithm of these tables, whose numbers are taken off seed by seed; None: none.
+    estimator: whose predictions to use; empty: the driver's, or the only observer's.
+    minus: algorithm of these tables whose numbers are subtracted seed by seed; None: none.
     """
 
     name: str
@@ -73,13 +70,14 @@ class Pair(NamedTuple):
 
 
 def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
-    """Mean of differences (seeds,) and its interval; None with a single seed or all equal ones."""
-    found = mean_estimate(differences[:, None], BOOTSTRAP, DIFFERENCE)
-    none = found.method[0] in (SINGLE, EQUAL)
-    return float(differences.mean()), None if none else (float(found.low[0]), float(found.high[0]))
+    """Mean of differences (seeds,) and its interval; None for a single seed or equal values."""
+    estimate = mean_estimate(differences[:, None], BOOTSTRAP, DIFFERENCE)
+    has_interval = estimate.method[0] not in (SINGLE, EQUAL)
+    interval = (float(estimate.low[0]), float(estimate.high[0])) if has_interval else None
+    return float(differences.mean()), interval
 
 
-# --- which runs make a pair -------------------------------------------------------------------
+# --- pairs ------------------------------------------------------------------------------------
 
 
 def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -95,7 +93,7 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
 
     _check_names("variants", names, variant_names(results.experiment))
     samplers = dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
-    sides = [(f"sampler {each}", partial(side, each)) for each in samplers]
+    sides = [(f"sampler {sampler}", partial(side, sampler)) for sampler in samplers]
     return _first_with_others("--variants: no sampler has runs of", names, sides)
 
 
@@ -112,41 +110,40 @@ def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
 
     _check_names("samplers", names, results.experiment["samplers"])
     variants = dict.fromkeys(algorithm.variant for algorithm in results.algorithms)
-    sides = [(f"variant {each}", partial(side, each)) for each in variants]
+    sides = [(f"variant {variant}", partial(side, variant)) for variant in variants]
     return _first_with_others("--samplers: no variant has runs of", names, sides)
 
 
 def pairs_of_interactions(
     results: Results, samplers: Sequence[str], variants: Sequence[str]
 ) -> list[Pair]:
-    """Is the lead of the first sampler over each other one the same in two variants?
+    """The lead of the first sampler over each other one, in the first variant and each other one.
 
-    A side is a variant, its numbers are differences of two samplers; the first variant with each
-    other one.
+    The numbers of a side are differences of two samplers in one variant.
 
     Raises:
         InputError: unknown samplers or variants, or a run is missing.
     """
     first = samplers[0]
 
-    def side(other: str, name: str) -> Side:
-        minus = Algorithm(other, name)
-        return Side(f"{first} minus {other}, {name}", results, Algorithm(first, name), minus=minus)
+    def side(second: str, name: str) -> Side:
+        minus = Algorithm(second, name)
+        return Side(f"{first} minus {second}, {name}", results, Algorithm(first, name), minus=minus)
 
     _check_names("samplers", samplers, results.experiment["samplers"])
     _check_names("variants", variants, variant_names(results.experiment))
-    wanted = {Algorithm(*each) for each in itertools.product(samplers, variants)}
-    for absent in sorted(wanted - set(results.algorithms)):
+    required = {Algorithm(*names) for names in itertools.product(samplers, variants)}
+    for absent in sorted(required - set(results.algorithms)):
         raise InputError(
             f"--variants: sampler {absent.sampler!r} has no runs of {absent.variant!r}; "
             "allowed: variants that all these samplers have"
         )
-    sides = [(f"{first} minus others", partial(side, each)) for each in samplers[1:]]
+    sides = [(f"{first} minus others", partial(side, second)) for second in samplers[1:]]
     return _first_with_others("--variants: no sampler has runs of", variants, sides)
 
 
 def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
-    """The first estimator with each other one, where both have predicted of the same runs.
+    """The first estimator with each other one, where both have predictions of the same runs.
 
     Raises:
         InputError: unknown estimators, or a pair that no run has.
@@ -155,81 +152,81 @@ def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
     def side(algorithm: Algorithm, name: str) -> Side:
         return Side(name, results, algorithm, name)
 
-    known = sorted(results.tables["competence"]["estimator"].unique())
-    _check_names("estimators", names, known)
+    _check_names("estimators", names, sorted(results.tables["competence"]["estimator"].unique()))
     sides = [
         (f"sampler {a.sampler}, variant {a.variant}", partial(side, a)) for a in results.algorithms
     ]
     return _first_with_others("--estimators: no run has", names, sides)
 
 
-def _check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(kind: str, names: Sequence[str], allowed: Sequence[str]) -> None:
     for name in names:
-        if name not in known:
+        if name not in allowed:
             raise InputError(
-                f"--{kind}: {name!r} is unknown; allowed: {', '.join(known) or 'none'}"
+                f"--{kind}: {name!r} is unknown; allowed: {', '.join(allowed) or 'none'}"
             )
         if names.count(name) > 1:
-            raise InputError(f"--{kind}: {name!r} stands twice; allowed: different {kind}")
+            raise InputError(f"--{kind}: {name!r} is given twice; allowed: different {kind}")
     if len(names) < FEWEST:
-        raise InputError(f"--{kind}: {names[0]!r} stands alone; allowed: two {kind} or more")
+        raise InputError(f"--{kind}: {names[0]!r} is the only one; allowed: two {kind} or more")
 
 
 def _first_with_others(
-    nobody: str, names: Sequence[str], sides: Sequence[tuple[str, Callable[[str], Side]]]
+    no_runs: str, names: Sequence[str], sides: Sequence[tuple[str, Callable[[str], Side]]]
 ) -> list[Pair]:
     """Pairs of the first name with each other one, in each goal space that has runs of both.
 
     Args:
-        nobody: how the error begins where a pair has none.
-        names: what is compared.
-        sides: titles, each with what makes a side of a name.
+        no_runs: beginning of the error for a pair without runs.
+        names: names to compare.
+        sides: titles, each with a function that makes a side from a name.
     """
     pairs: list[Pair] = []
-    for second in names[1:]:
-        both = [(title, side(names[0]), side(second)) for title, side in sides]
-        found = [
-            Pair(title, goal_space, one, other)
-            for title, one, other in both
-            for goal_space in one.results.goal_spaces
-            if _have_runs(one, other, goal_space)
+    for name in names[1:]:
+        candidates = [(title, side(names[0]), side(name)) for title, side in sides]
+        matches = [
+            Pair(title, goal_space, first, second)
+            for title, first, second in candidates
+            for goal_space in first.results.goal_spaces
+            if _have_runs(first, second, goal_space)
         ]
-        if not found:
-            raise InputError(f"{nobody} both {names[0]!r} and {second!r}")
-        pairs += found
+        if not matches:
+            raise InputError(f"{no_runs} both {names[0]!r} and {name!r}")
+        pairs += matches
     return pairs
 
 
-def _have_runs(one: Side, other: Side, goal_space: str) -> bool:
-    """Whether both have runs there; InputError where one has a seed that the other lacks."""
-    runs = [run for run in one.results.runs if run.goal_space == goal_space]
-    algorithms = [each for side in (one, other) for each in (side.algorithm, side.minus) if each]
-    if not set(algorithms) <= set(one.results.algorithms):
+def _have_runs(first: Side, second: Side, goal_space: str) -> bool:
+    """Whether both have runs in a goal space; InputError if their seeds differ."""
+    runs = [run for run in first.results.runs if run.goal_space == goal_space]
+    algorithms = [first.algorithm, first.minus, second.algorithm, second.minus]
+    algorithms = [algorithm for algorithm in algorithms if algorithm]
+    if not set(algorithms) <= set(first.results.algorithms):
         return False  # a variant that makes no difference to a sampler has no runs of it
     seeds = [
         {run.seed: run for run in runs if run.algorithm == algorithm} for algorithm in algorithms
     ]
-    for mine in seeds[1:]:
-        for seed in sorted(mine.keys() ^ seeds[0].keys()):
-            run = mine.get(seed) or seeds[0][seed]
-            raise InputError(f"compare: {run_name(run)} is there in one of the two only")
-    return bool(seeds[0]) and all(_predicts(side, goal_space) for side in (one, other))
+    for by_seed in seeds[1:]:
+        for seed in sorted(by_seed.keys() ^ seeds[0].keys()):
+            run = by_seed.get(seed) or seeds[0][seed]
+            raise InputError(f"compare: {run_name(run)} exists on one side only")
+    return bool(seeds[0]) and all(_has_predictions(side, goal_space) for side in (first, second))
 
 
-def _predicts(side: Side, goal_space: str) -> bool:
-    """Whether there are predictions of a side's estimator, where it names one."""
+def _has_predictions(side: Side, goal_space: str) -> bool:
+    """Whether a side's estimator has predictions; True if it names none."""
     where = {"goal_space": goal_space, "estimator": side.estimator, **side.algorithm._asdict()}
     return not side.estimator or len(side.results.table("competence", **where)) > 0
 
 
-# --- what is compared -------------------------------------------------------------------------
+# --- measures ---------------------------------------------------------------------------------
 
 Scores = tuple[list[str], Matrix]
-"""Names of the categories, and a number of each run: (seeds in increasing order, categories)."""
+"""Names of the categories, and a number for each run: (increasing seeds, categories)."""
 
 
 def success_of(side: Side, goal_space: str, split: str) -> Scores:
-    """Mean success over training: the area under the learning curve divided by its length."""
+    """Mean success over training: area under the learning curve divided by its length."""
     area = _area(side.results, side.algorithm, goal_space, split)
     if side.minus is not None:
         area = area - _area(side.results, side.minus, goal_space, split)
@@ -237,29 +234,29 @@ def success_of(side: Side, goal_space: str, split: str) -> Scores:
 
 
 def _area(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
-    """(seeds in increasing order, categories)."""
+    """(increasing seeds, categories)."""
     order = np.argsort(results.seeds_of(algorithm, goal_space))
     return score_matrices(results, algorithm, goal_space, split)["area"][order]
 
 
 def error_of(side: Side, goal_space: str, split: str) -> Scores:
-    """Mean over evaluations of |predicted competence - observed success|, impossible goals too.
+    """Mean over evaluations of |predicted competence - observed success|, with impossible goals.
 
     Raises:
-        InputError: nothing was predicted, or several estimators watched and none chose.
+        InputError: there are no predictions, or several observers and no driver.
     """
     results, algorithm = side.results, side.algorithm
     where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
     frame = rows_where(summaries.calibration(results), **where)
     estimators = list(dict.fromkeys(frame["estimator"]))
-    meant = side.estimator or results.driver_of(algorithm)
-    chosen = [name for name in estimators if name == meant] or estimators
-    if len(chosen) != 1:
-        found = ", ".join(chosen) or "none"
+    preferred = side.estimator or results.driver_of(algorithm)
+    candidates = [name for name in estimators if name == preferred] or estimators
+    if len(candidates) != 1:
+        listed = ", ".join(candidates) or "none"
         raise InputError(
-            f"--of error: sampler {algorithm.sampler!r} needs one estimator; found: {found}"
+            f"--of error: sampler {algorithm.sampler!r} needs one estimator; found: {listed}"
         )
-    errors = rows_where(frame, estimator=chosen[0]).pivot_table(
+    errors = rows_where(frame, estimator=candidates[0]).pivot_table(
         index="seed", columns="category", values="mean_absolute_error"
     )
     names = [name for name in results.categories.names if name in errors.columns]
@@ -267,7 +264,7 @@ def error_of(side: Side, goal_space: str, split: str) -> Scores:
 
 
 class Measure(NamedTuple):
-    """What a number of a run and category is: its title, and how it is read from tables."""
+    """A number for each run and category: its title, and the function that reads it."""
 
     title: str
     scores: Callable[[Side, str, str], Scores]
@@ -287,95 +284,95 @@ def tables(
 ) -> list[Table]:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
-    Differences are the first side minus the second. Where one side is compared with several, the
-    p values are corrected after Holm over these, on each split or on both together, as
-    `analysis.family` says.
+    Differences are the first side minus the second. If one side is compared with several, p values
+    are Holm-corrected over these, on each split or on both together (`analysis.family`).
 
     Args:
         pairs: sides to compare.
-        of: what is compared, one of `MEASURES`.
-        splits: of the goals.
-        truth: what errors are against; empty: observed success.
+        of: a key of `MEASURES`.
+        splits: splits of the goals.
+        truth: reference of the errors; empty: observed success.
     """
     against = f" against {truth}" if truth else ""
     measure = MEASURES[of]._replace(title=MEASURES[of].title + against)
     families: dict[tuple[str, str], list[Compared]] = {}
     for pair in pairs:
-        compared = _compared(pair, measure, splits)
+        compared = _compare(pair, measure, splits)
         families.setdefault((pair.title, pair.goal_space), []).append(compared)
-    return [_table(measure, family, each) for family in families.values() for each in family]
+    return [
+        _table(measure, family, compared) for family in families.values() for compared in family
+    ]
 
 
 class Compared(NamedTuple):
-    """Scores of a pair by split: categories, (seeds, categories) of both; p of the mean."""
+    """A pair's scores by split (categories, both sides (seeds, categories)), and p of the mean."""
 
     pair: Pair
     scores: dict[str, tuple[list[str], Matrix, Matrix]]
     p: dict[str, float]
 
 
-def _compared(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
+def _compare(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
     scores, p = {}, {}
     for split in splits:
-        (categories, ours), (_, theirs) = (
-            measure.scores(side, pair.goal_space, split) for side in (pair.first, pair.second)
-        )
-        scores[split] = categories, ours, theirs
-        p[split] = sign_flip_test((ours - theirs).mean(axis=1), BOOTSTRAP.seed).p
+        categories, first = measure.scores(pair.first, pair.goal_space, split)
+        _, second = measure.scores(pair.second, pair.goal_space, split)
+        scores[split] = categories, first, second
+        p[split] = sign_flip_test((first - second).mean(axis=1), BOOTSTRAP.seed).p
     return Compared(pair, scores, p)
 
 
 def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> Table:
     pair = compared.pair
     names = pair.first.name, pair.second.name
-    over = len(_tests(family, compared, next(iter(compared.p))))
+    tests = len(_correction_family(family, compared, next(iter(compared.p))))
     header = ["split", "category", *names, "difference"]
     header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"]
-    header += ["p, uncorrected"] * (over > 1)
+    header += ["p, uncorrected"] * (tests > 1)
     rows = []
-    for split, (categories, ours, theirs) in compared.scores.items():
-        chances = [compared.p[split]]
-        if over > 1:
-            chances.insert(0, _corrected(family, compared, split))
+    for split, (categories, first, second) in compared.scores.items():
+        p_values = [compared.p[split]]
+        if tests > 1:
+            p_values.insert(0, _holm_corrected_p(family, compared, split))
         for column, category in enumerate(categories):
             rows.append(
-                _row([split, category], ours[:, column], theirs[:, column], [""] * len(chances))
+                _row([split, category], first[:, column], second[:, column], [""] * len(p_values))
             )
-        means = ours.mean(axis=1), theirs.mean(axis=1)
-        rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in chances]))
-    what = measure.title + pair.first.results.counted_from
-    holm = f", Holm over {over}" if over > 1 else ""
+        means = first.mean(axis=1), second.mean(axis=1)
+        rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in p_values]))
+    measured = measure.title + pair.first.results.counted_from
+    holm = f", Holm over {tests}" if tests > 1 else ""
     title = (
-        f"{what}, {pair.title}, goal space {pair.goal_space}: "
+        f"{measured}, {pair.title}, goal space {pair.goal_space}: "
         f"{minus(names)} (sign flips of pairs by seed{holm})"
     )
     return Table(title, header, rows)
 
 
 def minus(names: Sequence[str]) -> str:
-    """What a difference is of: `A minus B`; brackets where these are differences themselves."""
+    """`A minus B`, with brackets around names that are differences themselves."""
     return " minus ".join(f"({name})" if " minus " in name else name for name in names)
 
 
-def _corrected(family: Sequence[Compared], compared: Compared, split: str) -> float:
+def _holm_corrected_p(family: Sequence[Compared], compared: Compared, split: str) -> float:
     """p of a pair on a split after Holm's correction over its family."""
-    tests = _tests(family, compared, split)
-    at = [each is compared and name == split for each, name in tests].index(True)
-    return float(holm(np.array([each.p[name] for each, name in tests]))[at])
+    tests = _correction_family(family, compared, split)
+    index = [member is compared and name == split for member, name in tests].index(True)
+    return float(holm(np.array([member.p[name] for member, name in tests]))[index])
 
 
-def _tests(
+def _correction_family(
     family: Sequence[Compared], compared: Compared, split: str
 ) -> list[tuple[Compared, str]]:
     """Pairs and splits that are corrected together with this split of a pair."""
     together = settings(compared.pair.first.results).family == "question"
-    return [(each, name) for each in family for name in compared.p if together or name == split]
+    return [(member, name) for member in family for name in compared.p if together or name == split]
 
 
-def _row(names: list[str], first: Matrix, second: Matrix, chances: list[str]) -> list[str]:
+def _row(names: list[str], first: Matrix, second: Matrix, p_values: list[str]) -> list[str]:
     difference, interval = mean_difference(first - second)
-    ends = "n/a" if len(first) == 1 else NONE
+    bounds = "n/a" if len(first) == 1 else NONE
     if interval is not None:
-        ends = between(*interval)
+        bounds = interval_cell(*interval)
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
-    return [*names, *means, ends, str(len(first)), *chances]
+    return [*names, *means, bounds, str(len(first)), *p_values]

@@ -1,11 +1,11 @@
-"""Intervals over runs: whole runs are resampled, with all their categories and points.
+"""Bootstrap intervals over runs, and permutation tests.
 
-The unit of statistics is the run. The categories of one run rise and fall together, so a resample
-that mixes categories of different runs varies too little, and its interval is too narrow.
+Whole runs are resampled, with all their categories and points: the categories of one run are
+correlated, so resampling them separately would make intervals too narrow.
 
-Resamples are drawn once for each number of runs (with `arch`) and used for all columns. A mean gets
-a studentised interval (bootstrap-t; Efron and Tibshirani 1993, 12.5), which covers best of those in
-`analysis.statistics.simulation`; anything else gets a percentile interval.
+Resamples are drawn once for each number of runs (with `arch`) and used for all columns. Means get a
+studentised interval (bootstrap-t; Efron and Tibshirani 1993, 12.5), which has the best coverage in
+`analysis.statistics.simulation`; other statistics get a percentile interval.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ EQUAL = "none: all runs equal"
 SINGLE = "none: a single seed"
 METHODS = (STUDENTISED, PERCENTILE, STUDENT_T, EQUAL, SINGLE)
 
-# Spread below this is rounding: of scores near 1, of the standard error of a resample.
+# Spread below these is rounding error: of scores near 1; of the standard error of a resample.
 ROUNDING = 1e-12
 DEGENERATE = 1e-6
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Resampling of the intervals: number of resamples, level in (0, 1), seed."""
+    """Resampling settings: number of resamples, confidence in (0, 1), seed."""
 
     repetitions: int = 2_000
     confidence: float = 0.95
@@ -50,7 +50,7 @@ class Bootstrap:
 
     @property
     def tail(self) -> float:
-        """Chance left out on each side."""
+        """Probability outside the interval on each side."""
         return (1.0 - self.confidence) / 2.0
 
 
@@ -60,8 +60,8 @@ class Estimate:
 
     Attributes:
         value: the estimate.
-        low, high: bounds; NaN for a single run, both the value where all runs are equal.
-        method: how each interval was made, one of `METHODS`.
+        low, high: bounds; NaN for a single run, the value itself if all runs are equal.
+        method: method of each interval, one of `METHODS`.
     """
 
     value: Matrix
@@ -77,37 +77,37 @@ def mean_estimate(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -
     if len(values) == 1:
         return _single(value)
     (weights,) = resample_weights((len(values),), bootstrap.repetitions, bootstrap.seed)
-    means, variances = _resampled(values, weights)
+    means, variances = _resample(values, weights)
     error = _standard_error(values)
     freedom = np.full(value.shape, len(values) - 1.0)
-    found = _studentised(value, error, means, variances, freedom, bootstrap)
-    return _clipped(found, bounds)
+    estimate = _studentised(value, error, means, variances, freedom, bootstrap)
+    return _clip(estimate, bounds)
 
 
-def difference_estimate(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Estimate:
-    """Difference of the means of two independent samples, ours minus theirs, of each column.
+def difference_estimate(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Estimate:
+    """Difference of the means of two independent samples, first minus second, of each column.
 
     Args:
-        ours: rates, (runs, columns).
-        theirs: rates, (other runs, columns).
-        bootstrap: repetitions, level and seed.
+        first: rates, (runs, columns).
+        second: rates, (other runs, columns).
+        bootstrap: repetitions, confidence and seed.
 
     Returns:
         An estimate of (columns,) with studentised intervals (Welch's standard error).
     """
-    check_scores(ours)
-    check_scores(theirs)
-    value = ours.mean(axis=0) - theirs.mean(axis=0)
-    if min(len(ours), len(theirs)) == 1:
+    check_scores(first)
+    check_scores(second)
+    value = first.mean(axis=0) - second.mean(axis=0)
+    if min(len(first), len(second)) == 1:
         return _single(value)
-    sizes = len(ours), len(theirs)
+    sizes = len(first), len(second)
     weights = resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
-    (mean, variance), (other_mean, other_variance) = map(_resampled, (ours, theirs), weights)
-    errors = np.stack([_standard_error(ours), _standard_error(theirs)])
+    (shift_1, variance_1), (shift_2, variance_2) = map(_resample, (first, second), weights)
+    errors = np.stack([_standard_error(first), _standard_error(second)])
     error, freedom = np.sqrt((errors**2).sum(axis=0)), welch_freedom(errors, sizes)
-    shifts, variances = mean - other_mean, variance + other_variance
-    found = _studentised(value, error, shifts, variances, freedom, bootstrap)
-    return _clipped(found, DIFFERENCE)
+    shifts, variances = shift_1 - shift_2, variance_1 + variance_2
+    estimate = _studentised(value, error, shifts, variances, freedom, bootstrap)
+    return _clip(estimate, DIFFERENCE)
 
 
 def percentile_estimate(
@@ -116,10 +116,10 @@ def percentile_estimate(
     """Any statistic with its percentile interval.
 
     Args:
-        samples: arrays (runs, ...), resampled independently of each other.
-        function: maps arrays (..., runs, ...), which it gets as separate arguments, with a leading
-            axis of resamples or without, to (..., numbers).
-        bootstrap: repetitions, level and seed.
+        samples: arrays (runs, ...), resampled independently.
+        function: maps the arrays, as separate arguments (..., runs, ...) with or without a leading
+            axis of resamples, to (..., numbers).
+        bootstrap: repetitions, confidence and seed.
 
     Returns:
         An estimate of (numbers,).
@@ -145,7 +145,7 @@ def percentile_estimate(
 def resample_rows(
     sizes: tuple[int, ...], repetitions: int, seed: int
 ) -> tuple[NDArray[np.intp], ...]:
-    """Rows of every resample of independent samples: one (repetitions, runs) array each."""
+    """Row indices of every resample, one (repetitions, runs) array per sample."""
     from arch.bootstrap import IIDBootstrap, IndependentSamplesBootstrap
 
     kind = IIDBootstrap if len(sizes) == 1 else IndependentSamplesBootstrap
@@ -156,7 +156,7 @@ def resample_rows(
 
 @functools.lru_cache(maxsize=64)
 def resample_weights(sizes: tuple[int, ...], repetitions: int, seed: int) -> tuple[Matrix, ...]:
-    """Share of each run in every resample: one (repetitions, runs) array for each sample."""
+    """Share of each run in every resample, one (repetitions, runs) array per sample."""
     rows = resample_rows(sizes, repetitions, seed)
     return tuple(
         (drawn[:, :, None] == np.arange(size)).mean(axis=1)
@@ -164,10 +164,10 @@ def resample_weights(sizes: tuple[int, ...], repetitions: int, seed: int) -> tup
     )
 
 
-def _resampled(values: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
-    """Shift of the mean, and squared standard error, of each resample: both (resamples, columns).
+def _resample(values: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
+    """Shift of the mean and squared standard error of each resample, both (resamples, columns).
 
-    Shifts and variances that are only rounding come out as exactly 0.
+    Shifts and variances that are rounding error become exactly 0.
     """
     centred = values - values.mean(axis=0)
     shifts = weights @ centred
@@ -180,13 +180,13 @@ def _resampled(values: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _standard_error(values: Matrix) -> Matrix:
-    """Standard error of the mean of each column; exactly 0 where all runs are equal."""
+    """Standard error of the mean of each column; exactly 0 if all runs are equal."""
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return np.where(np.ptp(values, axis=0) > ROUNDING, error, 0.0)
 
 
 def welch_freedom(errors: Matrix, sizes: tuple[int, int]) -> Matrix:
-    """Degrees of freedom of a difference, from both standard errors (2, columns): (columns,)."""
+    """Welch's degrees of freedom from both standard errors (2, columns): (columns,)."""
     parts = errors**4 / (np.array(sizes)[:, None] - 1.0)
     with np.errstate(invalid="ignore"):
         return (errors**2).sum(axis=0) ** 2 / parts.sum(axis=0)
@@ -205,42 +205,41 @@ def _studentised(
 ) -> Estimate:
     """Bootstrap-t: quantiles of shift / standard error over the resamples.
 
-    A resample without spread counts as infinite. Where these reach into a tail (three runs or
-    fewer) the quantiles of Student's t stand in.
+    A resample without spread counts as infinite. If these reach into a tail (three runs or fewer),
+    Student's t quantiles are used instead.
     """
     from scipy.stats import t as student
 
     low, high = t_quantiles(shifts, variances, bootstrap.tail)
     usable = np.isfinite(low) & np.isfinite(high)
     with np.errstate(invalid="ignore"):
-        normal = student.ppf(1.0 - bootstrap.tail, freedom)
-    low, high = np.where(usable, low, -normal), np.where(usable, high, normal)
+        quantile = student.ppf(1.0 - bootstrap.tail, freedom)
+    low, high = np.where(usable, low, -quantile), np.where(usable, high, quantile)
     method = np.where(usable, STUDENTISED, STUDENT_T).astype(object)
     equal = error == 0.0
     method[equal] = EQUAL
-    steps = (np.where(equal, 0.0, quantile) * error for quantile in (high, low))
-    down, up = steps
-    return Estimate(value, value - down, value - up, method)
+    below, above = (np.where(equal, 0.0, bound) * error for bound in (high, low))
+    return Estimate(value, value - below, value - above, method)
 
 
 def t_quantiles(shifts: Matrix, variances: Matrix, tail: float) -> tuple[Matrix, Matrix]:
-    """Lower and upper quantile of shift / error, both (resamples, columns): two of (columns,)."""
+    """Lower and upper quantiles of shift / error: (resamples, columns) to two (columns,)."""
     errors = np.sqrt(variances)
     infinite = np.where(shifts == 0.0, 0.0, np.copysign(np.inf, shifts))
     ratios = np.where(errors > 0.0, shifts / np.where(errors > 0.0, errors, 1.0), infinite)
     ratios.sort(axis=0)
-    place = int(tail * len(ratios) + ROUNDING)
-    return ratios[place], ratios[-1 - place]
+    index = int(tail * len(ratios) + ROUNDING)
+    return ratios[index], ratios[-1 - index]
 
 
-def _clipped(found: Estimate, bounds: Bounds) -> Estimate:
-    low, high = (np.clip(bound, *bounds) for bound in (found.low, found.high))
-    return Estimate(found.value, low, high, found.method)
+def _clip(estimate: Estimate, bounds: Bounds) -> Estimate:
+    low, high = (np.clip(bound, *bounds) for bound in (estimate.low, estimate.high))
+    return Estimate(estimate.value, low, high, estimate.method)
 
 
 def _single(value: Matrix) -> Estimate:
-    nothing = np.full_like(value, np.nan)
-    return Estimate(value, nothing, nothing, _label(value, SINGLE))
+    nan = np.full_like(value, np.nan)
+    return Estimate(value, nan, nan, _label(value, SINGLE))
 
 
 def _label(value: Matrix, text: str) -> NDArray[np.object_]:
@@ -248,7 +247,7 @@ def _label(value: Matrix, text: str) -> NDArray[np.object_]:
 
 
 def check_scores(scores: Matrix) -> None:
-    """InputError unless an array is (runs, ...) with one run at least and without holes."""
+    """Raise InputError unless an array is (runs, columns, ...), not empty and finite."""
     if scores.ndim < 2 or 0 in scores.shape:
         raise InputError(
             f"scores: shape {scores.shape} is not (runs, columns) with at least one each"
@@ -257,106 +256,104 @@ def check_scores(scores: Matrix) -> None:
         raise InputError("scores: a matrix of scores holds NaN or infinity")
 
 
-# --- permutation tests of run means, and the correction for several of them ---
+# --- permutation tests of run means, and Holm's correction ---
 
 
-# Up to so many ways to hand out the runs all of them are tried; else so many are drawn.
+# Up to MOST_EXACT permutations all are enumerated; else DRAWN are sampled.
 MOST_EXACT = 200_000
 DRAWN = 99_999
 TIE = 1e-9
 
 
 class PValue(NamedTuple):
-    """A two-sided p value, and how it was found."""
+    """A two-sided p value, and how it was computed."""
 
     p: float
     method: str
 
 
-def permutation_test(ours: Matrix, theirs: Matrix, seed: int = 0) -> PValue:
-    """Whether the means of two independent samples differ: (runs,) against (other runs,).
+def permutation_test(first: Matrix, second: Matrix, seed: int = 0) -> PValue:
+    """Test whether the means of two independent samples differ: (runs,) and (other runs,).
 
-    Each difference is divided by its standard error (Welch's t). Then the test keeps its level, for
-    many runs, also where the samples differ in spread and in number (Janssen 1997). With equal
-    numbers the p value is that of the differences themselves: t grows with the difference, as the
-    sum of squares of all runs does not change. A sample of one run has no spread, and there the
-    difference itself is taken.
+    The statistic is Welch's t, so that the test is asymptotically valid for unequal variances and
+    sizes (Janssen 1997). With equal sizes its p is that of the plain difference: t increases with
+    the difference, as the pooled sum of squares is constant. With a sample of one run the statistic
+    is the difference.
     """
-    pooled = np.concatenate([ours, theirs])
-    groups, exact = _groups(len(ours), len(pooled), seed)
-    statistic = _welch_t if min(len(ours), len(theirs)) > 1 else _difference
-    observed = statistic(pooled, np.arange(len(ours))[None])[0]
+    pooled = np.concatenate([first, second])
+    groups, exact = _groups(len(first), len(pooled), seed)
+    statistic = _welch_t if min(len(first), len(second)) > 1 else _difference
+    observed = statistic(pooled, np.arange(len(first))[None])[0]
     return _two_sided(statistic(pooled, groups), float(observed), exact, "splits of the runs")
 
 
 def _difference(pooled: Matrix, groups: NDArray[np.intp]) -> Matrix:
-    """Mean of the runs in each group (ways, first) minus that of the others: (ways,)."""
+    """Mean of the runs in each group (permutations, first) minus the rest: (permutations,)."""
     count = groups.shape[1]
     sums = pooled[groups].sum(axis=1)
     return sums / count - (pooled.sum() - sums) / (len(pooled) - count)
 
 
 def _welch_t(pooled: Matrix, groups: NDArray[np.intp]) -> Matrix:
-    """The same divided by its standard error; infinite where neither side has any spread."""
+    """The same divided by its standard error; infinite if neither side has spread."""
     pooled = pooled - pooled.mean()
     first, squares = pooled[groups].sum(axis=1), (pooled**2)[groups].sum(axis=1)
-    count, others = groups.shape[1], len(pooled) - groups.shape[1]
-    variances = (squares / count - (first / count) ** 2) / (count - 1)
+    n_first, n_second = groups.shape[1], len(pooled) - groups.shape[1]
+    variances = (squares / n_first - (first / n_first) ** 2) / (n_first - 1)
     squares, second = (pooled**2).sum() - squares, pooled.sum() - first
-    variances += (squares / others - (second / others) ** 2) / (others - 1)
+    variances += (squares / n_second - (second / n_second) ** 2) / (n_second - 1)
     errors = np.sqrt(np.maximum(variances, 0.0))
-    shifts = first / count - second / others
+    shifts = first / n_first - second / n_second
     infinite = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
     return np.where(errors > TIE, shifts / np.maximum(errors, TIE), infinite)
 
 
 def sign_flip_test(differences: Matrix, seed: int = 0) -> PValue:
-    """Whether the mean of paired differences (pairs,) is other than 0.
+    """Test whether the mean of paired differences (pairs,) differs from 0.
 
-    Studentised it would be the same test: the sum of squares does not change with the signs, so t
-    grows with the mean.
+    Studentising would not change p: the sum of squares is constant, so t increases with the mean.
     """
     signs, exact = _signs(len(differences), seed)
     means = signs @ differences / len(differences)
     return _two_sided(means, float(differences.mean()), exact, "signs of the pairs")
 
 
-def _two_sided(under_chance: Matrix, observed: float, exact: bool, kind: str) -> PValue:
-    """Share that is at least as far from 0; drawn ones count the observed one in (+1)."""
-    as_far = int((np.abs(under_chance) >= abs(observed) - TIE).sum())
-    count = len(under_chance)
+def _two_sided(permuted: Matrix, observed: float, exact: bool, kind: str) -> PValue:
+    """Share at least as extreme as `observed`; with sampling, the observed one counts too (+1)."""
+    extreme = int((np.abs(permuted) >= abs(observed) - TIE).sum())
+    count = len(permuted)
     if exact:
-        return PValue(as_far / count, f"exact: all {count:,} {kind}")
-    return PValue((as_far + 1) / (count + 1), f"Monte Carlo: {count:,} drawn {kind}")
+        return PValue(extreme / count, f"exact: all {count:,} {kind}")
+    return PValue((extreme + 1) / (count + 1), f"Monte Carlo: {count:,} drawn {kind}")
 
 
 @functools.lru_cache(maxsize=8)
 def _groups(first: int, total: int, seed: int) -> tuple[NDArray[np.intp], bool]:
-    """Which runs the first sample may have, (ways, first), and whether these are all."""
+    """Runs in the first sample, (permutations, first), and whether all are enumerated."""
     if math.comb(total, first) <= MOST_EXACT:
-        ways = itertools.combinations(range(total), first)
-        return np.array(list(ways), dtype=np.intp), True
+        combinations = itertools.combinations(range(total), first)
+        return np.array(list(combinations), dtype=np.intp), True
     rows = np.tile(np.arange(total), (DRAWN, 1))
     return np.random.default_rng(seed).permuted(rows, axis=1)[:, :first], False
 
 
 @functools.lru_cache(maxsize=8)
 def _signs(pairs: int, seed: int) -> tuple[Matrix, bool]:
-    """Signs that paired differences may have, (ways, pairs), and whether these are all."""
+    """Signs of paired differences, (permutations, pairs), and whether all are enumerated."""
     if 2**pairs <= MOST_EXACT:
         return np.array(list(itertools.product((1.0, -1.0), repeat=pairs))), True
     return np.random.default_rng(seed).choice((1.0, -1.0), (DRAWN, pairs)), False
 
 
 def holm(p_values: Matrix) -> Matrix:
-    """Holm's correction of p values (tests,): chance of one false alarm or more among them all.
+    """Holm's step-down correction of p values (tests,) for the family-wise error rate.
 
-    The smallest is multiplied by the number of tests, the next by one less, and so on; none may be
-    smaller than the one before, none above 1. NaN is no test.
+    The smallest is multiplied by the number of tests, the next by one less, and so on; kept
+    monotone and at most 1. NaN is no test.
     """
     p_values = np.asarray(p_values, dtype=np.float64)
     corrected = np.full_like(p_values, np.nan)
-    order = [at for at in np.argsort(p_values) if not np.isnan(p_values[at])]
+    order = [index for index in np.argsort(p_values) if not np.isnan(p_values[index])]
     factors = np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
     return corrected

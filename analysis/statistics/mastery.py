@@ -1,4 +1,4 @@
-"""Time to mastery of every category, and whether the reference's differs from the others'."""
+"""Time to mastery of every category, with a test of the reference against each other algorithm."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ FAMILY = ["goal_space", "split", "category"]
 def times_of(
     results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> dict[str, Times]:
-    """Category -> times to mastery of an algorithm's runs, and which are not censored."""
+    """Times to mastery of an algorithm's runs, by category."""
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
     return {
-        category: mastery_times(curves[:, at], points)
-        for at, category in enumerate(evaluated_categories(results, goal_space, split))
+        category: mastery_times(curves[:, column], points)
+        for column, category in enumerate(evaluated_categories(results, goal_space, split))
     }
 
 
 @register_statistic("mastery")
 def mastery(results: Results) -> pd.DataFrame:
-    """Runs that master each category, and how long it takes, of every algorithm.
+    """Runs of every algorithm that master each category, and their times to mastery.
 
     Times are in the unit of the experiment, episodes by default.
-    `restricted_mean`: mean time to mastery, where a run without it counts as `limit`, the last
-    evaluation; its interval is over whole runs. `median`: when half of the runs have mastered;
-    empty if never. `log_rank`, `p`, `p_holm` (corrected over the others of a category): the
-    reference against this algorithm; empty for the reference itself.
+    `restricted_mean`: mean time to mastery, where a run without mastery counts as `limit`, the last
+    evaluation; interval over whole runs. `median`: when half of the runs have mastered; empty if
+    never. `log_rank`, `p`, `p_holm` (corrected over the algorithms, per category): the reference
+    against this algorithm; empty for the reference itself.
     """
     bootstrap = bootstrap_of(results)
     rows: list[Row] = []
@@ -66,8 +66,8 @@ def mastery(results: Results) -> pd.DataFrame:
                     "split": split,
                     "category": category,
                     **algorithm._asdict(),
-                    **_described(times, limit, bootstrap),
-                    **_tested(reference.get(category), times),
+                    **_summary(times, limit, bootstrap),
+                    **_test(reference.get(category), times),
                 }
             )
     frame = pd.DataFrame(rows, columns=list(MASTERY_COLUMNS))
@@ -78,37 +78,37 @@ def mastery(results: Results) -> pd.DataFrame:
 def _reference_times(
     results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> dict[str, Times]:
-    """Those of the reference; none for the reference itself, or where it has no run."""
+    """The reference's times; none for the reference itself, or if it has no run."""
     reference = results.reference
     if algorithm == reference or reference not in results.algorithms_in(goal_space):
         return {}
     return times_of(results, reference, goal_space, split)
 
 
-def _described(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
+def _summary(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
     values, mastered = times
-    found = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
+    estimate = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
     steps = kaplan_meier(values, mastered)
-    made = provenance(bootstrap, (len(values), 1), found.method[0])
+    method = provenance(bootstrap, (len(values), 1), estimate.method[0])
     return {
-        **{key: value for key, value in made.items() if key != "tasks"},
+        **{key: value for key, value in method.items() if key != "tasks"},
         "mastered": int(mastered.sum()),
         "restricted_mean": restricted_mean(steps, limit),
-        "low": found.low[0],
-        "high": found.high[0],
+        "low": estimate.low[0],
+        "high": estimate.high[0],
         "median": median_time(steps),
         "limit": limit,
     }
 
 
-def _tested(reference: Times | None, times: Times) -> Row:
+def _test(reference: Times | None, times: Times) -> Row:
     if reference is None:
         return {"log_rank": np.nan, "p": np.nan}
-    found = log_rank(reference, times)
-    return {"log_rank": found.statistic, "p": found.p}
+    test = log_rank(reference, times)
+    return {"log_rank": test.statistic, "p": test.p}
 
 
-# --- time to mastery of runs; one that never masters is censored at its last evaluation ---
+# --- survival analysis; a run that never masters is censored at its last evaluation ---
 
 
 MASTERED = 0.9
@@ -116,11 +116,11 @@ IN_A_ROW = 2
 
 Flags = NDArray[np.bool_]
 Times = tuple[Matrix, Flags]
-"""Times of runs, and whether each ended in mastery (else censored there): both (runs,)."""
+"""Times of runs, and whether each is mastery (else censoring): both (runs,)."""
 
 
 class Steps(NamedTuple):
-    """A curve of steps: from each time on, up to the next, the share; the first time is 0."""
+    """A step function: the share from each time to the next; the first time is 0."""
 
     times: Matrix
     shares: Matrix
@@ -134,11 +134,11 @@ class LogRank(NamedTuple):
 
 
 def mastery_times(curves: Matrix, lengths: Matrix) -> Times:
-    """When runs master one category.
+    """Times at which runs master one category.
 
     Args:
         curves: success, (runs, points).
-        lengths: of training at each point, in the unit of the experiment, increasing, (points,).
+        lengths: training length at each point, in the experiment's unit, increasing, (points,).
     """
     high = np.asarray(curves) > MASTERED
     pairs = high[:, :-1] & high[:, 1:]
@@ -150,10 +150,9 @@ def mastery_times(curves: Matrix, lengths: Matrix) -> Times:
 
 
 def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:
-    """Share of runs that have not mastered yet, estimated with the censored ones.
+    """Kaplan-Meier estimate of the share of runs that have not mastered yet.
 
-    At each time of mastery the share is multiplied by 1 - (runs that master then) / (runs that had
-    not until then and were still watched).
+    At each time of mastery the share is multiplied by 1 - (runs that master then) / (runs at risk).
     """
     events = np.unique(times[mastered])
     at_risk = (times[None, :] >= events[:, None]).sum(axis=1)
@@ -163,32 +162,32 @@ def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:
 
 
 def restricted_mean(steps: Steps, limit: float) -> float:
-    """Mean time to mastery, where longer than `limit` counts as `limit`: area under the steps."""
+    """Restricted mean time to mastery: area under the steps up to `limit`."""
     edges = np.append(np.minimum(steps.times, limit), limit)
     return float((np.diff(edges) * steps.shares).sum())
 
 
 def median_time(steps: Steps) -> float:
-    """First time at which half of the runs have mastered or more; NaN if that never comes."""
+    """First time at which at least half of the runs have mastered; NaN if never."""
     reached = np.flatnonzero(steps.shares <= 0.5)
     return float(steps.times[reached[0]]) if len(reached) else np.nan
 
 
-def log_rank(ours: Times, theirs: Times) -> LogRank:
-    """Whether two groups of runs master at other times, by `scipy.stats.logrank`.
+def log_rank(first: Times, second: Times) -> LogRank:
+    """Test whether two groups of runs differ in time to mastery, with `scipy.stats.logrank`.
 
-    Without any mastery, or if nothing could differ, the statistic is 0 and p is 1.
+    If no run masters, or nothing can differ, the statistic is 0 and p is 1.
     """
     from scipy.stats import CensoredData, logrank
 
-    if not len(ours[0]) or not len(theirs[0]):
+    if not len(first[0]) or not len(second[0]):
         raise InputError("log-rank test: a group without runs")
     groups = (
         CensoredData(uncensored=times[mastered], right=times[~mastered])
-        for times, mastered in (ours, theirs)
+        for times, mastered in (first, second)
     )
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = logrank(*groups)
-    if not np.isfinite(found.statistic):
+        test = logrank(*groups)
+    if not np.isfinite(test.statistic):
         return LogRank(0.0, 1.0)
-    return LogRank(float(found.statistic**2), float(found.pvalue))
+    return LogRank(float(test.statistic**2), float(test.pvalue))

@@ -19,31 +19,31 @@ from magellan.core.errors import InputError
 
 SCORES = ("final", "area")
 MADE = ("runs", "tasks", "method", "repetitions", "confidence")
-"""Columns that say how an interval was made: those of `provenance`."""
+"""Columns of `provenance`: how an interval was made."""
 
 Row = dict[str, Any]
 
 
 def bootstrap_of(results: Results) -> Bootstrap:
-    """Resampling settings of the experiment that made the tables."""
-    found = settings(results)
-    return Bootstrap(found.bootstrap_repetitions, found.confidence, found.bootstrap_seed)
+    """Resampling settings of an experiment."""
+    config = settings(results)
+    return Bootstrap(config.bootstrap_repetitions, config.confidence, config.bootstrap_seed)
 
 
 def settings(results: Results) -> AnalysisConfig:
-    """How these tables are to be judged; older ones do not say everything."""
+    """Analysis settings of an experiment; defaults where older tables lack them."""
     return AnalysisConfig.model_validate(results.experiment["analysis"])
 
 
 def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:
-    """Categories that are evaluated, in the order of the world: the columns of all matrices."""
-    found = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
-    return tuple(category for category in results.categories.names if category in found)
+    """Evaluated categories, in the order of the world: the columns of all matrices."""
+    evaluated = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
+    return tuple(category for category in results.categories.names if category in evaluated)
 
 
 def evaluation_points(results: Results, goal_space: str) -> Matrix:
-    """Length of training at each evaluation point, in `results.unit`, increasing: (points,)."""
-    return np.sort(results.table("evaluation", goal_space=goal_space)[results.at].unique())
+    """Training length at each evaluation point, in `results.unit`, increasing: (points,)."""
+    return np.sort(results.table("evaluation", goal_space=goal_space)[results.unit_column].unique())
 
 
 def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
@@ -52,7 +52,7 @@ def success_curves(results: Results, algorithm: Algorithm, goal_space: str, spli
 
 
 def step_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
-    """Environment steps at these points: (seeds, categories, evaluation points), not falling."""
+    """Environment steps at the evaluation points: (seeds, categories, points), not decreasing."""
     return _curves(results, algorithm, goal_space, split, "step")
 
 
@@ -61,7 +61,7 @@ def _curves(
 ) -> Matrix:
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", results.at])[column]
+    cube = frame.set_index(["seed", "category", results.unit_column])[column]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
     seeds = results.seeds_of(algorithm, goal_space)
@@ -76,7 +76,7 @@ def score_matrices(
     """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
-    return {"final": final_success(curves), "area": area_under_curve(curves, points)}
+    return {"final": curves[..., -1], "area": area_under_curve(curves, points)}
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
@@ -87,7 +87,7 @@ def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
 
 
 def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str) -> Row:
-    """What stands behind an interval of a matrix of this shape, (runs, tasks, ...)."""
+    """Columns that say how an interval of a (runs, tasks, ...) matrix was made."""
     runs, tasks = shape[:2]
     resampled = method in (intervals.STUDENTISED, intervals.PERCENTILE)
     return {
@@ -99,29 +99,26 @@ def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str) -> Row
     }
 
 
-def interval_of(found: Estimate, at: int, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
-    """Bounds of one number of an estimate, and what stands behind them; shape: see `provenance`."""
-    bounds = {"low": found.low[at], "high": found.high[at]}
-    return bounds | provenance(bootstrap, shape, found.method[at])
+def interval_of(
+    estimate: Estimate, index: int, shape: tuple[int, ...], bootstrap: Bootstrap
+) -> Row:
+    """Bounds of one number of an estimate, and their `provenance`."""
+    bounds = {"low": estimate.low[index], "high": estimate.high[index]}
+    return bounds | provenance(bootstrap, shape, estimate.method[index])
 
 
-# --- measures: pure functions; most take leading axes, so that resamples are computed at once ---
+# --- measures: pure functions; most accept leading axes, to compute all resamples at once ---
 
 
 AGGREGATES = ("iqm", "mean")
 
 
-def final_success(curves: Matrix) -> Matrix:
-    """Success at the last evaluation point: (runs, tasks, points) to (runs, tasks)."""
-    return curves[..., -1]
-
-
 def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
-    """Mean success over training: trapezoid area divided by the length of training.
+    """Mean success over training: trapezoid area divided by the training length.
 
     Args:
         curves: success, (runs, tasks, points).
-        lengths: of training at each point, in any unit, increasing, (points,).
+        lengths: training length at each point, in any unit, increasing, (points,).
 
     Returns:
         (runs, tasks), in [0, 1]; with a single point the success there.
@@ -130,10 +127,10 @@ def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
 
 
 def training_weights(lengths: Matrix) -> Matrix:
-    """What each evaluation counts in a mean over training: the trapezoid rule, (points,), sum 1.
+    """Weights of the evaluations in a mean over training, by the trapezoid rule: (points,), sum 1.
 
     Args:
-        lengths: of training at each evaluation, in any unit, increasing, (points,).
+        lengths: training length at each evaluation, in any unit, increasing, (points,).
     """
     gaps = np.diff(np.asarray(lengths, dtype=np.float64))
     if (gaps <= 0).any():
@@ -144,12 +141,12 @@ def training_weights(lengths: Matrix) -> Matrix:
 
 
 def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
-    """Mean of a curve up to `limit`: the rule of `area_under_curve`, cut off there.
+    """Mean of a curve up to `limit`, by the rule of `area_under_curve`.
 
     Args:
         curve: success, (points,).
-        steps: environment steps at each point, not falling, (points,); each run has its own.
-        limit: steps, no more than the last of them; the curve is interpolated linearly there.
+        steps: environment steps at each point of the run, not decreasing, (points,).
+        limit: at most the last of `steps`; the curve is interpolated linearly there.
     """
     if (np.diff(steps) < 0).any():
         raise InputError("evaluation.csv: environment steps fall from one evaluation to the next")
@@ -164,8 +161,8 @@ def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
 def aggregates(scores: Matrix) -> Matrix:
     """IQM and mean of (runs, tasks): (2,), in the order of `AGGREGATES`.
 
-    The IQM drops the lowest and the highest quarter of all runs x tasks values together; with three
-    values or fewer nothing is dropped and it equals the mean.
+    The IQM drops the lowest and highest quarter of all runs x tasks values; with three values or
+    fewer it drops none and equals the mean.
     """
     from rliable import metrics
 
@@ -186,19 +183,19 @@ def iqm_curve(curves: Matrix) -> Matrix:
     return np.asarray(scipy.stats.trim_mean(flat, proportiontocut=0.25, axis=-2))
 
 
-def probability_of_improvement(ours: Matrix, theirs: Matrix) -> Matrix:
-    """P(a run of ours scores higher than one of theirs), averaged over tasks: (..., 1).
+def probability_of_improvement(first: Matrix, second: Matrix) -> Matrix:
+    """P(a run of `first` scores higher than one of `second`), averaged over tasks: (..., 1).
 
     Args:
-        ours: (..., runs, tasks).
-        theirs: (..., other runs, tasks).
+        first: (..., runs, tasks).
+        second: (..., other runs, tasks).
 
-    Ties count one half. Equal to rliable's metric, which calls a Mann-Whitney test for each task
-    and each resample and is some hundred times slower.
+    Ties count one half. Equal to rliable's metric, which runs a Mann-Whitney test for each task and
+    resample and is about a hundred times slower.
     """
-    if ours.shape[-1] != theirs.shape[-1]:
-        raise InputError(f"scores: {ours.shape[-1]} tasks against {theirs.shape[-1]}")
-    difference = np.sign(ours[..., :, None, :] - theirs[..., None, :, :])
+    if first.shape[-1] != second.shape[-1]:
+        raise InputError(f"scores: {first.shape[-1]} tasks against {second.shape[-1]}")
+    difference = np.sign(first[..., :, None, :] - second[..., None, :, :])
     return 0.5 + 0.5 * difference.mean(axis=(-3, -2, -1))[..., None]
 
 
@@ -210,13 +207,13 @@ def performance_profile(scores: Matrix, thresholds: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """How far predicted competence is from observed success: means over training.
+    """Error of predicted competence against observed success: means over training.
 
     Attributes:
         bias: mean of predicted minus observed; positive is overconfident.
         mean_absolute_error, root_mean_square_error: the usual ones.
-        standard_error: mean of the binomial standard error of the observed success: a perfect
-            prediction would still be about this far off.
+        standard_error: mean binomial standard error of the observed success, about the error that
+            a perfect prediction would have.
     """
 
     bias: float
@@ -228,9 +225,9 @@ class CalibrationError:
 def calibration_error(
     predicted: Matrix, observed: Matrix, episodes: Matrix, lengths: Matrix
 ) -> CalibrationError:
-    """Compare predictions with observed rates of so many `episodes`; all (points,).
+    """Compare predictions with success rates over `episodes` episodes; all (points,).
 
-    Means are those of `training_weights`, at `lengths` of training.
+    Means use `training_weights(lengths)`.
     """
     difference, weights = predicted - observed, training_weights(lengths)
     standard_errors = np.sqrt(observed * (1.0 - observed) / episodes)

@@ -1,8 +1,7 @@
-"""How many seeds an experiment needs, from the spread between the runs of one that is there.
+"""Power analysis: the seeds that an experiment needs, from the spread between existing runs.
 
-All numbers are about the primary metric: mean success over training, mean over the feasible
-categories of a run, on the goals that are practised. They are as uncertain as the spread that they
-rest on.
+All numbers are of the primary metric: mean success over training, averaged over a run's feasible
+categories, on practised goals. They are as uncertain as the estimated spread.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ Runs = Mapping[Algorithm, Matrix]
 
 
 def residuals(runs: Runs) -> Matrix:
-    """Deviations of runs from the mean of their algorithm, all together, in full size: (runs,).
+    """Deviations of all runs from the mean of their algorithm, unbiased in size: (runs,).
 
-    Those of n runs are smaller than the true ones by sqrt((n - 1) / n); they are stretched by that.
-    Algorithms with a single run say nothing about spread.
+    Deviations from the mean of n runs are too small by sqrt((n - 1) / n); this is corrected.
+    Algorithms with a single run are left out.
     """
     parts = [
         (means - means.mean()) * np.sqrt(len(means) / (len(means) - 1))
@@ -49,18 +48,18 @@ def residuals(runs: Runs) -> Matrix:
 
 
 def t_power(seeds: Any, difference: float, deviation: float) -> Matrix:
-    """Chance that a two-sided t test at 5 % finds a difference, with so many seeds each."""
+    """Power of a two-sided t test at 5 % with `seeds` runs per side."""
     from scipy.stats import nct, t
 
     freedom = 2 * np.asarray(seeds) - 2
     critical = t.ppf(1 - ALPHA / 2, freedom)
     shift = difference / (deviation * np.sqrt(2 / np.asarray(seeds)))
-    other_side = np.nan_to_num(nct.cdf(-critical, freedom, shift))  # NaN where it is far below 0
-    return np.asarray(nct.sf(critical, freedom, shift) + other_side)
+    lower_tail = np.nan_to_num(nct.cdf(-critical, freedom, shift))  # NaN where it underflows
+    return np.asarray(nct.sf(critical, freedom, shift) + lower_tail)
 
 
 def seeds_needed(runs: Runs, difference: float, power: float) -> int | None:
-    """Fewest seeds of each algorithm that find such a difference; None: above `MOST_SEEDS`."""
+    """Fewest seeds per algorithm that reach this power; None: more than `MOST_SEEDS`."""
     deviation = float(np.sqrt((residuals(runs) ** 2).mean()))
     if deviation == 0.0:
         return 2
@@ -70,7 +69,7 @@ def seeds_needed(runs: Runs, difference: float, power: float) -> int | None:
 
 
 def tables(results: Results, difference: float, power: float) -> Iterator[Table]:
-    """Seeds needed, by the spread of all runs and by that of each algorithm; one a goal space."""
+    """A table per goal space: seeds needed, by the spread of all runs and of each algorithm."""
     for goal_space in results.goal_spaces:
         runs = {
             algorithm: run_means(results, algorithm, goal_space, practised_split(results))
@@ -81,31 +80,31 @@ def tables(results: Results, difference: float, power: float) -> Iterator[Table]
             f"{power:.0%}, goal space {goal_space} (two-sided t test at 5 %, mean success over "
             "training, training goals)"
         )
-        chosen = {"all algorithms": runs} | {
+        groups = {"all algorithms": runs} | {
             algorithm_label(algorithm, results.algorithms): {algorithm: means}
             for algorithm, means in runs.items()
             if len(means) > 1
         }
-        rows = [_needed(name, each, difference, power) for name, each in chosen.items()]
+        rows = [_row(name, group, difference, power) for name, group in groups.items()]
         yield Table(title, NEEDED, rows)
 
 
-def _needed(name: str, runs: Runs, difference: float, power: float) -> list[str]:
-    spread = residuals(runs)
+def _row(name: str, runs: Runs, difference: float, power: float) -> list[str]:
+    deviations = residuals(runs)
     seeds = seeds_needed(runs, difference, power)
-    words = f"more than {MOST_SEEDS:,}" if seeds is None else str(seeds)
-    return [name, str(len(spread)), f"{np.sqrt((spread**2).mean()):.3f}", words]
+    text = f"more than {MOST_SEEDS:,}" if seeds is None else str(seeds)
+    return [name, str(len(deviations)), f"{np.sqrt((deviations**2).mean()):.3f}", text]
 
 
-# --- how often a small experiment gets the order of a reference study right ---
+# --- how often a small experiment has the order of a reference study ---
 
 
 def order_chance(better: Matrix, worse: Matrix, sizes: tuple[int, int]) -> float:
-    """Chance that the first has the larger mean, with so many runs of each drawn from those there.
+    """Chance that a resample of `better` has a larger mean than one of `worse`.
 
     Args:
         better, worse: run means of two algorithms, (runs,) each.
-        sizes: runs drawn of each, with replacement. Equal means count one half.
+        sizes: runs drawn from each, with replacement. Equal means count one half.
     """
     rng = np.random.default_rng([SEED, *sizes])
     drawn = [
@@ -116,11 +115,11 @@ def order_chance(better: Matrix, worse: Matrix, sizes: tuple[int, int]) -> float
 
 
 class OrderInStudy(NamedTuple):
-    """What a reference study says of two algorithms.
+    """The order of two algorithms in a reference study.
 
-    difference: of their mean primary metric there, the first minus the second.
-    runs: how many runs it has of each.
-    chance: share of experiments of the asked size whose difference has the same sign; equal means
+    difference: of their mean primary metric in the study, first minus second.
+    runs: the study's number of runs of each.
+    chance: share of experiments of the given size whose difference has the same sign; equal means
         count one half.
     """
 
@@ -132,23 +131,24 @@ class OrderInStudy(NamedTuple):
 def order_in(
     study: Results, results: Results, pair: tuple[Algorithm, Algorithm], goal_space: str, split: str
 ) -> OrderInStudy | None:
-    """What `study` says of two algorithms of `results`, for an experiment of the size of `results`.
+    """Order of two algorithms of `results` in `study`, for an experiment of the size of `results`.
 
-    The algorithms are found by what they are (every value that counts, but the seed and how long
-    and how often runs are looked at), not by the name of their variant. The study's runs count up
-    to the length of those of `results`. None where the study lacks one of them, has no evaluation
-    at that length, or they are equal in it.
+    Algorithms are matched by their configuration without seed and budget, not by the name of their
+    variant. The study's runs are cut to the length of those of `results`. None if the study lacks
+    one of them, has no evaluation at that length, or they are equal in it.
     """
     if goal_space not in study.goal_spaces or study.unit != results.unit:
         return None
     length = evaluation_points(results, goal_space)[-1]
     if length not in evaluation_points(study, goal_space):
         return None
-    study = _until(study, length)
-    found = [_same(study, results, algorithm, goal_space) for algorithm in pair]
-    if None in found:
+    study = _cut(study, length)
+    matches = [
+        match for algorithm in pair if (match := _match(study, results, algorithm, goal_space))
+    ]
+    if len(matches) < 2:
         return None
-    means = [run_means(study, each, goal_space, split) for each in found if each is not None]
+    means = [run_means(study, match, goal_space, split) for match in matches]
     difference = float(means[0].mean() - means[1].mean())
     if difference == 0.0:
         return None
@@ -156,23 +156,25 @@ def order_in(
         pair, means = pair[::-1], means[::-1]
     first, second = (len(results.seeds_of(algorithm, goal_space)) for algorithm in pair)
     chance = order_chance(means[0], means[1], (first, second))
-    runs = tuple(len(study.seeds_of(each, goal_space)) for each in found if each is not None)
-    return OrderInStudy(difference, (runs[0], runs[1]), chance)
+    n_first, n_second = (len(study.seeds_of(match, goal_space)) for match in matches)
+    return OrderInStudy(difference, (n_first, n_second), chance)
 
 
-def _same(
+def _match(
     study: Results, results: Results, algorithm: Algorithm, goal_space: str
 ) -> Algorithm | None:
-    """The algorithm of the study that is what this one is."""
-    wanted = _counted(results, algorithm, goal_space)
-    for each in study.algorithms_in(goal_space):
-        if each.sampler == algorithm.sampler and _counted(study, each, goal_space) == wanted:
-            return each
+    """The study's algorithm with the same configuration."""
+    config = _config(results, algorithm, goal_space)
+    for candidate in study.algorithms_in(goal_space):
+        if candidate.sampler == algorithm.sampler and (
+            _config(study, candidate, goal_space) == config
+        ):
+            return candidate
     return None
 
 
-def _counted(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping[str, Any]:
-    """Every value that counts for how the runs of an algorithm learn, but the seed."""
+def _config(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping[str, Any]:
+    """The counted values of an algorithm's runs, without seed and budget."""
     run = next(
         manifest
         for manifest in results.manifest["runs"]
@@ -185,8 +187,8 @@ def _counted(results: Results, algorithm: Algorithm, goal_space: str) -> Mapping
     }
 
 
-def _until(study: Results, length: float) -> Results:
-    """The study as it would be, had its runs ended there."""
+def _cut(study: Results, length: float) -> Results:
+    """The study with evaluations up to this training length."""
     evaluation = study.tables["evaluation"]
-    cut = evaluation[evaluation[study.at] <= length]
-    return Results({**study.tables, "evaluation": cut}, study.manifest)
+    evaluation = evaluation[evaluation[study.unit_column] <= length]
+    return Results({**study.tables, "evaluation": evaluation}, study.manifest)

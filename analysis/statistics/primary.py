@@ -1,12 +1,12 @@
-"""The comparison that was fixed before the runs: the reference against each other algorithm.
+"""The pre-registered comparison: the reference against each other algorithm.
 
-Primary metric: mean success over training (score `area`), its mean over the feasible categories of
-a run, on the goals that are practised: training goals, unless `goals.split` says otherwise. Second:
-the same on the others. The final success stands beside them. Runs of several phases are compared in
-their last one: `tables.load` gives its rows alone.
+Primary metric: mean success over training (score `area`), averaged over a run's feasible
+categories, on practised goals: training goals, unless `goals.split` says otherwise. Secondary: the
+same on the other split, and final success. Runs of several phases are compared in their last one,
+whose rows alone `tables.load` returns.
 
-Where episodes end the runs there is a second reading, at equal environment steps: equal episodes
-are not equal work, as an episode of an impossible goal never ends early.
+If episodes end the runs, they are also compared at equal environment steps: equal episodes are not
+equal work, as an episode with an impossible goal never ends early.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ COMPARISON_COLUMNS = (
     *("runs", "baseline_runs", "tasks", "test", "method", "repetitions", "confidence"),
 )
 FAMILY = ["goal_space", "split", "score"]
-"""Tests that Holm's correction goes over; with `analysis.family: question` both splits together."""
+"""Keys of a Holm family; with `analysis.family: question` it spans both splits."""
 
 
 def run_means(
     results: Results, algorithm: Algorithm, goal_space: str, split: str, score: str = PRIMARY_SCORE
 ) -> Matrix:
-    """Mean of a score over the feasible categories, of each run of an algorithm: (runs,)."""
+    """Mean of a score over feasible categories, for each run of an algorithm: (runs,)."""
     return score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
 
 
 def equal_steps(results: Results, goal_space: str) -> float:
-    """Environment steps that all runs of a goal space have taken: those of the shortest run."""
+    """Environment steps of the shortest run of a goal space."""
     frame = results.table("evaluation", goal_space=goal_space)
     return float(frame.groupby(list(RUN_COLUMNS))["step"].max().min())
 
@@ -66,32 +66,30 @@ def run_means_until(
     """As `run_means`, over the first `limit` environment steps instead of all episodes: (runs,)."""
     curves = success_curves(results, algorithm, goal_space, split).mean(axis=1)
     steps = step_curves(results, algorithm, goal_space, split)[:, 0]
-    pairs = zip(curves, steps, strict=True)
-    return np.array([matrices.mean_until(curve, of_run, limit) for curve, of_run in pairs])
+    runs = zip(curves, steps, strict=True)
+    return np.array([matrices.mean_until(curve, points, limit) for curve, points in runs])
 
 
 @register_statistic("comparison")
 def comparison(results: Results) -> pd.DataFrame:
-    """Difference of the reference and each other algorithm, of every score and split.
+    """Difference between the reference and each other algorithm, for every score and split.
 
     `p`: permutation test of the run means; `p_holm`: corrected over the other algorithms, or these
-    on both splits (`analysis.family`);
-    `p_paired`: sign-flip test of differences paired by seed, empty where the seeds are not the
-    same. Empty where the reference has no run.
+    on both splits (`analysis.family`); `p_paired`: sign-flip test of differences paired by seed,
+    empty if the seeds differ. No rows if the reference has no run.
     """
 
     def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
         return run_means(results, algorithm, goal_space, split, score)
 
-    return _compared(results, means, SCORES, practised_split(results))
+    return _compare(results, means, SCORES, practised_split(results))
 
 
 @register_statistic("comparison_steps")
 def comparison_steps(results: Results) -> pd.DataFrame:
-    """The same of mean success over the first environment steps, as many in each run.
+    """As `comparison`, over the first environment steps, as many as the shortest run has.
 
-    As many as the shortest run of a goal space has: `equal_steps`. Secondary throughout. Empty
-    where steps or updates end the runs: these have equal steps already.
+    Secondary throughout. No rows if steps or updates end the runs: their steps are equal already.
     """
     limits = {name: equal_steps(results, name) for name in results.goal_spaces}
 
@@ -100,14 +98,14 @@ def comparison_steps(results: Results) -> pd.DataFrame:
 
     if results.unit != "episodes":
         return pd.DataFrame(columns=list(COMPARISON_COLUMNS))
-    return _compared(results, means, (PRIMARY_SCORE,), primary_split="")
+    return _compare(results, means, (PRIMARY_SCORE,), primary_split="")
 
 
 Means = Callable[[Algorithm, str, str, str], Matrix]
-"""(algorithm, goal space, split, score) to one number of each run, (runs,)."""
+"""(algorithm, goal space, split, score) -> one number per run, (runs,)."""
 
 
-def _compared(
+def _compare(
     results: Results, means: Means, scores: tuple[str, ...], primary_split: str
 ) -> pd.DataFrame:
     reference = results.reference
@@ -117,9 +115,8 @@ def _compared(
             continue
         tasks = len(evaluated_categories(results, goal_space, split))
         for score in scores:
-            ours, theirs = (
-                means(algorithm, goal_space, split, score) for algorithm in (reference, baseline)
-            )
+            first = means(reference, goal_space, split, score)
+            second = means(baseline, goal_space, split, score)
             rows.append(
                 {
                     "goal_space": goal_space,
@@ -129,8 +126,8 @@ def _compared(
                     **reference._asdict(),
                     "baseline": baseline.sampler,
                     "baseline_variant": baseline.variant,
-                    **_interval(ours, theirs, tasks, bootstrap_of(results)),
-                    **_tests(results, goal_space, baseline, (ours, theirs)),
+                    **_interval(first, second, tasks, bootstrap_of(results)),
+                    **_tests(results, goal_space, baseline, (first, second)),
                 }
             )
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
@@ -143,23 +140,22 @@ def _compared(
     return frame
 
 
-def _interval(ours: Matrix, theirs: Matrix, tasks: int, bootstrap: Bootstrap) -> Row:
-    found = intervals.difference_estimate(ours[:, None], theirs[:, None], bootstrap)
+def _interval(first: Matrix, second: Matrix, tasks: int, bootstrap: Bootstrap) -> Row:
+    estimate = intervals.difference_estimate(first[:, None], second[:, None], bootstrap)
     return {
-        **provenance(bootstrap, (len(ours), tasks), found.method[0]),
-        "baseline_runs": len(theirs),
-        "difference": found.value[0],
-        "low": found.low[0],
-        "high": found.high[0],
+        **provenance(bootstrap, (len(first), tasks), estimate.method[0]),
+        "baseline_runs": len(second),
+        "difference": estimate.value[0],
+        "low": estimate.low[0],
+        "high": estimate.high[0],
     }
 
 
 def _tests(
     results: Results, goal_space: str, baseline: Algorithm, means: tuple[Matrix, Matrix]
 ) -> Row:
-    ours, theirs = means
     seed = bootstrap_of(results).seed
-    test = intervals.permutation_test(ours, theirs, seed)
+    test = intervals.permutation_test(*means, seed)
     differences = paired(results, goal_space, baseline, means)
     p_paired = np.nan
     if differences is not None:
@@ -170,10 +166,9 @@ def _tests(
 def paired(
     results: Results, goal_space: str, baseline: Algorithm, means: tuple[Matrix, Matrix]
 ) -> Matrix | None:
-    """Differences of runs with the same seed, (seeds,); None where the seeds are not the same.
+    """Differences of runs with the same seed, (seeds,), in the order of the configuration.
 
-    Seeds of both stand in the order of the configuration.
+    None if the seeds of the reference and the baseline differ.
     """
-    algorithms = results.reference, baseline
-    ours, theirs = (results.seeds_of(algorithm, goal_space) for algorithm in algorithms)
-    return means[0] - means[1] if ours == theirs else None
+    seeds = results.seeds_of(results.reference, goal_space)
+    return means[0] - means[1] if seeds == results.seeds_of(baseline, goal_space) else None

@@ -1,6 +1,6 @@
-"""Statistics and figures by name: the package's, and a user's own (`magellan.config.modules`).
+"""Registries of statistics and figures: built in, and a user's own (`magellan.config.modules`).
 
-Neither pandas nor matplotlib is loaded here: the workflow reads the lists at each of its starts.
+Imports neither pandas nor matplotlib: the workflow reads the registries at every start.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 Algorithms = Collection[Algorithm]
 Compute = Callable[["Results"], "pd.DataFrame"]
-"""Combined tables to a tidy table."""
+"""(combined tables) -> tidy table."""
 Draw = Callable[["Results", Mapping[str, "pd.DataFrame"], str], "Figure"]
-"""(combined tables, statistics by name, goal space) to a figure."""
+"""(combined tables, statistics by name, goal space) -> figure."""
 Needs = Callable[[Algorithms, Algorithms, Algorithm], str]
-"""(algorithms, those with predictions, reference) to what is lacking; empty if nothing is."""
+"""(algorithms, those with predictions, reference) -> what is lacking; empty if nothing is."""
 
 WORDS = re.compile(r"[A-Za-z0-9 .,()/_-]{1,40}")
 ResultT = TypeVar("ResultT")
@@ -36,7 +36,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def nothing(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm) -> str:
-    """What a figure lacks that every goal space has."""
+    """The default `lacks` of a figure: it needs nothing."""
     return ""
 
 
@@ -45,9 +45,9 @@ class StatisticSpec:
     """A table of statistics.
 
     Attributes:
-        name: of its file, without .csv.
+        name: file name without .csv.
         compute: its function.
-        source: file that it comes from.
+        source: file that registers it.
     """
 
     name: str
@@ -57,19 +57,19 @@ class StatisticSpec:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure of each goal space.
+    """A figure drawn for each goal space.
 
     Attributes:
-        name: of its files, without .png and .pdf.
+        name: file name without .png and .pdf.
         draw: its function.
         label: name in the report's sidebar.
-        section: heading of the report under which it stands.
+        section: section of the report.
         statistics: names of the tables of statistics that it reads.
-        lacks: says what a goal space lacks for it.
-        caption: what the report says below it, plain text; the package's own have a file each in
+        lacks: returns what a goal space lacks for it.
+        caption: caption in the report, plain text; built-in figures have theirs in
             `workflow/report`.
-        source: file that it comes from.
-        phased: whether it is of runs with several phases only.
+        source: file that registers it.
+        phased: whether it needs runs of several phases.
     """
 
     name: str
@@ -88,7 +88,7 @@ FIGURES: Registry[FigureSpec] = Registry("figure")
 
 
 def register_statistic(name: str) -> Callable[[FunctionT], FunctionT]:
-    """Decorator of a function (combined tables) -> tidy table: `statistics/NAME.csv`."""
+    """Decorate a function (combined tables) -> tidy table, written to `statistics/NAME.csv`."""
 
     def add(compute: FunctionT) -> FunctionT:
         _check_takes(compute, ("results",), f"statistic: {shown(name)}")
@@ -107,9 +107,9 @@ def register_figure(
     caption: str | None = None,
     phased: bool = False,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Decorator of a function (combined tables, statistics, goal space) -> matplotlib figure.
+    """Decorate a function (combined tables, statistics, goal space) -> matplotlib figure.
 
-    Args: see `FigureSpec`; without a `caption` it is the function's docstring.
+    Args: see `FigureSpec`; `caption` defaults to the function's docstring.
     """
 
     def add(draw: FunctionT) -> FunctionT:
@@ -121,13 +121,13 @@ def register_figure(
                     f"{where}: {key} {shown(text)} is not allowed; allowed: up to 40 letters, "
                     "digits, spaces and .,()/_-"
                 )
-        if isinstance(statistics, str) or not all(isinstance(each, str) for each in statistics):
+        if isinstance(statistics, str) or not all(isinstance(key, str) for key in statistics):
             raise InputError(
                 f"{where}: statistics {shown(statistics)} is not allowed; allowed: names in a tuple"
             )
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
-        words = inspect.getdoc(draw) if caption is None else caption
-        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, words or "")
+        doc = inspect.getdoc(draw) if caption is None else caption
+        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, doc or "")
         FIGURES.add(replace(spec, source=source_of(draw), phased=phased))
         return draw
 
@@ -138,63 +138,63 @@ def statistics_of(figure: FigureSpec) -> tuple[str, ...]:
     """Names of the statistics that a figure reads.
 
     Raises:
-        InputError: no such statistic; those of the package are known once
-            `analysis.statistics.summaries` is imported.
+        InputError: no such statistic; importing `analysis.statistics.summaries` registers the
+            built-in ones.
     """
     for name in figure.statistics:
-        STATISTICS.find(name, f"{_place(figure)}figure {figure.name}: statistics")
+        STATISTICS.find(name, f"{_error_source(figure)}figure {figure.name}: statistics")
     return figure.statistics
 
 
-def called(
+def call_checked(
     spec: StatisticSpec | FigureSpec,
     function: Callable[..., ResultT],
     *values: Any,
     kind: type[Any],
 ) -> ResultT:
-    """What a function of a statistic or figure gives.
+    """Call a function of a statistic or figure.
 
-    Errors of the package's own functions pass: they are mistakes of this code.
+    Errors of built-in functions propagate: they are bugs.
 
     Args:
-        spec: which one.
+        spec: the statistic or figure.
         function: one of its functions.
         values: its arguments.
-        kind: what it must give.
+        kind: type that it must return.
 
     Raises:
-        InputError: a user's function raised something, or gave something else.
+        InputError: a user's function raised an error, or returned another type.
     """
     if is_built_in(spec):
         return function(*values)
     try:
         result = function(*values)
     except Exception as error:  # whatever a user's function raises
-        raise InputError(f"{_of(spec)} failed ({_reason(error, spec.source)})") from error
+        raise InputError(f"{_describe(spec)} failed ({_reason(error, spec.source)})") from error
     if not isinstance(result, kind):
         raise InputError(
-            f"{_of(spec)} gave {shown(result)}; allowed: {kind.__module__}.{kind.__name__}"
+            f"{_describe(spec)} gave {shown(result)}; allowed: {kind.__module__}.{kind.__name__}"
         )
     return result
 
 
 def refuse(spec: StatisticSpec | FigureSpec, why: str) -> InputError:
-    """Error about what a user's function gave."""
-    return InputError(f"{_of(spec)} {why}")
+    """Error about the result of a user's function."""
+    return InputError(f"{_describe(spec)} {why}")
 
 
-def _of(spec: StatisticSpec | FigureSpec) -> str:
+def _describe(spec: StatisticSpec | FigureSpec) -> str:
     kind = "figure" if isinstance(spec, FigureSpec) else "statistic"
-    return f"{_place(spec)}{kind} {spec.name}"
+    return f"{_error_source(spec)}{kind} {spec.name}"
 
 
-def _place(spec: StatisticSpec | FigureSpec) -> str:
-    """The user's file that an error is about."""
+def _error_source(spec: StatisticSpec | FigureSpec) -> str:
+    """The user's file, as the beginning of an error message."""
     return "" if is_built_in(spec) else f"modules: {shown(spec.source)}: "
 
 
 def _reason(error: Exception, path: str) -> str:
-    """An error in words, with the last line of the user's file on the way to it."""
+    """The error's message, with the last line of the user's file in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     where = f"line {lines[-1]}: " if lines else ""
@@ -202,7 +202,7 @@ def _reason(error: Exception, path: str) -> str:
 
 
 def _check_takes(function: Any, names: tuple[str, ...], where: str) -> None:
-    """Refuse what cannot be called with these arguments, before anything is trained."""
+    """Refuse a function that does not take these arguments, before anything is trained."""
     try:
         inspect.signature(function).bind(*names)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""How often intervals cover the truth, simulated: `python -m analysis.statistics.simulation`.
+"""Simulate the coverage of intervals: `python -m analysis.statistics.simulation`.
 
-Made-up runs are like the observed ones: a run either breaks through, and then does well on all long
-categories, or it does not, and is better at grasping. Experiments of n such runs are drawn from a
-population that is known; an interval covers if the population's value lies within it.
+Simulated runs resemble the observed ones: a run either breaks through and does well on all long
+categories, or gets stuck and is better at grasping. Experiments of n runs are drawn from a known
+population; an interval covers if it contains the population's value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from magellan.core.arguments import ArgumentParser, whole_number
 from magellan.core.errors import InputError
 
 SIZES = (4, 5, 8, 10, 20)
-# Mean success over training of grasp, plant, herbivore, carnivore, as in runs of the small preset.
+# Mean success over training on grasp, plant, herbivore, carnivore, as in runs of the small preset.
 BROKEN_THROUGH = np.array([0.42, 0.75, 0.70, 0.66])
 STUCK = np.array([0.55, 0.60, 0.03, 0.01])
 NOISE = 0.05
@@ -31,20 +31,20 @@ Sampler = Callable[[np.random.Generator, int], Matrix]
 
 
 class World(NamedTuple):
-    """Two samplers of which the truth is known; each maps a count to runs, (count, 4)."""
+    """Two samplers with known distributions; each maps a count to runs, (count, 4)."""
 
     name: str
-    ours: Sampler
-    theirs: Sampler
+    first: Sampler
+    second: Sampler
 
 
 def bimodal(chance: float) -> Sampler:
-    """Runs that break through with this chance."""
+    """Runs that break through with this probability."""
     return lambda rng, count: _runs((rng.random(count) < chance).astype(float), rng)
 
 
 def graded(highest: float) -> Sampler:
-    """Runs that all get somewhere, evenly spread up to a share of the way."""
+    """Runs with progress uniform between 0 and `highest`."""
     return lambda rng, count: _runs(rng.random(count) * highest, rng)
 
 
@@ -61,26 +61,26 @@ WORLDS = (
 )
 
 
-# --- intervals of many experiments: (experiments, runs, 4) twice to (2, experiments) --------------
+# --- intervals of many experiments: twice (experiments, runs, 4) to (2, experiments) --------------
 
 
-def mean_per_category(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def mean_per_category(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The old interval: each category of a run is resampled by itself."""
-    tasks = range(ours.shape[2])
-    parts = [_weights(ours.shape[1], _seeded(bootstrap, t)) @ ours[:, :, t].T for t in tasks]
-    return _percentiles(np.mean(parts, axis=0), bootstrap)
+    tasks = range(first.shape[2])
+    means = [_weights(first.shape[1], _reseed(bootstrap, t)) @ first[:, :, t].T for t in tasks]
+    return _percentiles(np.mean(means, axis=0), bootstrap)
 
 
-def mean_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def mean_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """Percentiles of the means of resampled runs."""
-    return _percentiles(_weights(ours.shape[1], bootstrap) @ ours.mean(axis=2).T, bootstrap)
+    return _percentiles(_weights(first.shape[1], bootstrap) @ first.mean(axis=2).T, bootstrap)
 
 
-def mean_bca(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """Percentiles corrected for bias and skew (BCa); percentiles where all runs are equal."""
+def mean_bca(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
+    """Percentiles corrected for bias and skew (BCa); percentiles if all runs are equal."""
     from scipy.stats import norm
 
-    values = ours.mean(axis=2).T
+    values = first.mean(axis=2).T
     drawn = np.sort(_weights(len(values), bootstrap) @ values, axis=0)
     centred = values - values.mean(axis=0)
     below = (drawn < values.mean(axis=0)).mean(axis=0)
@@ -89,70 +89,73 @@ def mean_bca(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
     bounds = []
     for normal in norm.ppf([bootstrap.tail, 1 - bootstrap.tail]):
         share = norm.cdf(bias + (bias + normal) / (1 - skew * (bias + normal)))
-        place = np.round(share * (len(drawn) - 1)).astype(int)
-        bounds.append(drawn[place, np.arange(drawn.shape[1])])
+        index = np.round(share * (len(drawn) - 1)).astype(int)
+        bounds.append(drawn[index, np.arange(drawn.shape[1])])
     return np.stack(bounds)
 
 
-def mean_student(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def mean_student(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """Student's t interval of the run means."""
     from scipy.stats import t
 
-    values = ours.mean(axis=2)
+    values = first.mean(axis=2)
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     half = t.ppf(1 - bootstrap.tail, values.shape[1] - 1) * error
     return np.stack([values.mean(axis=1) - half, values.mean(axis=1) + half])
 
 
-def mean_studentised(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def mean_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    found = intervals.mean_estimate(ours.mean(axis=2).T, bootstrap)
-    return np.stack([found.low, found.high])
+    estimate = intervals.mean_estimate(first.mean(axis=2).T, bootstrap)
+    return np.stack([estimate.low, estimate.high])
 
 
-def difference_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def difference_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """Percentiles of differences of the means of resampled runs."""
-    sizes = ours.shape[1], theirs.shape[1]
+    sizes = first.shape[1], second.shape[1]
     weights = intervals.resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
-    mine, other = (scores.mean(axis=2).T for scores in (ours, theirs))
-    return _percentiles(weights[0] @ mine - weights[1] @ other, bootstrap)
+    means = [scores.mean(axis=2).T for scores in (first, second)]
+    return _percentiles(weights[0] @ means[0] - weights[1] @ means[1], bootstrap)
 
 
-def difference_studentised(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def difference_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    mine, other = (scores.mean(axis=2).T for scores in (ours, theirs))
-    found = intervals.difference_estimate(mine, other, bootstrap)
-    return np.stack([found.low, found.high])
+    means = [scores.mean(axis=2).T for scores in (first, second)]
+    estimate = intervals.difference_estimate(means[0], means[1], bootstrap)
+    return np.stack([estimate.low, estimate.high])
 
 
-def iqm_per_category(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def iqm_per_category(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The old interval: each category of a run is resampled by itself."""
-    tasks = range(ours.shape[2])
-    seeded = (_seeded(bootstrap, task) for task in tasks)
-    drawn = [intervals.resample_rows(ours.shape[1:2], b.repetitions, b.seed)[0] for b in seeded]
+    tasks = range(first.shape[2])
+    seeded = (_reseed(bootstrap, task) for task in tasks)
+    drawn = [intervals.resample_rows(first.shape[1:2], b.repetitions, b.seed)[0] for b in seeded]
     rows = np.stack(drawn, axis=-1)
-    found = [matrices.iqm(scores[rows, np.arange(len(tasks))])[:, 0] for scores in ours]
-    return _percentiles(np.stack(found, axis=1), bootstrap)
+    iqms = [matrices.iqm(scores[rows, np.arange(len(tasks))])[:, 0] for scores in first]
+    return _percentiles(np.stack(iqms, axis=1), bootstrap)
 
 
-def iqm_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def iqm_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    found = [intervals.percentile_estimate([mine], matrices.iqm, bootstrap) for mine in ours]
-    return np.array([[each.low[0], each.high[0]] for each in found]).T
+    return _bounds([first], matrices.iqm, bootstrap)
 
 
-def profile_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def profile_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use, at one level."""
-    above = (ours > LEVEL).mean(axis=2).T
+    above = (first > LEVEL).mean(axis=2).T
     return _percentiles(_weights(len(above), bootstrap) @ above, bootstrap)
 
 
-def improvement_percentile(ours: Matrix, theirs: Matrix, bootstrap: Bootstrap) -> Matrix:
+def improvement_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    function = matrices.probability_of_improvement
-    pairs = map(list, zip(ours, theirs, strict=True))
-    found = [intervals.percentile_estimate(pair, function, bootstrap) for pair in pairs]
-    return np.array([[each.low[0], each.high[0]] for each in found]).T
+    return _bounds([first, second], matrices.probability_of_improvement, bootstrap)
+
+
+def _bounds(samples: list[Matrix], function: Callable[..., Matrix], bootstrap: Bootstrap) -> Matrix:
+    """Percentile intervals of a statistic, for each experiment: (2, experiments)."""
+    experiments = map(list, zip(*samples, strict=True))
+    estimates = [intervals.percentile_estimate(runs, function, bootstrap) for runs in experiments]
+    return np.array([[estimate.low[0], estimate.high[0]] for estimate in estimates]).T
 
 
 def _weights(runs: int, bootstrap: Bootstrap) -> Matrix:
@@ -160,28 +163,28 @@ def _weights(runs: int, bootstrap: Bootstrap) -> Matrix:
     return intervals.resample_weights((runs,), bootstrap.repetitions, bootstrap.seed)[0]
 
 
-def _seeded(bootstrap: Bootstrap, more: int) -> Bootstrap:
-    return Bootstrap(bootstrap.repetitions, bootstrap.confidence, bootstrap.seed + 1 + more)
+def _reseed(bootstrap: Bootstrap, task: int) -> Bootstrap:
+    return Bootstrap(bootstrap.repetitions, bootstrap.confidence, bootstrap.seed + 1 + task)
 
 
 def _percentiles(drawn: Matrix, bootstrap: Bootstrap) -> Matrix:
     return np.quantile(drawn, [bootstrap.tail, 1 - bootstrap.tail], axis=0)
 
 
-# --- what is covered ------------------------------------------------------------------------------
+# --- coverage -------------------------------------------------------------------------------------
 
 TRUTHS: dict[str, Callable[[Matrix, Matrix], float]] = {
-    "mean": lambda ours, theirs: float(ours.mean()),
-    "difference of means": lambda ours, theirs: float(ours.mean() - theirs.mean()),
-    "IQM": lambda ours, theirs: float(matrices.iqm(ours)[0]),
-    "profile at 0.5": lambda ours, theirs: float((ours > LEVEL).mean()),
-    "probability of improvement": lambda ours, theirs: float((ours > theirs).mean()),
+    "mean": lambda first, second: float(first.mean()),
+    "difference of means": lambda first, second: float(first.mean() - second.mean()),
+    "IQM": lambda first, second: float(matrices.iqm(first)[0]),
+    "profile at 0.5": lambda first, second: float((first > LEVEL).mean()),
+    "probability of improvement": lambda first, second: float((first > second).mean()),
 }
-"""A statistic of two populations, by its name."""
+"""Statistics of two populations, by name."""
 
 
 class Method(NamedTuple):
-    """An interval of a statistic; `used` if the tables have it."""
+    """An interval of a statistic; `used`: whether the tables have it."""
 
     statistic: str
     name: str
@@ -209,45 +212,45 @@ METHODS = (
 def coverage(
     method: Method, world: World, runs: int, experiments: int, bootstrap: Bootstrap
 ) -> float:
-    """Share of experiments of so many runs per sampler whose interval holds the truth."""
+    """Share of experiments with `runs` runs per sampler whose interval covers the truth."""
     rng = np.random.default_rng([bootstrap.seed, runs])
-    ours, theirs = (
+    first, second = (
         draw(rng, experiments * runs).reshape(experiments, runs, -1)
-        for draw in (world.ours, world.theirs)
+        for draw in (world.first, world.second)
     )
-    low, high = method.interval(ours, theirs, bootstrap)
+    low, high = method.interval(first, second, bootstrap)
     truth = TRUTHS[method.statistic](*population(world))
     slack = intervals.ROUNDING
     return float(((low - slack <= truth) & (truth <= high + slack)).mean())
 
 
 def population(world: World) -> tuple[Matrix, Matrix]:
-    """Very many runs of both samplers, each (runs, 4)."""
+    """`POPULATION` runs of both samplers, each (POPULATION, 4)."""
     rng = np.random.default_rng(12345)
-    return world.ours(rng, POPULATION), world.theirs(rng, POPULATION)
+    return world.first(rng, POPULATION), world.second(rng, POPULATION)
 
 
 def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[str, float]:
-    """Share of p values of 0.05 or less where both samplers are the same, for each test."""
+    """Share of p values of 0.05 or less for identical samplers, for each test."""
     rng = np.random.default_rng([seed, runs])
-    found: dict[str, list[bool]] = {"permutation": [], "log-rank": []}
+    rejected: dict[str, list[bool]] = {"permutation": [], "log-rank": []}
     for _ in range(experiments):
-        scores = world.ours(rng, 2 * runs)
+        scores = world.first(rng, 2 * runs)
         means, times = scores.mean(axis=1), rng.exponential(1.0, 2 * runs)
         p = intervals.permutation_test(means[:runs], means[runs:], seed).p
-        found["permutation"].append(p <= 0.05)
+        rejected["permutation"].append(p <= 0.05)
         mastered = times < 0.7  # about half of the runs
         times = np.minimum(np.ceil(times * 10) / 10, 0.7)
-        parts = [(times[at], mastered[at]) for at in (slice(runs), slice(runs, None))]
-        found["log-rank"].append(mastery.log_rank(*parts).p <= 0.05)
-    return {name: float(np.mean(alarms)) for name, alarms in found.items()}
+        groups = [(times[rows], mastered[rows]) for rows in (slice(runs), slice(runs, None))]
+        rejected["log-rank"].append(mastery.log_rank(*groups).p <= 0.05)
+    return {name: float(np.mean(alarms)) for name, alarms in rejected.items()}
 
 
 # --- the table ------------------------------------------------------------------------------------
 
 
 def header() -> list[str]:
-    """First lines of every table."""
+    """Header of every table."""
     return printing.head(["statistic", "interval", "in use", *(f"n = {n}" for n in SIZES)])
 
 
@@ -258,27 +261,27 @@ def lines(world: World, experiments: int, bootstrap: Bootstrap) -> Iterator[str]
         yield row(method, [coverage(method, world, n, experiments, bootstrap) for n in SIZES])
 
 
-def row(method: Method, found: Sequence[float]) -> str:
+def row(method: Method, coverages: Sequence[float]) -> str:
     """One line of a table."""
     used = "yes" if method.used else "no"
-    return printing.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in found)])
+    return printing.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in coverages)])
 
 
 def alarm_lines(experiments: int, seed: int) -> Iterator[str]:
-    """False alarms of both tests."""
+    """The table of false alarms of both tests."""
     yield from printing.head(["test", *(f"n = {n}" for n in SIZES)])
-    found = [false_alarms(WORLDS[0], runs, experiments, seed) for runs in SIZES]
-    for name in found[0]:
-        yield printing.row([name, *(f"{each[name]:.3f}" for each in found)])
+    by_size = [false_alarms(WORLDS[0], runs, experiments, seed) for runs in SIZES]
+    for name in by_size[0]:
+        yield printing.row([name, *(f"{alarms[name]:.3f}" for alarms in by_size)])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the tables of docs/studies/coverage.md; status 2 and one line for bad arguments."""
     parser = ArgumentParser(prog="python -m analysis.statistics.simulation", description=__doc__)
     for name, value, text in (
-        ("--experiments", 1_000, "made-up experiments of each size"),
+        ("--experiments", 1_000, "simulated experiments of each size"),
         ("--resamples", 1_000, "resamples of each interval"),
-        ("--seed", 0, "of everything that is drawn"),
+        ("--seed", 0, "of all random numbers"),
     ):
         text = f"{text} (default: {value:,})"
         parser.add_argument(name, type=whole_number, default=value, help=text)

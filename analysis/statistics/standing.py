@@ -1,9 +1,8 @@
-"""How rules stand in one place: ahead of the floor, behind the ceiling, told apart from the best.
+"""Rank rules in one place: against a floor, a ceiling and the best rule of their track.
 
-A place is a world with its budget, or a point on an axis of difficulty. Every rule has one number
-of each seed, and seeds are paired. A track holds rules that are told equally much; Holm's
-correction goes over its rules, once for the tests against the floor and once for those against the
-track's best.
+A place is a world with its budget, or a point on an axis of difficulty. Every rule has one score
+per seed, and seeds are paired. A track holds rules with the same information; Holm's correction
+goes over its rules, separately for tests against the floor and against the track's best.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from analysis.statistics.comparison import BOOTSTRAP, mean_difference
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
@@ -25,7 +24,7 @@ LEVEL = 0.05
 
 
 class Interval(NamedTuple):
-    """An estimate and its interval; bounds are the value itself where all seeds are equal."""
+    """An estimate and its interval; bounds equal the value if all seeds are equal."""
 
     value: float
     low: float
@@ -36,13 +35,13 @@ class Standing(NamedTuple):
     """A rule in one place.
 
     Attributes:
-        rule, track: which rule it is, and its track.
+        rule, track: names of the rule and its track.
         n: seeds.
-        success: mean of the seeds.
-        gain: the rule minus the floor; None of the floor itself.
+        success: mean over seeds.
+        gain: the rule minus the floor; None for the floor itself.
         regret: the ceiling minus the rule; None without a ceiling.
-        p_floor: of the gain, after Holm's correction; NaN of the floor.
-        p_best: of the difference to the best rule of the track, likewise; NaN of the best itself.
+        p_floor: p of the gain, Holm-corrected; NaN for the floor.
+        p_best: p of the difference to the track's best rule, likewise; NaN for the best itself.
     """
 
     rule: str
@@ -63,40 +62,35 @@ class Standing(NamedTuple):
 
 
 def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[str, Matrix]:
-    """Mean success over training by sampler, (seeds,) in increasing order, on training goals.
+    """Mean success over training on training goals, by sampler: (seeds,), increasing seeds.
 
-    Of the first goal space and of the variant that the experiment's reference has.
+    In the first goal space and the variant of the experiment's reference.
 
-    seeds: of these alone; None: of all.
+    seeds: use only these; None: all.
     """
     variant, space = reference_algorithm(results.experiment).variant, results.goal_spaces[0]
-    found = {}
-    for each in results.algorithms_in(space):
-        if each.variant == variant:
-            by_seed = dict(
-                zip(
-                    results.seeds_of(each, space),
-                    run_means(results, each, space, "train").tolist(),
-                    strict=True,
-                )
-            )
-            listed = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
-            found[each.sampler] = np.array([by_seed[seed] for seed in listed])
-    return found
+    scores = {}
+    for algorithm in results.algorithms_in(space):
+        if algorithm.variant == variant:
+            means = run_means(results, algorithm, space, "train").tolist()
+            by_seed = dict(zip(results.seeds_of(algorithm, space), means, strict=True))
+            selected = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
+            scores[algorithm.sampler] = np.array([by_seed[seed] for seed in selected])
+    return scores
 
 
 def standings(
     scores: Mapping[str, Matrix], tracks: Mapping[str, str], floor: str, ceiling: str | None = None
 ) -> list[Standing]:
-    """Every rule of a place, the best first; a ceiling that has no track is no rule.
+    """Every rule of a place, best first; a ceiling without a track is not listed.
 
     Args:
-        scores: a number of each seed by rule, (seeds,), the same seeds in the same order.
-        tracks: of the rules.
-        floor, ceiling: what they are measured by.
+        scores: scores by rule, (seeds,), with the same seeds in the same order.
+        tracks: track of each rule.
+        floor, ceiling: names of the lower and upper references.
 
     Raises:
-        InputError: numbers of seeds differ, there is one only, or the floor is missing.
+        InputError: numbers of seeds differ or are one, or the floor is missing.
     """
     counts = {rule: len(values) for rule, values in scores.items()}
     if floor not in scores or len(set(counts.values())) > 1 or counts[floor] < 2:
@@ -104,51 +98,55 @@ def standings(
             f"standings: seeds {counts} are not allowed; allowed: the same two or more of each "
             f"rule, {floor} among them"
         )
-    found = []
+    ranked = []
     for track in dict.fromkeys(tracks.values()):
-        mine = [rule for rule in scores if tracks.get(rule) == track]
-        best = max(mine, key=lambda rule: scores[rule].mean())
-        p_floor, p_best = (_corrected(scores, mine, other) for other in (floor, best))
-        for rule in mine:
+        rules = [rule for rule in scores if tracks.get(rule) == track]
+        best = max(rules, key=lambda rule: scores[rule].mean())
+        p_floor, p_best = (_holm_corrected_p(scores, rules, rival) for rival in (floor, best))
+        for rule in rules:
             gain = None if rule == floor else _difference(scores[rule], scores[floor])
-            above = ceiling in scores and rule != ceiling
-            regret = _difference(scores[str(ceiling)], scores[rule]) if above else None
+            has_ceiling = ceiling in scores and rule != ceiling
+            regret = _difference(scores[str(ceiling)], scores[rule]) if has_ceiling else None
             mean = _mean(scores[rule])
-            chances = p_floor[rule], p_best[rule]
-            found.append(Standing(rule, track, counts[rule], mean, gain, regret, *chances))
-    return sorted(found, key=lambda each: -each.success.value)
+            p_values = p_floor[rule], p_best[rule]
+            ranked.append(Standing(rule, track, counts[rule], mean, gain, regret, *p_values))
+    return sorted(ranked, key=lambda standing: -standing.success.value)
 
 
-def _corrected(scores: Mapping[str, Matrix], rules: Sequence[str], other: str) -> dict[str, float]:
-    """p of each rule against another one after Holm's correction; NaN of that one itself."""
+def _holm_corrected_p(
+    scores: Mapping[str, Matrix], rules: Sequence[str], rival: str
+) -> dict[str, float]:
+    """p of each rule against a rival after Holm's correction; NaN for the rival itself."""
     p = [
-        np.nan if rule == other else sign_flip_test(scores[rule] - scores[other], BOOTSTRAP.seed).p
+        np.nan if rule == rival else sign_flip_test(scores[rule] - scores[rival], BOOTSTRAP.seed).p
         for rule in rules
     ]
     return dict(zip(rules, holm(np.array(p)).tolist(), strict=True))
 
 
 def _mean(values: Matrix) -> Interval:
-    found = mean_estimate(values[:, None], BOOTSTRAP)
-    return Interval(*(float(each[0]) for each in (found.value, found.low, found.high)))
+    estimate = mean_estimate(values[:, None], BOOTSTRAP)
+    return Interval(float(estimate.value[0]), float(estimate.low[0]), float(estimate.high[0]))
 
 
-def _difference(ours: Matrix, theirs: Matrix) -> Interval:
-    value, interval = mean_difference(ours - theirs)
+def _difference(first: Matrix, second: Matrix) -> Interval:
+    value, interval = mean_difference(first - second)
     return Interval(value, *(interval or (value, value)))
 
 
-def table(caption: str, found: Sequence[Standing]) -> Table:
-    """Standings to read: success, its lead over the floor, and p after Holm's correction."""
+def table(caption: str, ranked: Sequence[Standing]) -> Table:
+    """Standings as a table: success, lead over the floor, and Holm-corrected p."""
     rows = [
         [
-            f"`{each.rule}`",
-            each.track,
-            f"{each.success.value:.3f} ({between(*each.success[1:], '.3f')})",
-            "" if each.gain is None else f"{each.gain.value:+.3f} ({between(*each.gain[1:])})",
-            "" if np.isnan(each.p_floor) else f"{each.p_floor:.3f}",
-            str(each.n),
+            f"`{standing.rule}`",
+            standing.track,
+            f"{standing.success.value:.3f} ({interval_cell(*standing.success[1:], '.3f')})",
+            ""
+            if standing.gain is None
+            else f"{standing.gain.value:+.3f} ({interval_cell(*standing.gain[1:])})",
+            "" if np.isnan(standing.p_floor) else f"{standing.p_floor:.3f}",
+            str(standing.n),
         ]
-        for each in found
+        for standing in ranked
     ]
     return Table(caption, ["rule", "track", "success", "over the floor", "p", "n"], rows)

@@ -1,8 +1,7 @@
-"""The statistics of an experiment as tidy tables, one per question.
+"""The statistics of an experiment as tidy tables.
 
-Each interval row says how many seeds (`runs`) and categories (`tasks`) stand behind it and how the
-interval was made, so that a table can be read alone. A user's own file adds tables with
-`register_statistic`.
+Each row with an interval gives its number of seeds (`runs`) and categories (`tasks`) and the
+method of the interval. A user's own file adds tables with `register_statistic`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from analysis.statistics.matrices import (
 from analysis.statistics.registry import (
     STATISTICS,
     StatisticSpec,
-    called,
+    call_checked,
     refuse,
     register_statistic,
 )
@@ -60,20 +59,20 @@ def success(results: Results) -> pd.DataFrame:
         cells = itertools.product(
             evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
         )
-        for at, (category, point) in enumerate(cells):
+        for column, (category, point) in enumerate(cells):
             rows.append(
                 {
                     "goal_space": goal_space,
                     "split": split,
                     "category": category,
                     **algorithm._asdict(),
-                    results.at: int(point),
-                    "mean": mean.value[at],
-                    "low": mean.low[at],
-                    "high": mean.high[at],
-                    "lowest_seed": flat[:, at].min(),
-                    "highest_seed": flat[:, at].max(),
-                    **provenance(bootstrap, (len(flat), 1), mean.method[at]),
+                    results.unit_column: int(point),
+                    "mean": mean.value[column],
+                    "low": mean.low[column],
+                    "high": mean.high[column],
+                    "lowest_seed": flat[:, column].min(),
+                    "highest_seed": flat[:, column].max(),
+                    **provenance(bootstrap, (len(flat), 1), mean.method[column]),
                 }
             )
     return pd.DataFrame(rows)
@@ -109,7 +108,7 @@ def aggregates(results: Results) -> pd.DataFrame:
     rows: list[Row] = []
     for goal_space, split, algorithm in algorithms_of(results):
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
-            for statistic, found in aggregate_estimates(matrix, bootstrap).items():
+            for statistic, estimate in aggregate_estimates(matrix, bootstrap).items():
                 rows.append(
                     {
                         "goal_space": goal_space,
@@ -117,8 +116,8 @@ def aggregates(results: Results) -> pd.DataFrame:
                         "score": score,
                         **algorithm._asdict(),
                         "statistic": statistic,
-                        "value": found.value[0],
-                        **interval_of(found, 0, matrix.shape, bootstrap),
+                        "value": estimate.value[0],
+                        **interval_of(estimate, 0, matrix.shape, bootstrap),
                     }
                 )
     return pd.DataFrame(rows)
@@ -126,12 +125,12 @@ def aggregates(results: Results) -> pd.DataFrame:
 
 def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
     """IQM and mean of (runs, tasks), each (1,): rliable's values, intervals over whole runs."""
-    found = {
+    estimates = {
         "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
         "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
     }
     values = zip(matrices.AGGREGATES, matrices.aggregates(matrix), strict=True)
-    return {name: dataclasses.replace(found[name], value=value[None]) for name, value in values}
+    return {name: dataclasses.replace(estimates[name], value=value[None]) for name, value in values}
 
 
 IMPROVEMENT_COLUMNS = (
@@ -144,21 +143,21 @@ IMPROVEMENT_COLUMNS = (
 def improvement(results: Results) -> pd.DataFrame:
     """Probability that a run of the reference beats one of each other algorithm.
 
-    Empty where the reference has no run. `runs` is the smaller of the two numbers of seeds; with a
-    single seed there is no interval.
+    Empty if the reference has no run. `runs` is the smaller number of seeds; with a single seed
+    there is no interval.
     """
     bootstrap, reference = bootstrap_of(results), results.reference
     rows: list[Row] = []
     for goal_space, split, baseline in algorithms_of(results):
         if reference not in results.algorithms_in(goal_space) or baseline == reference:
             continue
-        ours, theirs = (
+        both = [
             score_matrices(results, algorithm, goal_space, split)
             for algorithm in (reference, baseline)
-        )
+        ]
         for score in SCORES:
-            pair = [ours[score], theirs[score]]
-            found = intervals.percentile_estimate(
+            pair = [by_score[score] for by_score in both]
+            estimate = intervals.percentile_estimate(
                 pair, matrices.probability_of_improvement, bootstrap
             )
             shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
@@ -170,8 +169,8 @@ def improvement(results: Results) -> pd.DataFrame:
                     **reference._asdict(),
                     "baseline": baseline.sampler,
                     "baseline_variant": baseline.variant,
-                    "probability": found.value[0],
-                    **interval_of(found, 0, shape, bootstrap),
+                    "probability": estimate.value[0],
+                    **interval_of(estimate, 0, shape, bootstrap),
                 }
             )
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
@@ -184,13 +183,13 @@ def profiles(results: Results) -> pd.DataFrame:
     frames = []
     for goal_space, split, algorithm in algorithms_of(results):
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
-            found = intervals.percentile_estimate(
+            estimate = intervals.percentile_estimate(
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
-            where = {"goal_space": goal_space, "split": split, "score": score}
-            curve = {**where, **algorithm._asdict(), "threshold": THRESHOLDS}
+            keys = {"goal_space": goal_space, "split": split, "score": score}
+            curve = {**keys, **algorithm._asdict(), "threshold": THRESHOLDS}
             frames.append(
-                _curve({**curve, "fraction": found.value}, found, matrix.shape, bootstrap)
+                _curve({**curve, "fraction": estimate.value}, estimate, matrix.shape, bootstrap)
             )
     return pd.concat(frames, ignore_index=True)
 
@@ -202,25 +201,26 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
     frames = []
     for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
-        found = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
-        where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        curve = {**where, results.at: evaluation_points(results, goal_space), "iqm": found.value}
-        frames.append(_curve(curve, found, curves.shape, bootstrap))
+        estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
+        keys = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
+        points = evaluation_points(results, goal_space)
+        curve = {**keys, results.unit_column: points, "iqm": estimate.value}
+        frames.append(_curve(curve, estimate, curves.shape, bootstrap))
     return pd.concat(frames, ignore_index=True)
 
 
 def _curve(
-    columns: Row, found: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap
+    columns: Row, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap
 ) -> pd.DataFrame:
-    """A row for each point of a curve; all have the method of the first."""
-    made = provenance(bootstrap, shape, found.method[0])
-    return pd.DataFrame({**columns, "low": found.low, "high": found.high, **made})
+    """A row for each point of a curve, all with the method of the first."""
+    method = provenance(bootstrap, shape, estimate.method[0])
+    return pd.DataFrame({**columns, "low": estimate.low, "high": estimate.high, **method})
 
 
 PHASE_SCORES = ("first", "area", "final")
 """Success at the first evaluation of a phase, its mean over the phase, and at the last one."""
 MEAN = "mean"
-"""Stands for a category: the mean of those that are evaluated, one number of each run."""
+"""In the column `category`: the mean of the evaluated categories, one number per run."""
 
 PHASE_COLUMNS = (
     *("goal_space", "phase", "begins", "practised", "split", "category", "sampler", "variant"),
@@ -230,14 +230,14 @@ PHASE_COLUMNS = (
 
 @register_statistic("phases")
 def phases(results: Results) -> pd.DataFrame:
-    """Success in each phase of each algorithm: at its first evaluation, on average, at its last.
+    """Success in each phase of each algorithm: at the first evaluation, on average, at the last.
 
-    Empty where runs have one phase.
+    Empty if runs have one phase.
     """
     rows: list[Row] = []
     for phase in each_phase(results):
         for goal_space, split, algorithm in algorithms_of(phase.results):
-            where = {
+            keys = {
                 "goal_space": goal_space,
                 "phase": phase.number,
                 "begins": phase.begins,
@@ -245,50 +245,53 @@ def phases(results: Results) -> pd.DataFrame:
                 "split": split,
             }
             rows += [
-                {**where, **row} for row in _scores(phase.results, algorithm, goal_space, split)
+                {**keys, **row}
+                for row in _phase_scores(phase.results, algorithm, goal_space, split)
             ]
     return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
 
 
-def _scores(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Iterator[Row]:
+def _phase_scores(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str
+) -> Iterator[Row]:
     """The rows of one phase, algorithm and split."""
     bootstrap = bootstrap_of(results)
-    matrices = score_matrices(results, algorithm, goal_space, split)
-    matrices["first"] = success_curves(results, algorithm, goal_space, split)[..., 0]
+    by_score = score_matrices(results, algorithm, goal_space, split)
+    by_score["first"] = success_curves(results, algorithm, goal_space, split)[..., 0]
     categories = evaluated_categories(results, goal_space, split)
     for score in PHASE_SCORES:
-        values = np.column_stack([matrices[score], matrices[score].mean(axis=1)])
-        found = intervals.mean_estimate(values, bootstrap)
+        values = np.column_stack([by_score[score], by_score[score].mean(axis=1)])
+        estimate = intervals.mean_estimate(values, bootstrap)
         for column, category in enumerate((*categories, MEAN)):
             tasks = len(categories) if category == MEAN else 1
             yield {
                 "category": category,
                 **algorithm._asdict(),
                 "score": score,
-                "value": found.value[column],
-                **interval_of(found, column, (len(values), tasks), bootstrap),
+                "value": estimate.value[column],
+                **interval_of(estimate, column, (len(values), tasks), bootstrap),
             }
 
 
 def predictions(results: Results) -> pd.DataFrame:
-    """Predicted competence beside observed success, of the same goals.
+    """Predicted competence beside observed success on the same goals.
 
-    A row for each run, estimator, point, split and category. Success on impossible goals is 0 by
-    construction; they are not played.
+    A row for each run, estimator, point, split and category. Impossible goals are not played: their
+    success is 0 by construction.
     """
-    keys = [*RUN_COLUMNS, results.at, "split", "category"]
+    keys = [*RUN_COLUMNS, results.unit_column, "split", "category"]
     observed = results.tables["evaluation"][[*keys, "n", "success"]]
     merged = results.tables["competence"].drop(columns="n").merge(observed, on=keys, how="left")
     impossible = ~merged["category"].isin(results.categories.feasible)
     merged.loc[impossible, "success"] = 0.0
     merged.loc[impossible, "n"] = 1  # no sampling error; any count gives a standard error of 0
-    lost = merged[merged["success"].isna()]
-    if len(lost):
-        row = lost.iloc[0]
+    unmatched = merged[merged["success"].isna()]
+    if len(unmatched):
+        row = unmatched.iloc[0]
         raise InputError(
             f"competence.csv: sampler {row['sampler']!r}, seed {row['seed']} predicts at "
-            f"{results.at} {row[results.at]}, where {row['category']} ({row['split']}) is not "
-            "evaluated"
+            f"{results.unit_column} {row[results.unit_column]}, where {row['category']} "
+            f"({row['split']}) is not evaluated"
         )
     return merged
 
@@ -300,11 +303,11 @@ CALIBRATION_KEYS = [*("goal_space", "split", "category", "sampler", "variant", "
 def calibration(results: Results) -> pd.DataFrame:
     """Error of the predicted competence of every run and category, mean over training."""
     rows: list[Row] = []
-    compared = ["competence", "success", "n", results.at]
-    said = predictions(results).sort_values(results.at, kind="stable")
-    for where, group in said.groupby(CALIBRATION_KEYS, sort=True):
-        error = matrices.calibration_error(*group[compared].to_numpy(dtype=np.float64).T)
-        rows.append({**dict(zip(CALIBRATION_KEYS, where, strict=True)), **vars(error)})
+    columns = ["competence", "success", "n", results.unit_column]
+    frame = predictions(results).sort_values(results.unit_column, kind="stable")
+    for keys, group in frame.groupby(CALIBRATION_KEYS, sort=True):
+        error = matrices.calibration_error(*group[columns].to_numpy(dtype=np.float64).T)
+        rows.append({**dict(zip(CALIBRATION_KEYS, keys, strict=True)), **vars(error)})
         rows[-1]["points"] = len(group)
     names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")
     return pd.DataFrame(rows, columns=[*CALIBRATION_KEYS, *names])
@@ -312,7 +315,7 @@ def calibration(results: Results) -> pd.DataFrame:
 
 @register_statistic("practice")
 def practice(results: Results) -> pd.DataFrame:
-    """What each run practised in all: episodes, share and success in practice per category."""
+    """Training episodes of each run and category: number, share and success."""
     keys = ["goal_space", "sampler", "variant", "seed"]
     totals = results.tables["practice"].groupby([*keys, "category"], sort=True)
     frame = totals[["n", "successes"]].sum().reset_index()
@@ -329,7 +332,7 @@ COST_COLUMNS = (
 
 @register_statistic("cost")
 def cost(results: Results) -> pd.DataFrame:
-    """What each run took, from its manifest; empty where a manifest does not say."""
+    """Cost of each run, from its manifest; empty where the manifest lacks a number."""
     columns = [*RUN_COLUMNS, *COST_COLUMNS]
     rows = [
         {column: run.get(column) for column in columns}
@@ -340,25 +343,25 @@ def cost(results: Results) -> pd.DataFrame:
 
 
 def estimation_episodes(run: Mapping[str, Any]) -> float:
-    """Episodes that the estimator of a run's sampler had played only to estimate."""
+    """Episodes played only for the estimator of a run's sampler."""
     return run["estimation_episodes"].get(run["driver"], 0)
 
 
-# --- all of them, and their files ---
+# --- computing, writing and loading ---
 
 
 def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
-    """Statistics of an experiment, by name; without `names` all that are registered.
+    """Compute statistics by name; without `names`, all that are registered.
 
     Raises:
-        InputError: unknown name, or a user's function failed or gave no tidy table.
+        InputError: unknown name, or a user's function failed or returned no tidy table.
     """
     specs = [STATISTICS.find(name) for name in (STATISTICS if names is None else names)]
-    return {spec.name: _computed(spec, results) for spec in specs}
+    return {spec.name: _compute(spec, results) for spec in specs}
 
 
-def _computed(spec: StatisticSpec, results: Results) -> pd.DataFrame:
-    frame = called(spec, spec.compute, results, kind=pd.DataFrame)
+def _compute(spec: StatisticSpec, results: Results) -> pd.DataFrame:
+    frame = call_checked(spec, spec.compute, results, kind=pd.DataFrame)
     columns = list(frame.columns)
     if (
         not columns
@@ -384,9 +387,9 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 
 OF_EVERY_RUN = ("cost", "scores")
-"""Statistics with rows of each algorithm in each goal space."""
+"""Statistics with rows for each algorithm in each goal space."""
 
-# Columns of names: a variant may be called 1 or NA.
+# Read as text: a variant may be called 1 or NA.
 NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
 NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 
@@ -399,34 +402,34 @@ def load(
     Args:
         folder: where they are.
         names: which; None: all that are registered.
-        results: tables that they must be of; None: that is not looked at.
+        results: tables that they must match; None: not checked.
 
     Raises:
-        InputError: a file is missing or no table, or of other samplers or goal spaces.
+        InputError: a file is missing, is no table, or is of other samplers or goal spaces.
     """
-    found = {}
+    frames = {}
     for name in STATISTICS if names is None else names:
         path = folder / f"{name}.csv"
-        found[name] = _read(path)
+        frames[name] = _read(path)
         if results is not None and is_built_in(STATISTICS[name]):
-            _check_is_of(path, found[name], results)
-    return found
+            _check_matches(path, frames[name], results)
+    return frames
 
 
-def _check_is_of(path: Path, frame: pd.DataFrame, results: Results) -> None:
+def _check_matches(path: Path, frame: pd.DataFrame, results: Results) -> None:
     """Refuse a statistic of another experiment."""
     keys = ("goal_space", "sampler", "variant")
     if not set(keys) <= set(frame.columns):
         raise InputError(
             f"{path}: lacks columns of {', '.join(keys)}; run `python -m analysis statistics` again"
         )
-    there = {
+    expected = {
         (goal_space, *algorithm)
         for goal_space in results.goal_spaces
         for algorithm in results.algorithms_in(goal_space)
     }
-    found = set(frame[list(keys)].itertuples(index=False, name=None))
-    wrong = found - there or (there - found if path.stem in OF_EVERY_RUN else set())
+    actual = set(frame[list(keys)].itertuples(index=False, name=None))
+    wrong = actual - expected or (expected - actual if path.stem in OF_EVERY_RUN else set())
     if wrong:
         goal_space, *algorithm = min(wrong)
         raise InputError(

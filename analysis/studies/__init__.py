@@ -1,1 +1,1 @@
-"""What serves single studies only."""
+"""Analyses of single studies."""

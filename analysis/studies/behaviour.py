@@ -1,7 +1,7 @@
-"""Why a comparison came out as it did: what was practised, what was believed, and how late.
+"""Descriptive statistics behind a comparison: practice, predictions and their lag.
 
-Nothing here is a test. A number is a mean over runs, beside it the lowest and the highest run.
-Success and predictions are those of the goals that runs practise at their end.
+There are no tests. A number is a mean over runs, with the lowest and highest run. Success and
+predictions are those of the goals practised at the end of training.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 
 LEARNT, LOST = 0.5, 0.2
-"""Learnt: success above the first. A collapse: below the second at the next evaluation."""
+"""Learnt: success above LEARNT. Collapse: success below LOST at the next evaluation."""
 RISE = 0.3
-"""A lag is measured where observed success rises by at least this much."""
+"""Least rise of observed success for which a lag is measured."""
 LAGS = 60
 SETTLED = 1 / 8
-"""Share of training after which learning progress and lockstep are read: before, predictions leave
-their first value, all of them together."""
+"""Share of training left out of learning progress and lockstep: at first all predictions move away
+from their initial value together."""
 LATE = 2 / 3
-"""Where the end of training begins, for shares of practice at the end."""
+"""Share of training left out of the practice at the end."""
 
 
 def practice_shares(
@@ -40,9 +40,9 @@ def practice_shares(
 
     Args:
         results: combined tables.
-        algorithm: whose runs.
+        algorithm: algorithm of the runs.
         goal_space: their goal space.
-        start: share of each run's episodes that is left out at its beginning, 0 to below 1.
+        start: share of each run's first episodes to leave out, 0 to below 1.
     """
     frame = results.table("practice", goal_space=goal_space, **algorithm._asdict())
     ends = frame.groupby("seed")["episode"].transform("max")
@@ -53,16 +53,16 @@ def practice_shares(
 
 
 def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> float:
-    """By how much a prediction is behind: the shift of the observed curve that fits it best.
+    """Lag of a prediction: the shift of the observed curve that fits it best.
 
     Args:
-        points: length of training at each evaluation, increasing: (points,).
+        points: training length at each evaluation, increasing: (points,).
         observed: success there: (points,).
         predicted: predicted competence there: (points,).
 
     Returns:
-        The shift, 0 to half of the training, in the unit of `points`, whose mean squared error is
-        least; NaN where observed success rises by less than `RISE`.
+        The shift of least mean squared error, 0 to half of the training, in the unit of `points`;
+        NaN if observed success rises by less than `RISE`.
     """
     if np.ptp(observed) < RISE:
         return float("nan")
@@ -72,7 +72,7 @@ def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> floa
 
 
 def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
-    """Falls from above `LEARNT` to below `LOST` at the next evaluation; how often it was above."""
+    """Falls from above `LEARNT` to below `LOST` at the next evaluation, and times above."""
     curves = success_curves(results, algorithm, goal_space, practised_split(results))
     above = curves[..., :-1] > LEARNT
     return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
@@ -90,26 +90,29 @@ def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFr
 
 
 def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
-    """What the driving estimator said of practised goals: a row for each seed and category.
+    """The driver's predictions for practised goals: a row for each seed and category.
 
-    Columns: `competence` (mean over training), `error` (the same of |competence - success|) and
-    `lag` (in `results.unit`); over evaluations after the first `SETTLED` of training
-    `learning_progress` (mean) and `lockstep` (correlation with the predicted competence of
-    impossible goals; NaN for these, and where one is constant).
+    Columns: `competence` and `error` (|competence - success|), means over training; `lag` (in
+    `results.unit`); over evaluations after the first `SETTLED` of training `learning_progress`
+    (mean) and `lockstep` (correlation with the predicted competence of impossible goals; NaN for
+    these, and if either is constant).
     """
     where = {"goal_space": goal_space, "split": practised_split(results), **algorithm._asdict()}
     frame = rows_where(summaries.predictions(results), **where)
     driver = results.driver_of(algorithm)
-    frame = frame[frame["estimator"] == driver].sort_values(results.at)
+    frame = frame[frame["estimator"] == driver].sort_values(results.unit_column)
     rows = []
     for seed, run in frame.groupby("seed", sort=False):
-        settled = run[run[results.at] > _settled(run[results.at])]
-        curves = settled.pivot_table(index=results.at, columns="category", values="competence")
+        length = run[results.unit_column]
+        settled = run[length > length.min() + SETTLED * (length.max() - length.min())]
+        curves = settled.pivot_table(
+            index=results.unit_column, columns="category", values="competence"
+        )
         progress = settled.groupby("category")["learning_progress"].mean()
-        idle = [name for name in curves if name not in results.categories.feasible]
+        impossible = [name for name in curves if name not in results.categories.feasible]
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
-            points = group[results.at].to_numpy()
+            points = group[results.unit_column].to_numpy()
             weights = matrices.training_weights(points)
             rows.append(
                 {
@@ -120,29 +123,24 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
                     "error": np.abs(predicted - observed) @ weights,
                     "lag": lag(points, observed, predicted),
                     "lockstep": float("nan")
-                    if category in idle
+                    if category in impossible
                     else correlation(
-                        curves[category].to_numpy(), curves[idle].mean(axis=1).to_numpy()
+                        curves[category].to_numpy(), curves[impossible].mean(axis=1).to_numpy()
                     ),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _settled(points: pd.Series) -> float:
-    """Where the first `SETTLED` of training ends, in the unit of these evaluation points."""
-    return float(points.min() + SETTLED * (points.max() - points.min()))
-
-
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation of two curves (points,); NaN where one of them is constant."""
+    """Pearson's correlation of two curves (points,); NaN if one of them is constant."""
     if np.ptp(first) == 0.0 or not np.ptp(second) > 0.0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """Tables of practice, beliefs, what was learnt and collapses for each goal space."""
+    """Tables of practice, predictions, learnt categories and collapses for each goal space."""
     results = last_phase(results)
     for goal_space in results.goal_spaces:
         yield from _tables(results, goal_space)
@@ -169,23 +167,29 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
             ["Sampler", *names],
             exploited,
         )
-    for column, words, form in _COLUMNS:
+    for column, title, form in _COLUMNS:
         rows = [
-            [algorithm_label(each, results.algorithms), *_by_category(results, frame, column, form)]
-            for each, frame in _beliefs(results, goal_space)
+            [
+                algorithm_label(algorithm, results.algorithms),
+                *_by_category(results, frame, column, form),
+            ]
+            for algorithm, frame in _beliefs(results, goal_space)
         ]
         if rows:
             unit = (
                 f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
             )
-            yield Table(f"{words}{unit}, {where}", ["Sampler", *names], rows)
+            yield Table(f"{title}{unit}, {where}", ["Sampler", *names], rows)
     evaluated = evaluated_categories(results, goal_space, split)
     yield Table(
         f"Runs with success above {LEARNT} at the end, {where}",
         ["Sampler", *(results.categories.named(name).words for name in evaluated)],
         [
-            [algorithm_label(each, results.algorithms), *_learnt(results, each, goal_space)]
-            for each in results.algorithms_in(goal_space)
+            [
+                algorithm_label(algorithm, results.algorithms),
+                *_learnt(results, algorithm, goal_space),
+            ]
+            for algorithm in results.algorithms_in(goal_space)
         ],
     )
     yield Table(
@@ -193,10 +197,10 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
         ["Sampler", "collapses", "evaluations above, with a next one"],
         [
             [
-                algorithm_label(each, results.algorithms),
-                *map(str, collapses(results, each, goal_space)),
+                algorithm_label(algorithm, results.algorithms),
+                *map(str, collapses(results, algorithm, goal_space)),
             ]
-            for each in results.algorithms_in(goal_space)
+            for algorithm in results.algorithms_in(goal_space)
         ],
     )
 
@@ -217,11 +221,11 @@ _COLUMNS = (
 def _practice(
     results: Results,
     goal_space: str,
-    make: Callable[[Results, Algorithm, str], pd.DataFrame | None],
+    measure: Callable[[Results, Algorithm, str], pd.DataFrame | None],
 ) -> list[list[str]]:
     rows = []
     for algorithm in results.algorithms_in(goal_space):
-        shares = make(results, algorithm, goal_space)
+        shares = measure(results, algorithm, goal_space)
         if shares is not None:
             label = algorithm_label(algorithm, results.algorithms)
             rows.append([label, *(_spread(shares[name], ".3f") for name in shares.columns)])
@@ -247,9 +251,9 @@ def _by_category(results: Results, frame: pd.DataFrame, column: str, form: str) 
 
 
 def _spread(values: pd.Series, form: str) -> str:
-    """Mean, lowest and highest of those that are numbers; how many these are, if not all."""
-    there = values.dropna()
-    if there.empty:
+    """Mean, lowest and highest without NaN, and their count if there are NaNs."""
+    valid = values.dropna()
+    if valid.empty:
         return "-"
-    few = f", {len(there)} of {len(values)}" if len(there) < len(values) else ""
-    return f"{there.mean():{form}} ({there.min():{form}} to {there.max():{form}}{few})"
+    count = f", {len(valid)} of {len(values)}" if len(valid) < len(values) else ""
+    return f"{valid.mean():{form}} ({valid.min():{form}} to {valid.max():{form}}{count})"

@@ -1,7 +1,7 @@
-"""What it costs to master a category in episodes of it, and how alive the critic is meanwhile.
+"""Episodes of a category that it takes to master it, and the state of the critic.
 
-For runs of the sampler `scripted`, whose practice is fixed (docs/studies/learner.md): a learner
-that practice decides needs as many episodes of a category whatever is practised beside or before.
+For runs of the sampler `scripted`, whose practice is fixed (docs/studies/learner.md): if practice
+alone decides, the cost of a category does not depend on what else is practised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analysis.tables.results import Results, rows_where
 from magellan.core.columns import CRITIC
 
 MASTERED = 0.9
-"""Success that counts as mastery at the first evaluation that has it (docs/studies/learner.md)."""
+"""Success that counts as mastery, at a single evaluation (docs/studies/learner.md)."""
 COLUMNS = (*RUN_COLUMNS, "category", "cost", "length", "practised", "best", "success", *CRITIC)
 
 
@@ -26,34 +26,34 @@ def costs(results: Results) -> pd.DataFrame:
     """A row for each run and category, on training goals.
 
     Returns:
-        `cost`: episodes of the category until mastery, `length` of the run then, in the budget's
-        unit; both NaN if it is never mastered. `practised`: all its episodes. `best`: highest
+        `cost`: episodes of the category until mastery, `length`: training length then, in the
+        budget's unit; both NaN without mastery. `practised`: all its episodes. `best`: highest
         success. `success` and the columns of `CRITIC`: at the end.
     """
-    rows = [row for run in results.runs for row in _of_run(results, run._asdict())]
+    rows = [row for run in results.runs for row in _run_costs(results, run._asdict())]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_run(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _run_costs(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     practice = results.table("practice", **run)
     evaluation = results.table("evaluation", **run, split="train")
     for category, rows in evaluation.groupby("category", sort=False):
-        mine = rows_where(practice, category=category)
+        episodes = rows_where(practice, category=category)
         last, mastered = rows.iloc[-1], rows[rows["success"] >= MASTERED]
-        reached = mastered.iloc[0] if len(mastered) else None
+        first = mastered.iloc[0] if len(mastered) else None
         yield {
             **run,
             "category": category,
-            "cost": np.nan if reached is None else episodes_until(mine, reached["episode"]),
-            "length": np.nan if reached is None else reached[results.at],
-            "practised": int(mine["n"].sum()),
+            "cost": np.nan if first is None else episodes_until(episodes, first["episode"]),
+            "length": np.nan if first is None else first[results.unit_column],
+            "practised": int(episodes["n"].sum()),
             "best": rows["success"].max(),
             **last[["success", *CRITIC]],
         }
 
 
 def episodes_until(practice: pd.DataFrame, episode: float) -> float:
-    """Episodes of a category until this one of all; within a window they are taken as spread.
+    """Episodes of a category until this training episode, interpolated within windows.
 
     practice: rows of the table for this category, in order.
     """
@@ -62,19 +62,19 @@ def episodes_until(practice: pd.DataFrame, episode: float) -> float:
 
 
 def table(frame: pd.DataFrame) -> Table:
-    """A row for each variant and category: cost of each seed, or how far it came."""
+    """A row for each variant and category: cost of each seed, or its best success."""
     rows = []
-    for (variant, category), mine in frame.groupby(["variant", "category"], sort=False):
-        if not mine["practised"].any():
+    for (variant, category), runs in frame.groupby(["variant", "category"], sort=False):
+        if not runs["practised"].any():
             continue
-        dormant, spread = (" ".join(f"{x:.2f}" for x in mine[key]) for key in ("dormant", "spread"))
-        cost = " ".join(_cost(row) for row in mine.itertuples())
-        rows.append([variant, category, cost, str(len(mine)), dormant, spread])
+        dormant, spread = (" ".join(f"{x:.2f}" for x in runs[key]) for key in ("dormant", "spread"))
+        cost = " ".join(_cost(run) for run in runs.itertuples())
+        rows.append([variant, category, cost, str(len(runs)), dormant, spread])
     header = ("variant", "category", "episodes until mastered", "n", "dormant at the end", "spread")
     return Table("Cost of mastery, by seed", header, rows)
 
 
-def _cost(row: Any) -> str:
-    if row.cost == row.cost:
-        return f"{row.cost:,.0f}"
-    return f"never in {row.practised:,} ({row.best:.2f})"
+def _cost(run: Any) -> str:
+    if np.isnan(run.cost):
+        return f"never in {run.practised:,} ({run.best:.2f})"
+    return f"{run.cost:,.0f}"

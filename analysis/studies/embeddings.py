@@ -1,8 +1,8 @@
-"""How an estimator reads goals, at several moments of a run: what `python -m magellan embed` wrote.
+"""An estimator's hidden states of goals at several moments, from `python -m magellan embed`.
 
-Gaven et al. 2025, Figures 6, 11, 21 and 22. The picture is a t-SNE: near goals are near in the
-model's hidden states, far ones mean little. So `separation` says in a number, from the hidden
-states themselves, how well goals of one category lie together.
+Gaven et al. 2025, Figures 6, 11, 21 and 22. The picture is a t-SNE, which preserves neighbours but
+not distances. `separation` measures in the hidden states themselves how well goals of one category
+cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT = 1
 NEIGHBOURS = 10
 PERPLEXITY = 30.0
 FEWEST = 5
-"""Goals of a picture."""
+"""Least number of goals in a picture."""
 
 
 class Moment(NamedTuple):
@@ -53,15 +53,14 @@ class Moment(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What its panel is called."""
+        """Title of its panel."""
         return "before training" if self.update == 0 else f"episode {self.episode:,}"
 
 
 class Embedding(NamedTuple):
-    """Goals and what was made of them.
+    """Goals with their hidden states and predictions at each moment of a run.
 
     goals: columns of `GOALS`, a row for each goal.
-    sampler: of the run.
     """
 
     goals: pd.DataFrame
@@ -73,59 +72,58 @@ class Embedding(NamedTuple):
 
 
 def load(folder: Path) -> Embedding:
-    """Read and check the folder that `python -m magellan embed` has made.
+    """Read and check a folder of `python -m magellan embed`.
 
     Raises:
-        InputError: names the file, and what is wrong in it.
+        InputError: names the file and the error in it.
     """
-    about = read_json_object(folder / "embedding.json")
+    path = folder / "embedding.json"
+    metadata = read_json_object(path)
     try:
-        if about["format"] != FORMAT:
-            found = shown(about["format"])
-            raise InputError(f"{folder / 'embedding.json'}: format is {found}; allowed: {FORMAT}")
-        categories = categories_of(about)
-        run = about["config"]
+        if metadata["format"] != FORMAT:
+            raise InputError(f"{path}: format is {shown(metadata['format'])}; allowed: {FORMAT}")
+        categories = categories_of(metadata)
+        run = metadata["config"]
         names = str(run["sampler"]), str(run["goal_space"]), int(run["seed"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder / 'embedding.json'}: {error!r} keeps it from being read; allowed: what "
-            "python -m magellan embed writes"
+            f"{path}: cannot be read ({error!r}); allowed: a file of python -m magellan embed"
         ) from None
     goals = read_columns(folder / "goals.csv", GOALS)
-    _check_words(goals, folder / "goals.csv", categories)
+    _check_goals(goals, folder / "goals.csv", categories)
     predictions = read_columns(folder / "predictions.csv", PREDICTIONS)
     vectors = _vectors(folder / "vectors.safetensors", len(goals))
     moments = tuple(_moments(predictions, vectors, goals, folder / "predictions.csv"))
     return Embedding(goals, moments, categories, *names)
 
 
-def _check_words(goals: pd.DataFrame, path: Path, categories: Categories) -> None:
+def _check_goals(goals: pd.DataFrame, path: Path, categories: Categories) -> None:
     if list(goals["goal"]) != list(range(len(goals))):
         raise InputError(f"{path}: goals are not numbered 0, 1, 2 and so on")
     if len(goals) < FEWEST:
         raise InputError(f"{path}: {len(goals)} goals; allowed: {FEWEST} or more")
     for column, allowed in (("split", SPLITS), ("category", categories.names)):
-        odd = goals[~goals[column].isin(allowed)]
-        if len(odd):
+        invalid = goals[~goals[column].isin(allowed)]
+        if len(invalid):
+            value, goal = shown(invalid[column].iloc[0]), invalid["goal"].iloc[0]
             raise InputError(
-                f"{path}: {column} is {shown(odd[column].iloc[0])} for goal {odd['goal'].iloc[0]}; "
-                f"allowed: {', '.join(allowed)}"
+                f"{path}: {column} is {value} for goal {goal}; allowed: {', '.join(allowed)}"
             )
 
 
 def _vectors(path: Path, goals: int) -> dict[int, np.ndarray]:
     """Hidden states of each moment."""
     try:
-        found = {int(name): values for name, values in load_file(path).items()}
+        vectors = {int(name): values for name, values in load_file(path).items()}
     except (OSError, SafetensorError, ValueError, KeyError):
         raise InputError(f"{path}: cannot be read; allowed: a whole safetensors file") from None
-    for number, values in found.items():
+    for number, values in vectors.items():
         if values.ndim != 2 or len(values) != goals or not np.isfinite(values).all():
             raise InputError(
                 f"{path}: tensor {number} has shape {values.shape}; allowed: finite numbers, a row "
                 f"for each of the {goals} goals"
             )
-    return found
+    return vectors
 
 
 def _moments(
@@ -138,38 +136,38 @@ def _moments(
         if list(frame["goal"]) != list(goals["goal"]):
             raise InputError(f"{path}: moment {number} has other goals than goals.csv")
         first = frame.iloc[0]
-        reached = int(first["update"]), int(first["episode"])
-        yield Moment(*reached, vectors[number], frame["competence"].to_numpy(float))
+        update, episode = int(first["update"]), int(first["episode"])
+        yield Moment(update, episode, vectors[number], frame["competence"].to_numpy(float))
 
 
 def project(vectors: np.ndarray) -> np.ndarray:
-    """t-SNE in the plane, from the first two principal components: float64 (n, 2)."""
+    """t-SNE in two dimensions, initialised with principal components: float64 (n, 2)."""
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    found = TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(vectors)
-    return np.asarray(found, float)
+    tsne = TSNE(init="pca", perplexity=perplexity, random_state=0)
+    return np.asarray(tsne.fit_transform(vectors), float)
 
 
 def separation(embedding: Embedding) -> pd.DataFrame:
-    """How well goals of one category lie together in the model's hidden states.
+    """How well goals of one category cluster in the model's hidden states.
 
-    A goal is given the category that most of the ten nearest training goals have (other goals than
-    itself). Columns: moment, update, episode, split, category, n, and `right`, the share of the
-    category's goals that get their own. Chance, of the mean over categories, is one in their
-    number. Categories without training goals have no row: nobody could name them.
+    Nearest-neighbour classification: each goal gets the most common category of the ten nearest
+    other training goals. Columns: moment, update, episode, split, category, n, and `right`, the
+    share of the category's goals that are classified correctly. Chance level of the mean over
+    categories is 1 / their number. Categories without training goals have no row.
     """
     goals = embedding.goals
     training = np.flatnonzero(goals["split"] == "train")
     if len(training) <= NEIGHBOURS:
         return pd.DataFrame(columns=[*KEYS, "n", "right"])
     codes = pd.Categorical(goals["category"], embedding.categories.names).codes
-    known = np.isin(codes, codes[training])
+    classifiable = np.isin(codes, codes[training])
     rows = []
     for number, moment in enumerate(embedding.moments):
-        given = _nearest_category(moment.vectors, training, codes)
-        right = pd.Series(given == codes)[known]
-        for (split, category), each in right.groupby([goals["split"], goals["category"]]):
+        predicted = _nearest_category(moment.vectors, training, codes)
+        right = pd.Series(predicted == codes)[classifiable]
+        for (split, category), group in right.groupby([goals["split"], goals["category"]]):
             keys = number, moment.update, moment.episode, split, category
-            rows.append((*keys, len(each), float(each.mean())))
+            rows.append((*keys, len(group), float(group.mean())))
     return pd.DataFrame(rows, columns=[*KEYS, "n", "right"])
 
 
@@ -177,26 +175,26 @@ KEYS = ("moment", "update", "episode", "split", "category")
 
 
 def _nearest_category(vectors: np.ndarray, training: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The commonest category among the nearest training goals of each goal; ties: the first."""
-    found = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(vectors[training])
-    near = training[found.kneighbors(vectors, return_distance=False)]
+    """The most common category among each goal's nearest training goals; ties: the first."""
+    index = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(vectors[training])
+    near = training[index.kneighbors(vectors, return_distance=False)]
     own = near == np.arange(len(vectors))[:, None]
-    own[~own.any(axis=1), -1] = True  # an unseen goal is not among them: the eleventh is left out
+    own[~own.any(axis=1), -1] = True  # unseen goals are not among them: drop the eleventh
     votes = codes[near[~own].reshape(len(vectors), NEIGHBOURS)]
     counts = np.stack([(votes == code).sum(axis=1) for code in range(codes.max() + 1)], axis=1)
     return counts.argmax(axis=1)
 
 
 def table(embedding: Embedding) -> Table:
-    """Share of goals among their own category, by moment and split; and their mean."""
-    found = separation(embedding)
-    names = [name for name in embedding.categories.names if name in set(found["category"])]
-    words = [embedding.categories.named(name).words for name in names]
+    """Share of goals that are classified correctly, by moment and split, and their mean."""
+    scores = separation(embedding)
+    names = [name for name in embedding.categories.names if name in set(scores["category"])]
+    labels = [embedding.categories.named(name).words for name in names]
     rows = []
-    for (number, split), frame in found.groupby(["moment", "split"]):
+    for (number, split), frame in scores.groupby(["moment", "split"]):
         right = frame.set_index("category")["right"]
         cells = [f"{right[name]:.2f}" if name in right else "" for name in names]
         moment = embedding.moments[int(number)].words
         rows.append([moment, str(split), *cells, f"{right.mean():.2f}"])
     title = f"Share of goals whose {NEIGHBOURS} nearest training goals are mostly of their category"
-    return Table(title, ["moment", "goals", *words, "mean"], rows)
+    return Table(title, ["moment", "goals", *labels, "mean"], rows)

@@ -1,9 +1,9 @@
-"""How far estimators are off, and what estimating costs: the paper's first question.
+"""Error and cost of estimators, the paper's first question (Gaven et al. 2025, section 4.1).
 
-Gaven et al. 2025, section 4.1, Figures 3 and 12 to 14: estimators watch the same training. The
-truth is what EK-Eval-ALP has measured by playing each category 2,048 times every 1,000 episodes;
-success of the evaluation can take its place. Error: |estimate - truth|, mean over training and over
-the categories. Cost: episodes that were played only to estimate.
+As in Figures 3 and 12 to 14, estimators observe the same training. The truth is EK-Eval-ALP's
+measurement, which plays each category 2,048 times every 1,000 episodes, or the success observed in
+evaluation. Error: |estimate - truth|, mean over training and categories. Cost: episodes played only
+to estimate.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from magellan.worlds import DEFAULT_WORLD, Categories
 from magellan.worlds.simulated import KINDS, SimulatedWorld, chance, practised
 
 OBSERVED = "observed"
-"""Truth: success of the evaluation."""
+"""Truth: success in evaluation."""
 MEASURED, PER_GOAL = "evaluated_buckets", "evaluated_goals"
-"""EK-Eval-ALP's estimator, and Eval-ALP's, whose cost can be computed without running it."""
+"""Estimators of EK-Eval-ALP, and of Eval-ALP, whose cost can be computed without running it."""
 PLAYING = (MEASURED, PER_GOAL)
-"""Those that measure by playing."""
+"""Estimators that measure by playing."""
 ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
-"""What an error rests on."""
+"""Status of an error."""
 NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
 NO_ERROR |= {"categories": {}}
 COLUMNS = (
@@ -47,16 +47,14 @@ HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training
 
 
 def with_truth(results: Results, name: str) -> Results:
-    """The same tables, with what an estimator says of training goals as their observed success.
+    """Results with an estimator's predictions as observed success on training goals.
 
-    On unseen goals success stays what was observed. What is measured by playing is known from the
-    next evaluation on: each evaluation is made before the measurement that is due at the same
-    time. So the truth of one evaluation is what the estimator says at the next, and the last one
-    is left out.
+    Success on unseen goals is unchanged. An evaluation precedes a measurement due at the same time,
+    so for estimators that play, the truth of an evaluation is their prediction at the next one, and
+    the last evaluation is left out.
 
     Raises:
-        InputError: a run has no such estimator, or has practised other goals than those of
-            training.
+        InputError: a run has no such estimator, or practises unseen goals.
     """
     check_one_phase(results, "--against")
     if practised_split(results) != "train":
@@ -64,42 +62,41 @@ def with_truth(results: Results, name: str) -> Results:
             f"--against: {name!r} has measured unseen goals, which these runs practise; allowed: "
             f"{OBSERVED}"
         )
-    said = results.tables["competence"]
-    said = said[(said["estimator"] == name) & (said["split"] == "train")]
-    keys = [*RUN_COLUMNS, results.at, "category"]
     evaluation, competence = results.tables["evaluation"], results.tables["competence"]
+    predicted = competence[(competence["estimator"] == name) & (competence["split"] == "train")]
+    keys = [*RUN_COLUMNS, results.unit_column, "category"]
     if name in PLAYING:
-        later = said.sort_values(results.at).groupby([*RUN_COLUMNS, "category"])["competence"]
-        said = said.assign(competence=later.shift(-1))
-        evaluation, competence = (_without_last(results, each) for each in (evaluation, competence))
+        ordered = predicted.sort_values(results.unit_column).groupby([*RUN_COLUMNS, "category"])
+        predicted = predicted.assign(competence=ordered["competence"].shift(-1))
+        evaluation, competence = (_drop_last(results, frame) for frame in (evaluation, competence))
     training = evaluation["split"] == "train"
-    found = evaluation[keys].merge(said[[*keys, "competence"]], on=keys, how="left")
-    found.index = evaluation.index
-    if found.loc[training, "competence"].isna().any():
-        known = sorted(results.tables["competence"]["estimator"].unique())
+    merged = evaluation[keys].merge(predicted[[*keys, "competence"]], on=keys, how="left")
+    merged.index = evaluation.index
+    if merged.loc[training, "competence"].isna().any():
+        estimators = sorted(results.tables["competence"]["estimator"].unique())
         raise InputError(
             f"--against: {name!r} has not predicted in all runs; allowed: an estimator of every "
-            f"run, at more than one evaluation; there are: {', '.join(known) or 'none'}"
+            f"run, at more than one evaluation; there are: {', '.join(estimators) or 'none'}"
         )
-    truth = evaluation["success"].where(~training, found["competence"])
+    truth = evaluation["success"].where(~training, merged["competence"])
     tables = {"evaluation": evaluation.assign(success=truth), "competence": competence}
     return Results({**results.tables, **tables}, results.manifest)
 
 
-def _without_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a table but for those of each run's last evaluation."""
-    last = frame.groupby(list(RUN_COLUMNS))[results.at].transform("max")
-    return frame[frame[results.at] < last]
+def _drop_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table without each run's last evaluation."""
+    last = frame.groupby(list(RUN_COLUMNS))[results.unit_column].transform("max")
+    return frame[frame[results.unit_column] < last]
 
 
 def check_one_phase(results: Results, where: str) -> None:
-    """Costs are those of whole runs, errors those of a last phase: they do not go together."""
+    """Refuse runs of several phases: costs are of whole runs, errors of the last phase."""
     if any(len(run["config"].get("phases") or ()) > 1 for run in results.manifest["runs"]):
         raise InputError(f"{where}: runs have several phases; allowed: runs of one phase")
 
 
-def chosen_truth(results: Results, name: str | None, split: str = "train") -> str:
-    """What errors are against: `name` where it is given, else the measured or the observed."""
+def choose_truth(results: Results, name: str | None, split: str = "train") -> str:
+    """The truth: `name` if given, else the measured competence if all runs have it, or success."""
     if name is not None:
         return name
     runs = results.manifest["runs"]
@@ -112,35 +109,35 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     """Error and cost of every estimator, columns `COLUMNS`.
 
     A row for each goal space, sampler, variant and estimator: mean over runs of the error, with its
-    studentised interval; mean episodes for estimating, and of training. An estimator that is the
-    truth has no error by definition. Beside EK-Eval-ALP's there is Eval-ALP's then, computed: as
-    many evaluations of each goal as there were of each category.
+    studentised interval; mean episodes of estimating and of training. An estimator that is the
+    truth has no error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many
+    evaluations of each goal as there were of each category.
 
     Args:
-        results: of runs with estimators.
+        results: runs with estimators.
         truth: `OBSERVED`, or an estimator of every run.
-        split: of the goals. Nobody but the evaluation has measured unseen ones.
+        split: split of the goals; unseen goals only against `OBSERVED`.
 
     Raises:
-        InputError: no run has another estimator, one lacks that one, or runs have phases.
+        InputError: a run lacks the true estimator, there is no other one, or runs have phases.
     """
     errors = _errors(results, truth, split)
-    run = [*ALGORITHM, "estimator", "seed"]
-    mean = _of_runs(errors)
-    categories = errors.groupby([*run[:-1], "category"])["mean_absolute_error"].mean()
+    keys = [*ALGORITHM, "estimator"]
+    mean = _mean_over_categories(errors)
+    categories = errors.groupby([*keys, "category"])["mean_absolute_error"].mean()
     rows: list[dict[str, Any]] = []
     computes = truth == MEASURED and PER_GOAL not in set(mean["estimator"])
-    for keys, group in mean.groupby(run[:-1], sort=False):
-        where = dict(zip(run, keys, strict=False))
+    for values, group in mean.groupby(keys, sort=False):
+        where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
-            found = _error(results, group) | {"categories": categories.loc[keys].to_dict()}
-            rows.append({**where, **found, **_cost(results, where), "status": RUN})
+            error = _error(results, group) | {"categories": categories.loc[values].to_dict()}
+            rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
-            rows += _per_goal(results, where) if computes else []
+            rows += _cost_per_goal(results, where) if computes else []
     if all(row["status"] != RUN for row in rows):
         raise InputError(f"estimation: {truth} is the only estimator; allowed: one more to judge")
-    order = {name: at for at, name in enumerate(results.goal_spaces)}
+    order = {name: index for index, name in enumerate(results.goal_spaces)}
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
     return frame.sort_values(
         [*ALGORITHM, "error", "estimating"],
@@ -150,7 +147,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     )
 
 
-def _of_runs(errors: pd.DataFrame) -> pd.DataFrame:
+def _mean_over_categories(errors: pd.DataFrame) -> pd.DataFrame:
     """Error of each run and estimator, mean over categories: column `mean_absolute_error`."""
     run = [*ALGORITHM, "estimator", "seed"]
     return errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
@@ -161,91 +158,92 @@ def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
     check_one_phase(results, "estimation")
     if truth != OBSERVED and split != "train":
         raise InputError(
-            f"--split: {split!r} is not allowed against {truth}, which speaks of training goals; "
+            f"--split: {split!r} is not allowed against {truth}, which covers training goals only; "
             f"allowed: train, or --against {OBSERVED}"
         )
-    judged = results if truth == OBSERVED else with_truth(results, truth)
-    errors = rows_where(summaries.calibration(judged), split=split)
+    results = results if truth == OBSERVED else with_truth(results, truth)
+    errors = rows_where(summaries.calibration(results), split=split)
     if not len(errors):
         raise InputError("estimation: no run has an estimator; allowed: runs that predict")
     return errors
 
 
 def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
-    """How the error changes with the goal space: each one minus the first, paired by seed.
+    """Change of the error with the goal space: each one minus the first, paired by seed.
 
     Columns: sampler, variant, estimator, goal_space, first, runs, difference, low, high, interval.
-    No rows where there is one goal space, or no seed in both.
+    No rows for a single goal space, or without common seeds.
     """
-    errors = _of_runs(_errors(results, truth, split))
+    errors = _mean_over_categories(_errors(results, truth, split))
     errors = errors[errors["estimator"] != truth]
     rows = []
     for keys, group in errors.groupby(["sampler", "variant", "estimator"], sort=False):
         wide = group.pivot_table(index="seed", columns="goal_space", values="mean_absolute_error")
-        first, *others = [name for name in results.goal_spaces if name in wide.columns]
-        for name in others:
-            found = (wide[name] - wide[first]).dropna().to_numpy()
-            if len(found):
-                mean = mean_estimate(found[:, None], bootstrap_of(results), DIFFERENCE)
-                parts = (mean.value, mean.low, mean.high, mean.method)
-                rows.append((*keys, name, first, len(found), *(part[0] for part in parts)))
+        first, *rest = [name for name in results.goal_spaces if name in wide.columns]
+        for name in rest:
+            differences = (wide[name] - wide[first]).dropna().to_numpy()
+            if len(differences):
+                mean = mean_estimate(differences[:, None], bootstrap_of(results), DIFFERENCE)
+                columns = (mean.value, mean.low, mean.high, mean.method)
+                numbers = (column[0] for column in columns)
+                rows.append((*keys, name, first, len(differences), *numbers))
     names = ("goal_space", "first", "runs", "difference", "low", "high", "interval")
     return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
 
 
 def _error(results: Results, group: pd.DataFrame) -> dict[str, Any]:
-    """Mean over runs, and its interval."""
+    """Mean over runs with its interval."""
     values = group.sort_values("seed")["mean_absolute_error"].to_numpy()
-    found = mean_estimate(values[:, None], bootstrap_of(results))
+    estimate = mean_estimate(values[:, None], bootstrap_of(results))
     return {
         "runs": len(values),
-        "error": float(found.value[0]),
-        "low": float(found.low[0]),
-        "high": float(found.high[0]),
-        "interval": found.method[0],
+        "error": float(estimate.value[0]),
+        "low": float(estimate.low[0]),
+        "high": float(estimate.high[0]),
+        "interval": estimate.method[0],
     }
 
 
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
-    """Mean episodes of a run that were played to estimate, and to train."""
-    mine = [
+    """Mean episodes of a run, for estimating and for training."""
+    runs = [
         run
         for run in results.manifest["runs"]
         if all(getattr(run_of(run), key) == where[key] for key in ALGORITHM)
     ]
-    estimating = [run["estimation_episodes"][where["estimator"]] for run in mine]
-    training = [run.get("episodes") or math.nan for run in mine]
+    estimating = [run["estimation_episodes"][where["estimator"]] for run in runs]
+    training = [run.get("episodes") or math.nan for run in runs]
     return {"estimating": float(np.mean(estimating)), "training": float(np.mean(training))}
 
 
-def _per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What Eval-ALP would have cost: as many evaluations of each goal as of each category."""
-    counts = goal_counts(
-        results, Algorithm(where["sampler"], where["variant"]), where["goal_space"]
-    )
+def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Eval-ALP's cost, computed: as many evaluations of each goal as of each category."""
+    algorithm = Algorithm(where["sampler"], where["variant"])
+    counts = goal_counts(results, algorithm, where["goal_space"])
     if counts is None:
-        return []  # the file that adds the world is not at hand
+        return []  # the world is not registered
     arms = sum(count > 0 for count in counts.values())
     cost = _cost(results, where)
     estimating = cost["estimating"] / arms * sum(counts.values())
-    told = {"estimator": PER_GOAL, **cost, "estimating": estimating, "status": COMPUTED}
-    return [{**where, **NO_ERROR, **told}]
+    computed = {"estimator": PER_GOAL, **cost, "estimating": estimating, "status": COMPUTED}
+    return [{**where, **NO_ERROR, **computed}]
 
 
 def tables(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> Iterator[Table]:
-    """A table for each goal space, sampler and variant, the smallest error first."""
+    """A table for each goal space, sampler and variant, smallest error first."""
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         truth = group["truth"].iloc[0]
-        known = truth == OBSERVED
-        against = "success observed in evaluation" if known else estimator_label(truth, names)
+        observed = truth == OBSERVED
+        against = "success observed in evaluation" if observed else estimator_label(truth, names)
         title = (
             f"Error on {SPLIT_LABELS[group['split'].iloc[0]].lower()} against {against}, and cost: "
             f"goal space {goal_space}, sampler {sampler}, variant {variant}"
         )
-        there = {name for each in group["categories"] for name in each}
-        named = {each.name: each.words for each in categories if each.name in there}
-        header = ("estimator", *named.values(), *HEADER)
-        rows = [_cells(row, tuple(named), names) for row in group.itertuples()]
+        present = {name for errors in group["categories"] for name in errors}
+        labels = {category.name: category.words for category in categories}
+        labels = {name: words for name, words in labels.items() if name in present}
+        header = ("estimator", *labels.values(), *HEADER)
+        rows = [_cells(row, tuple(labels), names) for row in group.itertuples()]
         yield Table(title, header, rows)
 
 
@@ -257,43 +255,43 @@ def _cells(row: Any, categories: tuple[str, ...], names: Names) -> list[str]:
     ]
     if row.status != RUN:
         return [name, *[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
-    ends = _between(row, ".3f")
-    each = [f"{row.categories[category]:.3f}" for category in categories]
-    return [name, *each, f"{row.error:.3f}", ends, str(row.runs), *episodes]
+    interval = _interval_text(row, ".3f")
+    errors = [f"{row.categories[category]:.3f}" for category in categories]
+    return [name, *errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
 
 
-def _between(row: Any, form: str) -> str:
-    """An interval; with its method where that is not the usual one."""
+def _interval_text(row: Any, form: str) -> str:
+    """An interval, with its method if that is not `STUDENTISED`."""
     if math.isnan(row.low):
         return str(row.interval)
-    how = "" if row.interval == STUDENTISED else f" ({row.interval})"
-    return f"{row.low:{form}} to {row.high:{form}}{how}"
+    method = "" if row.interval == STUDENTISED else f" ({row.interval})"
+    return f"{row.low:{form}} to {row.high:{form}}{method}"
 
 
 def growth_tables(frame: pd.DataFrame, names: Names = NO_NAMES) -> list[Table]:
-    """The table of the differences between goal spaces; none where there are no differences."""
+    """The table of differences between goal spaces; none without differences."""
     if not len(frame):
         return []
     header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
     rows = []
     for row in frame.itertuples():
-        which = [row.sampler, row.variant, estimator_label(row.estimator, names)]
-        spaces, ends = f"{row.goal_space} - {row.first}", _between(row, "+.3f")
-        rows.append([*which, spaces, f"{row.difference:+.3f}", ends, str(row.runs)])
+        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
+        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
+        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
     return [Table("Error by goal space, paired by seed", header, rows)]
 
 
-# --- the truth itself: what the simulated learner could do, rebuilt from its practice ---
+# --- the exact truth: the simulated learner's competence, rebuilt from its practice ---
 
 
 def with_known_competence(results: Results) -> Results:
-    """The same tables with the learner's competence as success of every evaluation.
+    """Results with the simulated learner's competence as success of every evaluation.
 
-    Within a window of the table of practice, goals are taken to be spread evenly, as their order is
+    Goals are assumed to be spread evenly over a window of the table of practice, as their order is
     not recorded.
 
     Raises:
-        InputError: another world, or runs of several phases, whose earlier practice is not there.
+        InputError: another world, or runs of several phases.
     """
     for run in results.manifest["runs"]:
         world = run["config"].get("world", DEFAULT_WORLD)
@@ -321,15 +319,15 @@ def skills_of(practice: pd.DataFrame, episodes: int) -> np.ndarray:
 
     Args:
         practice: one run's table of practice.
-        episodes: how far.
+        episodes: last number of episodes.
     """
     counts = practice.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
     counts = counts.reindex(columns=list(KINDS)).fillna(0.0).sort_index()
     ends = np.concatenate([[0], counts.index.to_numpy()])
-    done = np.concatenate([np.zeros((1, len(KINDS))), counts.to_numpy().cumsum(axis=0)])
+    totals = np.concatenate([np.zeros((1, len(KINDS))), counts.to_numpy().cumsum(axis=0)])
     points = np.arange(episodes + 1)
-    practised_by = np.column_stack([np.interp(points, ends, column) for column in done.T])
+    by_episode = np.column_stack([np.interp(points, ends, column) for column in totals.T])
     skills = np.zeros((episodes + 1, len(KINDS)))
-    for episode, tried in enumerate(np.diff(practised_by, axis=0), start=1):
-        skills[episode] = practised(skills[episode - 1], tried)
+    for episode, practice_of_kinds in enumerate(np.diff(by_episode, axis=0), start=1):
+        skills[episode] = practised(skills[episode - 1], practice_of_kinds)
     return skills

@@ -1,7 +1,7 @@
-"""Do agents learn at all: success at the last evaluation minus success at the first.
+"""Gain over training: success at the last evaluation minus success at the first.
 
-For an experiment that is no comparison of samplers. A run is its own pair: the same goals, before
-and after training. Runs of several phases are read in their last one.
+For experiments that do not compare samplers. Each run is a pair: the same goals, before and after
+training. Of runs with several phases, the last one counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analysis.statistics.matrices import (
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
 from analysis.tables.phases import last_phase
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 
 MEAN = "mean"
@@ -32,9 +32,9 @@ NUMBERS = ("start", "end", "gain", "low", "high", "interval")
 def compute(results: Results) -> pd.DataFrame:
     """A row for each goal space, split, algorithm and category, and one for the categories' mean.
 
-    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1, `low`
-    and `high` the studentised bootstrap interval of whole runs (NaN for a single run), `interval`
-    how it was made. There are no rows where there is nothing to evaluate.
+    `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1; `low`
+    and `high` are its studentised bootstrap interval over whole runs (NaN for a single run), with
+    the method in `interval`. No rows without evaluated categories.
     """
     results = last_phase(results)
     bootstrap = bootstrap_of(results)
@@ -50,8 +50,8 @@ def compute(results: Results) -> pd.DataFrame:
         interval = gain.low, gain.high, gain.method
         numbers = zip(start.mean(axis=0), end.mean(axis=0), gain.value, *interval, strict=True)
         rows += [
-            {**where, "category": name, **dict(zip(NUMBERS, each, strict=True)), "runs": len(end)}
-            for name, each in zip(names, numbers, strict=True)
+            {**where, "category": name, **dict(zip(NUMBERS, row, strict=True)), "runs": len(end)}
+            for name, row in zip(names, numbers, strict=True)
         ]
     return pd.DataFrame(rows)
 
@@ -76,6 +76,6 @@ def tables(results: Results) -> Iterator[Table]:
 
 def _row(results: Results, row: dict[str, Any]) -> list[str]:
     label = algorithm_label(Algorithm(row["sampler"], row["variant"]), results.algorithms)
-    ends = EQUAL if row["interval"] == EQUAL else between(row["low"], row["high"])
+    ends = EQUAL if row["interval"] == EQUAL else interval_cell(row["low"], row["high"])
     numbers = [f"{row['start']:.3f}", f"{row['end']:.3f}", f"{row['gain']:+.3f}"]
     return [label, row["category"], *numbers, ends, str(row["runs"])]

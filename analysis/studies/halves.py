@@ -1,8 +1,7 @@
-"""Whether the two halves of an experiment's seeds say the same.
+"""Replication within an experiment: do both halves of its seeds agree?
 
-What one half of the runs shows and the other contradicts is luck. Each half is an experiment of its
-own, with its own intervals and tests; only what all of the runs show and both halves repeat is
-worth a claim.
+Each half is treated as an experiment of its own. A difference is claimed only if all runs show it
+and both halves agree in sign.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pandas as pd
 from analysis.statistics.primary import FAMILY, PRIMARY_SCORE, comparison
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import algorithm_label
-from analysis.tables.printing import Table, between
+from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
@@ -28,17 +27,14 @@ HEADER = (
 )
 
 
-def of_seeds(results: Results, seeds: Sequence[int]) -> Results:
+def select_seeds(results: Results, seeds: Sequence[int]) -> Results:
     """The runs with these seeds, as an experiment of its own."""
-
-    def mine(entries: Sequence[dict]) -> list[dict]:
-        return [entry for entry in entries if entry["seed"] in seeds]
-
-    manifest = {
-        **results.manifest,
-        "experiment": {**results.experiment, "seeds": list(seeds)},
-        **{key: mine(results.manifest[key]) for key in ("plan", "runs", "missing")},
+    lists = {
+        key: [entry for entry in results.manifest[key] if entry["seed"] in seeds]
+        for key in ("plan", "runs", "missing")
     }
+    experiment = {**results.experiment, "seeds": list(seeds)}
+    manifest = {**results.manifest, "experiment": experiment, **lists}
     tables = {name: frame[frame["seed"].isin(seeds)] for name, frame in results.tables.items()}
     return Results(tables, manifest)
 
@@ -56,23 +52,20 @@ def halves_of(results: Results) -> tuple[list[int], list[int]]:
     return seeds[:middle], seeds[middle:]
 
 
-def compared_halves(results: Results) -> pd.DataFrame:
-    """The comparison of all runs, with the difference and p of each half beside it.
+def compare_halves(results: Results) -> pd.DataFrame:
+    """The comparison of all runs, with the difference and p of each half.
 
     Adds to `analysis.statistics.primary.comparison`: `difference_1`, `p_1`, `difference_2`, `p_2`,
-    `repeated` (both halves have the sign of the whole) and `claimed` (repeated, and p after Holm
-    below .05).
+    `repeated` (both halves have the sign of the whole) and `claimed` (repeated, and Holm-corrected
+    p below .05).
     """
     whole = comparison(results)
     for number, seeds in enumerate(halves_of(results), start=1):
-        half = comparison(of_seeds(results, seeds))[[*PAIR, "difference", "p"]]
+        half = comparison(select_seeds(results, seeds))[[*PAIR, "difference", "p"]]
         names = {name: f"{name}_{number}" for name in ("difference", "p")}
         whole = whole.merge(half.rename(columns=names), on=PAIR, how="left", validate="1:1")
-    signs = whole[["difference", "difference_1", "difference_2"]].apply(lambda x: x > 0)
-    flat = (whole[["difference", "difference_1", "difference_2"]] == 0.0).any(axis=1)
-    alike = signs.eq(signs["difference"], axis=0).all(axis=1)
-    there = whole[["difference_1", "difference_2"]].notna().all(axis=1)
-    whole["repeated"] = alike & ~flat & there
+    differences = whole[["difference", "difference_1", "difference_2"]]
+    whole["repeated"] = (differences > 0).all(axis=1) | (differences < 0).all(axis=1)
     whole["claimed"] = whole["repeated"] & (whole["p_holm"] < SIGNIFICANT)
     return whole
 
@@ -80,7 +73,7 @@ def compared_halves(results: Results) -> pd.DataFrame:
 def tables(results: Results) -> Iterator[Table]:
     """A table for each goal space and split, of the primary score."""
     first, second = halves_of(results)
-    frame = compared_halves(results)
+    frame = compare_halves(results)
     frame = frame[frame["score"] == PRIMARY_SCORE]
     if frame.empty:
         raise InputError("halves: nothing to compare; allowed: tables of two samplers or variants")
@@ -98,7 +91,7 @@ def _cells(results: Results, row: pd.Series) -> list[str]:
     return [
         algorithm_label(baseline, results.algorithms),
         f"{row['difference']:+.3f}",
-        between(row["low"], row["high"]),
+        interval_cell(row["low"], row["high"]),
         f"{row['p_holm']:.4f}",
         *(_number(row[f"{name}_{half}"], form) for half in (1, 2) for name, form in OF_A_HALF),
         "yes" if row["repeated"] else "no",
@@ -111,5 +104,5 @@ def _number(value: float, form: str) -> str:
 
 
 def _range(seeds: Sequence[int]) -> str:
-    listed = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]} to {seeds[-1]}" if listed else ", ".join(map(str, seeds))
+    consecutive = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]} to {seeds[-1]}" if consecutive else ", ".join(map(str, seeds))

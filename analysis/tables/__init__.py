@@ -1,1 +1,1 @@
-"""Tables of runs: what was planned, what is there, and one tidy frame of it."""
+"""Tables of runs: planning, coverage, checks, and one tidy frame of all runs."""

@@ -1,7 +1,7 @@
-"""Which runs of a declared grid are there, and why the others are missing.
+"""Coverage of a declared grid: which runs are complete, and why the others are missing.
 
-In a results folder a run lies in runs/SAMPLER/GOAL_SPACE/seedN/IDENTITY; what Snakemake's job
-printed is in logs/train/, below the same folders, in IDENTITY.log.
+In a results folder a run lies in runs/SAMPLER/GOAL_SPACE/seedN/IDENTITY; the output of Snakemake's
+job is in logs/train/, below the same folders, in IDENTITY.log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from analysis.tables.grid import (
     run_of,
     seeds_by_algorithm,
 )
-from analysis.tables.identity import SHORT, changes, difference
+from analysis.tables.identity import SHORT, difference
+from analysis.tables.identity import changes as changes_of
 from analysis.tables.manifests import MANIFEST, read_run_manifest
 from analysis.tables.printing import Table, page
 from magellan.config import PlannedRun, counted, flat_keys, hash_of, own_code_of
@@ -29,9 +30,10 @@ from magellan.jobs.attempts import KILLED, Attempts
 from magellan.jobs.log import NAME as RUN_LOG
 
 NOT_STARTED = "not started"
-NO_END = "no end is noted: killed, or still at work"
-FILES_GONE = "was complete, its files are gone"
+NO_END = "no end is recorded: killed, or still running"
+FILES_GONE = "was complete, but its files are missing"
 LONGEST_REASON = 300
+HEADER = Algorithm("Sampler", "Variant")
 
 
 def is_complete(folder: Path, files: Iterable[str], identity: str) -> bool:
@@ -40,12 +42,12 @@ def is_complete(folder: Path, files: Iterable[str], identity: str) -> bool:
         manifest = read_run_manifest(folder)
     except InputError:
         return False
-    is_it = manifest["identity"] == identity == hash_of(manifest["counted"])
-    return is_it and all((folder / name).is_file() for name in files)
+    matches = manifest["identity"] == identity == hash_of(manifest["counted"])
+    return matches and all((folder / name).is_file() for name in files)
 
 
 def job_log(results: Path, planned: PlannedRun) -> Path:
-    """File with what Snakemake's job of a run printed."""
+    """File with the output of a run's Snakemake job."""
     return results / "logs" / "train" / f"{planned.path.removeprefix('runs/')}.log"
 
 
@@ -56,21 +58,21 @@ def missing_runs(
 
     Args:
         results: folder with `runs` and `logs`.
-        absent: those that are missing.
+        absent: the missing runs.
         plan: all runs of the grid.
 
     Returns:
         For each: sampler, variant, goal_space, seed, the reason in one line, and `log`: the file
-        that says more, relative to the results folder, or None.
+        with details, relative to the results folder, or None.
     """
-    asked = {planned.identity for planned in plan}
-    return [_missing_run(results, planned, asked) for planned in absent]
+    identities = {planned.identity for planned in plan}
+    return [_missing_run(results, planned, identities) for planned in absent]
 
 
-def _missing_run(results: Path, planned: PlannedRun, asked: set[str]) -> dict[str, Any]:
-    folder, printed = results / planned.path, job_log(results, planned)
-    log = next((path for path in (folder / RUN_LOG, printed) if path.is_file()), None)
-    reason = _reason(folder, printed, planned) + _strangers(folder, planned, asked)
+def _missing_run(results: Path, planned: PlannedRun, identities: set[str]) -> dict[str, Any]:
+    folder, output = results / planned.path, job_log(results, planned)
+    log = next((path for path in (folder / RUN_LOG, output) if path.is_file()), None)
+    reason = _reason(folder, output, planned) + _unplanned_runs(folder, planned, identities)
     return {
         **{column: getattr(planned, column) for column in RUN_COLUMNS},
         "reason": printable(reason[:LONGEST_REASON]),
@@ -78,87 +80,89 @@ def _missing_run(results: Path, planned: PlannedRun, asked: set[str]) -> dict[st
     }
 
 
-def _reason(folder: Path, printed: Path, planned: PlannedRun) -> str:
-    """Why a run is missing: its manifest, its last attempt, or the last words of its job."""
+def _reason(folder: Path, output: Path, planned: PlannedRun) -> str:
+    """Why a run is missing: from its manifest, its last attempt, or the last line of its job."""
     if (folder / MANIFEST).exists():
         try:
             manifest = read_run_manifest(folder)
         except InputError as error:
             return str(error).replace(f"{folder}/", "")
-        return _other(manifest, planned) or FILES_GONE
+        return _mismatch(manifest, planned) or FILES_GONE
     attempts = Attempts(folder, "").read()
     if attempts:
         reason = " ".join(str(attempts[-1]["reason"]).split())
         return {KILLED: NO_END, "complete": FILES_GONE}.get(reason, reason)
     try:
-        lines = printed.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return NOT_STARTED
     return next((line.strip() for line in reversed(lines) if line.strip()), NOT_STARTED)
 
 
-def _other(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
-    """In which key a finished run is not the planned one; empty if it is."""
+def _mismatch(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
+    """How a finished run differs from the planned one; empty if it does not."""
+    differs = _difference(manifest, planned)
+    if not differs and manifest["identity"] != planned.identity:
+        differs = f"its identity is {manifest['identity']}, not that of its values"
+    return f"complete, but not the planned run: {differs}" if differs else ""
+
+
+def _difference(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
     config = flat_keys(planned.config.model_dump(mode="json"))
-    found = difference(manifest, counted(planned.config), config)
-    if not found and manifest["identity"] != planned.identity:
-        found = f"its identity is {manifest['identity']}, not that of its values"
-    return f"complete, but not the run that is asked for: {found}" if found else ""
+    return difference(manifest, counted(planned.config), config)
 
 
-def _strangers(folder: Path, planned: PlannedRun, asked: set[str]) -> str:
-    """Finished runs beside a missing one that no run of the grid asks for."""
-    found = []
+def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> str:
+    """Finished runs beside a missing one that are not in the grid."""
+    unplanned = []
     for path in sorted(folder.parent.glob(f"*/{MANIFEST}")):
         try:
             manifest = read_run_manifest(path.parent)
         except InputError:
             continue
-        if manifest["identity"] not in asked and _other(manifest, planned):
-            found.append((path.parent.name, manifest))
-    if not found:
+        if manifest["identity"] not in identities and _mismatch(manifest, planned):
+            unplanned.append((path.parent.name, manifest))
+    if not unplanned:
         return ""
-    (name, manifest), more = found[0], len(found) - 1
-    config = flat_keys(planned.config.model_dump(mode="json"))
-    differs = difference(manifest, counted(planned.config), config)
-    others = f", and {more} more" if more else ""
-    return f"; beside it lies another finished run, {name}: {differs}{others}"
+    (name, manifest), more = unplanned[0], len(unplanned) - 1
+    rest = f", and {more} more" if more else ""
+    return f"; beside it is another finished run, {name}: {_difference(manifest, planned)}{rest}"
 
 
 def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
-    """Finished runs that used another version of a user's file than is loaded; empty if none did.
+    """Finished runs that used another version of a user's file than is loaded; may be empty.
 
     Args:
         results: folder with `runs`.
         plan: runs of the grid.
     """
-    found = {run_of(planned.declared()): _other_code(results, planned) for planned in plan}
-    others = {run: words for run, words in found.items() if words}
-    if not others:
+    changes = {run_of(planned.declared()): _code_change(results, planned) for planned in plan}
+    outdated = {run: change for run, change in changes.items() if change}
+    if not outdated:
         return ""
     return (
-        f"modules: {len(others)} of {len(found)} runs are complete and were made with another "
-        f"version of {next(iter(others.values()))}: {run_names(list(others))}; runs of both "
+        f"modules: {len(outdated)} of {len(changes)} runs are complete and were made with another "
+        f"version of {next(iter(outdated.values()))}: {run_names(list(outdated))}; runs of both "
         "versions are refused together: put that version back, remove the folders of these runs, "
         "or let the new version register another name"
     )
 
 
-def _other_code(results: Path, planned: PlannedRun) -> str:
+def _code_change(results: Path, planned: PlannedRun) -> str:
     try:
-        there = in_use(read_run_manifest(results / planned.path))
+        used = in_use(read_run_manifest(results / planned.path))
     except InputError:
         return ""
-    here = in_use(own_code_of(planned.config))
-    for name in sorted(here.keys() & there.keys()):
-        (path, now), (_, then) = here[name], there[name]
+    loaded = in_use(own_code_of(planned.config))
+    for name in sorted(loaded.keys() & used.keys()):
+        (path, now), (_, then) = loaded[name], used[name]
         if now != then:
             return f"{path!r} ({name} had SHA-256 {then[:SHORT]}, now {now[:SHORT]})"
     return ""
 
 
 def describe_missing(missing: Iterable[Mapping[str, Any]], results: Path) -> str:
-    """One line per missing run: which, why, and where its log is."""
+    """One line per missing run: its name, the reason, and its log."""
     lines = []
     for entry in missing:
         log = f" ({results / entry['log']})" if entry["log"] else ""
@@ -169,47 +173,41 @@ def describe_missing(missing: Iterable[Mapping[str, Any]], results: Path) -> str
 # --- table and page --------------------------------------------------------------------------
 
 
-def has_variants(manifest: Mapping[str, Any]) -> bool:
-    """Whether the experiment names variants."""
-    return bool(manifest["experiment"].get("variants"))
-
-
 def table(manifest: Mapping[str, Any]) -> Table:
-    """Algorithms x goal spaces: complete of declared seeds, and the missing ones."""
+    """Algorithms x goal spaces: how many declared seeds are complete, and the missing ones."""
     plan, spaces = declared_runs(manifest), manifest["experiment"]["goal_spaces"]
-    declared, there = map(seeds_by_algorithm, (plan, map(run_of, manifest["runs"])))
+    declared, complete = map(seeds_by_algorithm, (plan, map(run_of, manifest["runs"])))
     rows = []
     for algorithm in dict.fromkeys(run.algorithm for run in plan):
-        cells = [
-            _cell(
-                declared.get(space, {}).get(algorithm, []), there.get(space, {}).get(algorithm, [])
-            )
+        seeds = [
+            [by_space.get(space, {}).get(algorithm, []) for by_space in (declared, complete)]
             for space in spaces
         ]
-        rows.append((*_named(algorithm, manifest), *cells))
-    columns = (*_named(Algorithm("Sampler", "Variant"), manifest), *spaces)
+        rows.append((*_names(algorithm, manifest), *(_cell(*pair) for pair in seeds)))
+    columns = (*_names(HEADER, manifest), *spaces)
     return Table(sentence(manifest), columns, tuple(rows))
 
 
-def _named(algorithm: Algorithm, manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sampler, and variant where the experiment has variants."""
-    return tuple(algorithm) if has_variants(manifest) else (algorithm.sampler,)
+def _names(algorithm: Algorithm, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sampler, and the variant if the experiment has variants."""
+    has_variants = manifest["experiment"].get("variants")
+    return tuple(algorithm) if has_variants else (algorithm.sampler,)
 
 
-def _cell(declared: Sequence[int], there: Sequence[int]) -> str:
+def _cell(declared: Sequence[int], complete: Sequence[int]) -> str:
     if not declared:
         return "same as an earlier variant"
-    absent = [str(seed) for seed in declared if seed not in there]
-    cell = f"{len(there)} of {len(declared)}"
+    absent = [str(seed) for seed in declared if seed not in complete]
+    cell = f"{len(complete)} of {len(declared)}"
     return f"{cell} (missing: {', '.join(absent)})" if absent else cell
 
 
 def missing_table(manifest: Mapping[str, Any]) -> Table:
-    """One row per missing run, with the reason and the place of its log."""
+    """One row per missing run, with the reason and the path of its log."""
     columns = ("Goal space", "Seed", "Reason", "Log")
     rows = tuple(
         (
-            *_named(run_of(entry).algorithm, manifest),
+            *_names(run_of(entry).algorithm, manifest),
             entry["goal_space"],
             str(entry["seed"]),
             printable(entry["reason"]),
@@ -217,66 +215,54 @@ def missing_table(manifest: Mapping[str, Any]) -> Table:
         )
         for entry in manifest["missing"]
     )
-    named = _named(Algorithm("Sampler", "Variant"), manifest)
-    return Table("Missing runs", (*named, *columns), rows)
+    return Table("Missing runs", (*_names(HEADER, manifest), *columns), rows)
 
 
 def changed_table(manifest: Mapping[str, Any]) -> Table:
-    """One row per run that was not made alike from its beginning to its end."""
+    """One row per run whose code or environment changed during training."""
     rows = tuple(
         (
-            *_named(run_of(run).algorithm, manifest),
+            *_names(run_of(run).algorithm, manifest),
             run["goal_space"],
             str(run["seed"]),
-            printable("; ".join(changes(run))),
+            printable("; ".join(changes)),
         )
         for run in manifest["runs"]
-        if changes(run)
+        if (changes := changes_of(run))
     )
-    named = _named(Algorithm("Sampler", "Variant"), manifest)
-    columns = (*named, "Goal space", "Seed", "From its beginning to its end")
-    return Table("Runs that changed on the way", columns, rows)
+    columns = (*_names(HEADER, manifest), "Goal space", "Seed", "Change")
+    return Table("Runs that changed during training", columns, rows)
 
 
 def sentence(manifest: Mapping[str, Any]) -> str:
-    """How much of the declared grid is there, in one line."""
-    declared, there = len(declared_runs(manifest)), len(manifest["runs"])
-    if there == declared:
+    """How many declared runs are complete, in one line."""
+    declared, complete = len(declared_runs(manifest)), len(manifest["runs"])
+    if complete == declared:
         return f"All {declared} declared runs are complete"
-    return f"Incomplete grid: {there} of {declared} declared runs are complete"
+    return f"Incomplete grid: {complete} of {declared} declared runs are complete"
 
 
 def notes_text(manifest: Mapping[str, Any]) -> str:
-    """What differs between the runs beside their configuration; empty if nothing does."""
+    """Differences between the runs other than their configuration; may be empty."""
     notes = manifest.get("notes", ())
     return f"Not all runs were made alike. {'. '.join(map(printable, notes))}." if notes else ""
 
 
 def to_html(manifest: Mapping[str, Any]) -> str:
-    """Coverage of the grid, and what each run took, as a page for the report."""
-    optional = [missing_table(manifest), changed_table(manifest)]
-    shown = [table(manifest), *(each for each in optional if each.rows), run_table(manifest)]
-    return page("Coverage of the grid", shown, note=notes_text(manifest))
+    """Coverage of the grid, and the cost of each run, as a page for the report."""
+    optional = [t for t in (missing_table(manifest), changed_table(manifest)) if t.rows]
+    tables = [table(manifest), *optional, run_table(manifest)]
+    return page("Coverage of the grid", tables, note=notes_text(manifest))
 
 
-# --- what each run took, from the manifests of the combined tables --------------------------------
+# --- cost of each run, from the manifests of the combined tables ----------------------------------
 
 UNKNOWN = "n/a"
 RunManifest = Mapping[str, Any]
 
 
-def minutes(run: RunManifest) -> float | None:
-    """Time of training, all attempts together."""
-    return _ratio(run.get("wall_seconds"), 60.0)
-
-
-def steps_per_second(run: RunManifest) -> float | None:
-    """Environment steps per second of training."""
-    return _ratio(run.get("steps"), run.get("wall_seconds"))
-
-
 def saving_share(run: RunManifest) -> float | None:
-    """Per cent of the time that went into checkpoints, all attempts together."""
+    """Percentage of time spent on checkpoints, all attempts together."""
     share = _ratio(run.get("saving_seconds"), run.get("wall_seconds"))
     return None if share is None else 100.0 * share
 
@@ -286,15 +272,15 @@ def _ratio(amount: float | None, by: float | None) -> float | None:
 
 
 AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
-    "Minutes": (minutes, 1),
+    "Minutes": (lambda run: _ratio(run.get("wall_seconds"), 60.0), 1),
     "Peak memory, MB": (lambda run: run.get("peak_memory_mb"), 0),
     "Updates": (lambda run: run.get("updates"), 0),
-    "Steps/s": (steps_per_second, 0),
+    "Steps/s": (lambda run: _ratio(run.get("steps"), run.get("wall_seconds")), 0),
     "Restarts": (lambda run: run.get("restarts"), 0),
     "Saving, % of time": (saving_share, 2),
 }
-"""Columns with their digits behind the point."""
-WORDS: Mapping[str, Callable[[RunManifest], str]] = {
+"""Columns with their numbers of decimals."""
+TEXTS: Mapping[str, Callable[[RunManifest], str]] = {
     "Attempts": lambda run: _number(run.get("attempts"), 0),
     "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
     "Device": lambda run: _text(run.get("device")),
@@ -307,16 +293,16 @@ def run_table(manifest: Mapping[str, Any]) -> Table:
     """One row per run: its time, memory and restarts."""
     rows = tuple(
         (
-            *_named(run_of(run).algorithm, manifest),
+            *_names(run_of(run).algorithm, manifest),
             run["goal_space"],
             str(run["seed"]),
             *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
-            *(words(run) for words in WORDS.values()),
+            *(text(run) for text in TEXTS.values()),
         )
         for run in manifest["runs"]
     )
-    named = _named(Algorithm("Sampler", "Variant"), manifest)
-    return Table("Every run", (*named, "Goal space", "Seed", *AMOUNTS, *WORDS), rows)
+    columns = (*_names(HEADER, manifest), "Goal space", "Seed", *AMOUNTS, *TEXTS)
+    return Table("Every run", columns, rows)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether the runs in combined tables can be compared."""
+"""Check that the runs in combined tables can be compared."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from magellan.core.errors import InputError
 
 Rows = tuple[str, ...]
 POINTS: Rows = ("episode", "split", "category", "n")
-"""Of an evaluation; where another unit ends the runs, its column stands for `episode`."""
+"""Keys of an evaluation point; the column of the experiment's unit replaces `episode`."""
 
 
 def diagnose(results: Results) -> None:
     """Check that the runs are those of the experiment and can be compared.
 
     Raises:
-        InputError: one line naming the run, when a planned run is missing without being listed as
-            missing or another is there, when a run is not the one that the experiment asks for,
-            when evaluation points, categories, estimators or numbers of evaluated goals differ,
-            when a run goes backwards, or when two runs differ in more than the experiment says.
+        InputError: one line naming the run, if a planned run is absent and not listed as missing,
+            a run is undeclared or not the one that the experiment asks for, evaluation points,
+            categories, estimators or numbers of evaluated goals differ, a run goes backwards, or
+            two runs differ in more than the experiment says.
     """
     _check_plan(results.manifest)
     _check_listed(results)
@@ -60,24 +60,24 @@ def diagnose(results: Results) -> None:
             _check_same_rows(results, "practice", runs, ("episode", "category"))
         _check_evaluated_categories(results, goal_space)
         for algorithm in results.algorithms_in(goal_space):
-            mine = [run for run in runs if run.algorithm == algorithm]
-            _check_estimators(results, mine)
+            algorithm_runs = [run for run in runs if run.algorithm == algorithm]
+            _check_estimators(results, algorithm_runs)
 
 
 # --- plan and runs ----------------------------------------------------------------------------
 
 
 def _check_plan(manifest: Mapping[str, Any]) -> None:
-    """The plan is the grid of the experiment: every sampler, goal space and seed, each once."""
+    """Check that the plan has every sampler, goal space and seed of the experiment once."""
     experiment, plan = manifest["experiment"], declared_runs(manifest)
-    lists = (
+    allowed = (
         experiment["samplers"],
         variant_names(experiment),
         experiment["goal_spaces"],
         experiment["seeds"],
     )
     for run in plan:
-        if any(value not in known for value, known in zip(run, lists, strict=True)):
+        if any(value not in values for value, values in zip(run, allowed, strict=True)):
             raise InputError(f"{MANIFEST}: plan: undeclared run for {run_name(run)}")
         if plan.count(run) > 1:
             raise InputError(f"{MANIFEST}: plan: two runs for {run_name(run)}")
@@ -92,36 +92,34 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
 
 
 def _check_listed(results: Results) -> None:
-    """Every planned run is in the manifest and the tables, or listed as missing."""
-    grid, listed = declared_runs(results.manifest), results.runs
+    """Check that every planned run is in the manifest and the tables, or listed as missing."""
+    grid, runs = declared_runs(results.manifest), results.runs
     missing = [run_of(entry) for entry in results.manifest["missing"]]
     for run in missing:
-        if run not in grid or run in listed or missing.count(run) > 1:
+        if run not in grid or run in runs or missing.count(run) > 1:
             raise InputError(f"{MANIFEST}: {run_name(run)} cannot be listed as missing")
     declared = [run for run in grid if run not in missing]
-    absent = [run for run in declared if run not in listed]
+    absent = [run for run in declared if run not in runs]
     if absent:
         raise InputError(
             f"{MANIFEST}: no run for {len(absent)} of {len(grid)} that the experiment declares: "
             f"{run_names(absent)}"
         )
-    for run in listed:
-        if listed.count(run) > 1:
+    for run in runs:
+        if runs.count(run) > 1:
             raise InputError(f"{MANIFEST}: two runs for {run_name(run)}")
-    places = {MANIFEST: set(listed)} | {
+    runs_by_file = {MANIFEST: set(runs)} | {
         f"{name}.csv": _runs_in(frame) for name, frame in results.tables.items()
     }
-    for place, found in places.items():
-        for run in sorted(found - set(declared)):
-            raise InputError(f"{place}: undeclared run for {run_name(run)}")
+    for file, runs_in_file in runs_by_file.items():
+        for run in sorted(runs_in_file - set(declared)):
+            raise InputError(f"{file}: undeclared run for {run_name(run)}")
     for name in ("evaluation", "practice"):
         for run in declared:
-            if run not in places[f"{name}.csv"]:
-                raise _no_rows(name, run)
-
-
-def _no_rows(name: str, run: Run) -> InputError:
-    return InputError(f"{name}.csv: no rows for {run_name(run)}, which the manifest lists")
+            if run not in runs_by_file[f"{name}.csv"]:
+                raise InputError(
+                    f"{name}.csv: no rows for {run_name(run)}, which the manifest lists"
+                )
 
 
 def _runs_in(frame: pd.DataFrame) -> set[Run]:
@@ -130,7 +128,7 @@ def _runs_in(frame: pd.DataFrame) -> set[Run]:
 
 
 def _check_runs(results: Results) -> None:
-    """Each run is what the plan and the experiment say, and all have one reference."""
+    """Check each run against the plan and the experiment, and the reference."""
     plan = {run_of(entry): entry["identity"] for entry in results.manifest["plan"]}
     for manifest in results.manifest["runs"]:
         run = run_of(manifest)
@@ -144,25 +142,25 @@ def _check_runs(results: Results) -> None:
     _check_same_configuration(results)
     identity.check_backbones(results.manifest["runs"])
     if results.reference not in results.algorithms:
-        named = results.experiment["analysis"]["reference"]
-        raise unknown_reference(named, results.algorithms)
+        reference = results.experiment["analysis"]["reference"]
+        raise unknown_reference(reference, results.algorithms)
 
 
 def _check_same_configuration(results: Results) -> None:
-    """Runs differ in sampler, goal space, seed, and in what variants give; in nothing else.
+    """Check that runs differ only in sampler, goal space, seed and the values of variants.
 
-    Only keys that matter for a run are compared; a newer schema has keys that others lack.
+    Only keys that matter for a run are compared: newer schemas have keys that older ones lack.
     """
     varying = set().union(
         *(flat_keys(layer) for layer in results.experiment.get("variants", {}).values())
     )
-    known: dict[tuple[str, str], Any] = {}
+    values: dict[tuple[str, str], Any] = {}
     for manifest in results.manifest["runs"]:
         run = run_of(manifest)
         for key, value in sorted(flat_keys(manifest["config"]).items()):
             if not identity.matters(key, manifest) or key in identity.NAMED:
                 continue
-            expected = known.setdefault((key, run.variant if key in varying else ""), value)
+            expected = values.setdefault((key, run.variant if key in varying else ""), value)
             if not identity.same(value, expected):
                 raise InputError(
                     f"{MANIFEST}: {key} is {value!r} for {run_name(run)}, {expected!r} elsewhere"
@@ -170,7 +168,7 @@ def _check_same_configuration(results: Results) -> None:
 
 
 def _check_unit(results: Results) -> None:
-    """The same unit ends all runs: they share one x axis."""
+    """Check that the budget of all runs has the same unit, for a common x axis."""
     first = run_of(results.manifest["runs"][0])
     for manifest in results.manifest["runs"]:
         run, unit = run_of(manifest), unit_of(manifest["config"])
@@ -185,39 +183,39 @@ def _check_unit(results: Results) -> None:
 
 
 def _with_phase(results: Results, name: str, columns: Rows) -> Rows:
-    """The same columns and the phase, where the table has it."""
+    """The columns, with the phase if the table has it."""
     return (*columns, PHASE) if PHASE in results.tables[name].columns else columns
 
 
 def _check_phases(results: Results) -> None:
-    """All tables have phases or none, and each run has all of its own."""
+    """Check that all tables have phases or none, and that each run has all of its phases."""
     for name, frame in results.tables.items():
         if (PHASE in frame.columns) != results.has_phases:
             raise InputError(f"{name}.csv: column {PHASE} is not in all tables; allowed: all, none")
     frame = results.tables["evaluation"]
     for manifest in results.manifest["runs"]:
-        run, wanted = run_of(manifest), len(manifest["config"].get("phases") or ()) or 1
-        found = int(rows_where(frame, **run._asdict())[PHASE].max()) if results.has_phases else 1
-        if found != wanted:
+        run, declared = run_of(manifest), len(manifest["config"].get("phases") or ()) or 1
+        count = int(rows_where(frame, **run._asdict())[PHASE].max()) if results.has_phases else 1
+        if count != declared:
             raise InputError(
-                f"evaluation.csv: {found} phases for {run_name(run)}; allowed: {wanted}, those of "
-                "the run"
+                f"evaluation.csv: {count} phases for {run_name(run)}; allowed: {declared}, those "
+                "of the run"
             )
 
 
 def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
     columns = [*RUN_COLUMNS, *keys]
-    twice = frame[frame.duplicated(columns)]
-    if len(twice):
-        row = twice.iloc[0]
-        at = ", ".join(f"{key} {row[key]}" for key in keys)
-        raise InputError(f"{name}.csv: two rows at {at} for {run_name(run_of(row))}")
+    duplicates = frame[frame.duplicated(columns)]
+    if len(duplicates):
+        row = duplicates.iloc[0]
+        position = _position(keys, row[list(keys)])
+        raise InputError(f"{name}.csv: two rows at {position} for {run_name(run_of(row))}")
 
 
 def _check_order(frame: pd.DataFrame, name: str) -> None:
-    """Updates, steps and episodes of a run (and phase, and estimator) do not fall on the way."""
-    apart = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
-    runs = frame.groupby(list(apart), sort=False)
+    """Check that updates, steps and episodes of a run, phase and estimator never decrease."""
+    keys = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
+    runs = frame.groupby(list(keys), sort=False)
     for column in frame.columns.intersection(UNIT_COLUMNS.values()):
         falls = runs[column].diff() < 0
         if falls.any():
@@ -229,7 +227,7 @@ def _check_order(frame: pd.DataFrame, name: str) -> None:
 
 
 def _check_training(results: Results) -> None:
-    """Every run has a row for each `record_every` of its updates."""
+    """Check that every run has a row for each `record_every` of its updates."""
     frame = results.tables["training"]
     sizes = frame.groupby(list(RUN_COLUMNS)).size()
     for manifest in results.manifest["runs"]:
@@ -246,9 +244,9 @@ def _check_training(results: Results) -> None:
 
 
 def _check_practice(results: Results) -> None:
-    """Where not episodes end the runs, practice has all episodes of each of them.
+    """Check that practice has all episodes of each run, if the unit is not episodes.
 
-    Where they do, all runs have the same windows, which is checked by itself.
+    With episodes, `diagnose` checks that all runs have the same windows.
     """
     if results.unit == "episodes":
         return
@@ -268,26 +266,26 @@ def _rows_of(results: Results, name: str, run: Run, columns: Rows) -> set[tuple]
 
 
 def _check_same_rows(results: Results, name: str, runs: list[Run], columns: Rows) -> None:
-    """All of these runs have the same values in `columns`."""
-    first, *others = runs
+    """Check that all of these runs have the same values in `columns`."""
+    first, *rest = runs
     expected = _rows_of(results, name, first, columns)
-    for run in others:
+    for run in rest:
         rows = _rows_of(results, name, run, columns)
         if rows != expected:
-            odd = min(rows ^ expected)
-            has, lacks = (run, first) if odd in rows else (first, run)
+            row = min(rows ^ expected)
+            has, lacks = (run, first) if row in rows else (first, run)
             raise InputError(
-                f"{name}.csv: {_at(columns, odd)} is there for {run_name(has)} but not for "
+                f"{name}.csv: {_position(columns, row)} exists for {run_name(has)} but not for "
                 f"{run_name(lacks)}"
             )
 
 
-def _at(columns: Rows, row: Iterable[Any]) -> str:
+def _position(columns: Rows, row: Iterable[Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in zip(columns, row, strict=True))
 
 
 def _check_estimators(results: Results, runs: list[Run]) -> None:
-    """Runs of an algorithm have the same estimators; each predicts wherever goals were played."""
+    """Check that an algorithm's runs have the same estimators, which predict all played goals."""
     names = {
         run_of(manifest): sorted(manifest["estimation_episodes"])
         for manifest in results.manifest["runs"]
@@ -299,10 +297,10 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
                 f"{MANIFEST}: estimators are {names[run]} for {run_name(run)}, {names[first]} for "
                 f"{run_name(first)}; allowed: the same for all runs of an algorithm"
             )
-        found = sorted(results.table("competence", **run._asdict())["estimator"].unique())
-        if found != names[run]:
+        estimators = sorted(results.table("competence", **run._asdict())["estimator"].unique())
+        if estimators != names[run]:
             raise InputError(
-                f"competence.csv: estimators are {found} for {run_name(run)}; allowed: "
+                f"competence.csv: estimators are {estimators} for {run_name(run)}; allowed: "
                 f"{names[run]}, as the manifest lists them"
             )
     points = in_unit(POINTS, results.unit)
@@ -315,27 +313,29 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
 
 
 def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
-    """Predictions of feasible goals are about those that were played, no fewer and no more."""
+    """Check that exactly the played feasible goals are predicted."""
     predicted = set(frame[list(points)].itertuples(index=False, name=None))
-    for odd in sorted(predicted ^ played):
-        says = "predicted but not played" if odd in predicted else "played but not predicted"
-        raise InputError(f"competence.csv: {_at(points, odd)} is {says} for {run_name(run)}")
+    for point in sorted(predicted ^ played):
+        state = "predicted but not played" if point in predicted else "played but not predicted"
+        position = _position(points, point)
+        raise InputError(f"competence.csv: {position} is {state} for {run_name(run)}")
 
 
 def _check_evaluated_categories(results: Results, goal_space: str) -> None:
-    """Every evaluation point of a split has the same categories: matrices have no holes."""
+    """Check that all evaluation points of a split have the same categories."""
     frame = results.table("evaluation", goal_space=goal_space)
-    for odd in sorted(set(frame["category"]) - set(results.categories.feasible)):
-        raise InputError(f"evaluation.csv: goal space {goal_space!r} has category {odd!r}")
+    for category in sorted(set(frame["category"]) - set(results.categories.feasible)):
+        raise InputError(f"evaluation.csv: goal space {goal_space!r} has category {category!r}")
     for split in SPLITS:
         rows = frame[frame["split"] == split]
         if rows.empty:
             raise InputError(f"evaluation.csv: goal space {goal_space!r} has no split {split!r}")
-        cells = rows.groupby(results.at)["category"].agg(frozenset)
-        odd = cells[cells != cells.iloc[0]]
-        if len(odd):
-            lacking = min(odd.iloc[0] ^ cells.iloc[0])
+        categories = rows.groupby(results.unit_column)["category"].agg(frozenset)
+        deviating = categories[categories != categories.iloc[0]]
+        if len(deviating):
+            lacking = min(deviating.iloc[0] ^ categories.iloc[0])
             raise InputError(
                 f"evaluation.csv: category {lacking!r} is not evaluated at every point of "
-                f"goal space {goal_space!r}, split {split!r} (see {results.at} {odd.index[0]})"
+                f"goal space {goal_space!r}, split {split!r} (see {results.unit_column} "
+                f"{deviating.index[0]})"
             )

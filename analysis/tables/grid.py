@@ -1,6 +1,6 @@
-"""Names of the runs of a grid: sampler, variant, goal space and seed; and what others count in.
+"""Runs of a grid (sampler, variant, goal space, seed), and units of training length.
 
-An algorithm, as rliable calls it, is a sampler with a variant: what is compared.
+An algorithm, in the sense of rliable, is a sampler with a variant.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from magellan.core.errors import InputError, shown
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")
 SHOWN_RUNS = 5
 EXPLORING_GOALS, EXPLORING_CATEGORIES = ("online", "magellan"), ("ek_online", "ek_eval")
-"""Samplers that choose by what they estimate, and explore uniformly over goals or categories."""
+"""Samplers that choose by their estimates and explore uniformly over goals or categories."""
 
-
-ABOUT = "magellan"
-"""The sampler that an experiment is about unless it says otherwise."""
+DEFAULT_REFERENCE = "magellan"
 
 
 class Algorithm(NamedTuple):
-    """A sampler and the name of the overrides that it runs with."""
+    """A sampler and its variant."""
 
     sampler: str
     variant: str
@@ -43,17 +41,17 @@ class Run(NamedTuple):
 
 
 def run_of(entry: Mapping[str, Any]) -> Run:
-    """The run that an entry of a manifest, or a row of a table, is about."""
+    """The run of an entry of a manifest or a row of a table."""
     return Run(*(entry[column] for column in RUN_COLUMNS))
 
 
 def declared_runs(manifest: Mapping[str, Any]) -> list[Run]:
-    """Every run of the grid that combined tables are of, in its order."""
+    """Every run of the grid behind combined tables, in order."""
     return [run_of(entry) for entry in manifest["plan"]]
 
 
 def run_name(run: Run) -> str:
-    """A run in words, for messages."""
+    """A run's name in messages."""
     return (
         f"sampler {run.sampler!r}, variant {run.variant!r}, goal space {run.goal_space!r}, "
         f"seed {run.seed}"
@@ -61,68 +59,67 @@ def run_name(run: Run) -> str:
 
 
 def run_names(runs: Sequence[Run]) -> str:
-    """The first few runs in words, and how many more there are."""
+    """Names of the first few runs, and how many more there are."""
     names = [run_name(run) for run in runs[:SHOWN_RUNS]]
     more = len(runs) - len(names)
     return "; ".join([*names, f"and {more} more"] if more else names)
 
 
 def seeds_by_algorithm(runs: Iterable[Run]) -> dict[str, dict[Algorithm, list[int]]]:
-    """Goal space -> algorithm -> its seeds, for the runs that are there."""
-    found: dict[str, dict[Algorithm, list[int]]] = {}
+    """Goal space -> algorithm -> seeds of its runs."""
+    seeds: dict[str, dict[Algorithm, list[int]]] = {}
     for run in runs:
-        found.setdefault(run.goal_space, {}).setdefault(run.algorithm, []).append(run.seed)
-    return found
+        seeds.setdefault(run.goal_space, {}).setdefault(run.algorithm, []).append(run.seed)
+    return seeds
 
 
 def number_text(numbers: Iterable[int]) -> str:
     """Numbers of seeds as one number or a range: `4`, or `3 to 4`."""
-    listed = list(numbers)
-    fewest, most = min(listed), max(listed)
+    values = list(numbers)
+    fewest, most = min(values), max(values)
     return f"{most}" if fewest == most else f"{fewest} to {most}"
 
 
 def variant_names(experiment: Mapping[str, Any]) -> tuple[str, ...]:
-    """Variants of an experiment, the plain one where none is declared."""
+    """Variants of an experiment; the plain one if none is declared."""
     return tuple(experiment.get("variants") or (PLAIN,))
 
 
 def reference_algorithm(experiment: Mapping[str, Any]) -> Algorithm:
     """The algorithm that the others are compared with.
 
-    `analysis.reference`; where it is empty `magellan` if it is a sampler of the experiment, else
-    the first one.
+    `analysis.reference`; if empty, `magellan` if it is a sampler of the experiment, else the first
+    sampler.
 
     Raises:
         InputError: it names no sampler or variant of the experiment.
     """
-    samplers = experiment["samplers"]
-    about = ABOUT if ABOUT in samplers else samplers[0]
-    named = experiment["analysis"].get("reference") or about
-    variants = variant_names(experiment)
-    sampler, slash, variant = named.partition("/")
-    found = Algorithm(sampler, variant if slash else variants[0])
-    if found.sampler not in experiment["samplers"] or found.variant not in variants:
-        raise unknown_reference(named, [Algorithm(name, "") for name in experiment["samplers"]])
-    return found
+    samplers, variants = experiment["samplers"], variant_names(experiment)
+    default = DEFAULT_REFERENCE if DEFAULT_REFERENCE in samplers else samplers[0]
+    name = experiment["analysis"].get("reference") or default
+    sampler, slash, variant = name.partition("/")
+    reference = Algorithm(sampler, variant if slash else variants[0])
+    if reference.sampler not in samplers or reference.variant not in variants:
+        raise unknown_reference(name, [Algorithm(sampler, "") for sampler in samplers])
+    return reference
 
 
-def unknown_reference(named: str, known: Iterable[Algorithm]) -> InputError:
+def unknown_reference(name: str, allowed: Iterable[Algorithm]) -> InputError:
     """The error for a reference that the experiment does not have."""
-    names = dict.fromkeys(f"{a.sampler}/{a.variant}" if a.variant else a.sampler for a in known)
+    names = dict.fromkeys(f"{a.sampler}/{a.variant}" if a.variant else a.sampler for a in allowed)
     return InputError(
-        f"analysis.reference: {shown(named)} is not in the experiment; allowed: "
+        f"analysis.reference: {shown(name)} is not in the experiment; allowed: "
         f"{', '.join(names)}, or one of these with /VARIANT"
     )
 
 
 def exploiting(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
-    """Those that choose goals by what they estimate, and of which exploration is known."""
-    known = (*EXPLORING_GOALS, *EXPLORING_CATEGORIES)
-    return [algorithm for algorithm in algorithms if algorithm.sampler in known]
+    """Algorithms that choose goals by their estimates and whose exploration is known."""
+    samplers = (*EXPLORING_GOALS, *EXPLORING_CATEGORIES)
+    return [algorithm for algorithm in algorithms if algorithm.sampler in samplers]
 
 
-# --- What the length of training is counted in: episodes, environment steps or policy updates ---
+# --- units of training length: episodes, environment steps or policy updates ---
 
 
 UNIT_LABELS: Mapping[Unit, str] = {
@@ -137,16 +134,16 @@ UNIT_WORDS: Mapping[Unit, str] = {**UNIT_LABELS, "episodes": "episodes"}
 
 
 def unit_of(config: Mapping[str, Any]) -> Unit:
-    """Unit of a run, from its configuration in its manifest."""
+    """Unit of a run, from its configuration."""
     budget = config.get("budget")
-    given = budget if isinstance(budget, Mapping) else {}
-    if given.get("steps"):
+    budget = budget if isinstance(budget, Mapping) else {}
+    if budget.get("steps"):
         return "steps"
-    return "updates" if given.get("updates") else "episodes"
+    return "updates" if budget.get("updates") else "episodes"
 
 
 def unit_of_experiment(experiment: Mapping[str, Any]) -> Unit:
-    """Unit of all runs of an experiment, from the keys that it gives them."""
+    """Unit of all runs of an experiment, from its configuration."""
     layers: Iterable[Mapping[str, Any]] = (
         experiment.get("overrides") or {},
         *(experiment.get("variants") or {}).values(),
@@ -155,5 +152,5 @@ def unit_of_experiment(experiment: Mapping[str, Any]) -> Unit:
 
 
 def in_unit(columns: tuple[str, ...], unit: Unit) -> tuple[str, ...]:
-    """Key columns of a table of evaluations, with the column of the unit for that of episodes."""
+    """Key columns of a table, with the column of the unit in place of `episode`."""
     return tuple(UNIT_COLUMNS[unit] if column == "episode" else column for column in columns)

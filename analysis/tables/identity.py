@@ -1,8 +1,8 @@
-"""Whether the runs of an experiment are those that it asks for.
+"""Check that runs are the ones that their experiment declares.
 
-A run says in its manifest what it is: its identity, a hash of the values that count (`counted`).
-Here that is held against the run's own configuration, the experiment and its plan. Nothing of it
-needs the files that define a user's own samplers.
+A run's manifest has its identity, a hash of the values that count (`counted`). They are checked
+against the run's configuration, the experiment and its plan, without the files that define a user's
+own samplers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from analysis.tables.grid import Run, run_name, unit_of
@@ -23,45 +24,45 @@ from magellan.samplers import SAMPLERS
 
 Manifest = Mapping[str, Any]
 NAMED = ("sampler", "goal_space", "seed")
-# Counted keys that are no keys of the configuration, or not as they stand there.
+# Counted keys that are not configuration keys, or have another form there.
 OWN_WORDS = ("generation", "observers", "phases")
 ABSENT = "absent"
 EPISODES = "budget.episodes"
-"""Counts only where no other unit ends the run."""
+"""Counts only if no other unit ends the run."""
 
 
-def check_whole(manifest: Manifest, place: str) -> None:
+def check_whole(manifest: Manifest, source: str) -> None:
     """Check that identity, counted values, configuration and name of a run agree.
 
     Args:
-        manifest: of the run.
-        place: its folder or file, for the message.
+        manifest: the run's manifest.
+        source: its folder or file, for the message.
 
     Raises:
         InputError: one line with the key and its two values.
     """
     name = " ".join(f"{key} {manifest[key]!r}" for key in NAMED)
-    found = hash_of(manifest["counted"])
-    if found != manifest["identity"]:
+    computed = hash_of(manifest["counted"])
+    if computed != manifest["identity"]:
         raise InputError(
-            f"{place}: identity is {shown(manifest['identity'])}, and {found!r} by the values that "
-            f"count, for {name}; allowed: the same"
+            f"{source}: identity is {shown(manifest['identity'])}, and {computed!r} by the values "
+            f"that count, for {name}; allowed: the same"
         )
     config = flat_keys(manifest["config"])
     for key in (*NAMED, "preset"):
         if not same(manifest[key], config.get(key)):
-            raise _differs(place, key, config.get(key), "config", manifest[key], "manifest", name)
+            raise _mismatch(source, key, config.get(key), "config", manifest[key], "manifest", name)
     for key, value in manifest["counted"].items():
         if key not in OWN_WORDS and not (key in config and same(value, config[key])):
-            raise _differs(
-                place, key, config.get(key, ABSENT), "config", value, "counted values", name
+            raise _mismatch(
+                source, key, config.get(key, ABSENT), "config", value, "counted values", name
             )
 
 
-def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], place: str) -> None:
+def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], source: str) -> None:
     """Check that a run has the values that its experiment gives it.
 
-    Keys that cannot matter for the run are left out: it may have been made before they changed.
+    Keys that cannot matter for the run are ignored: the run may be older than their values.
 
     Raises:
         InputError: one line with the key and its two values.
@@ -69,41 +70,41 @@ def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], pla
     name = run_name(run)
     if manifest["preset"] != experiment["preset"]:
         values = manifest["preset"], "run", experiment["preset"], "experiment"
-        raise _differs(place, "preset", *values, name)
+        raise _mismatch(source, "preset", *values, name)
     config = flat_keys(manifest["config"])
-    for key, asked in given_keys(experiment, run.variant).items():
+    for key, value in given_keys(experiment, run.variant).items():
         if key == "observers":
-            _check_observers(manifest, asked, place, name)
-        elif matters(key, manifest) and not (key in config and same(config[key], asked)):
-            has = config.get(key, ABSENT)
-            raise _differs(place, key, has, "run", asked, "experiment", name)
+            _check_observers(manifest, value, source, name)
+        elif matters(key, manifest) and not (key in config and same(config[key], value)):
+            actual = config.get(key, ABSENT)
+            raise _mismatch(source, key, actual, "run", value, "experiment", name)
 
 
-def _check_observers(manifest: Manifest, asked: list[str], place: str, name: str) -> None:
-    watchers = sorted(set(asked) - {manifest["driver"]})
-    found = manifest["counted"].get("observers", [])
-    if watchers != found:
-        raise _differs(place, "observers", found, "run", watchers, "experiment", name)
+def _check_observers(manifest: Manifest, declared: list[str], source: str, name: str) -> None:
+    expected = sorted(set(declared) - {manifest["driver"]})
+    actual = manifest["counted"].get("observers", [])
+    if expected != actual:
+        raise _mismatch(source, "observers", actual, "run", expected, "experiment", name)
 
 
-def _differs(
-    place: str, key: str, one: Any, where: str, other: Any, elsewhere: str, name: str
+def _mismatch(
+    source: str, key: str, first: Any, first_place: str, second: Any, second_place: str, name: str
 ) -> InputError:
     return InputError(
-        f"{place}: {key} is {shown(one)} in the {where} and {shown(other)} in the {elsewhere}, "
-        f"for {name}"
+        f"{source}: {key} is {shown(first)} in the {first_place} and {shown(second)} in the "
+        f"{second_place}, for {name}"
     )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def matters(key: str, manifest: Manifest) -> bool:
-    """Whether a key of the configuration can change this run's numbers."""
+    """Whether a configuration key can change this run's numbers."""
     if key in manifest["counted"]:
         return True
     section, dot, _ = key.partition(".")
@@ -122,28 +123,28 @@ def matters(key: str, manifest: Manifest) -> bool:
 
 
 def difference(manifest: Manifest, counted: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """In which key a run differs from what was asked for, in words.
+    """The first key in which a run differs from the planned one, in words; may be empty.
 
     Args:
-        manifest: of the run that is there.
-        counted: what counts in the run that was asked for.
+        manifest: manifest of the existing run.
+        counted: counted values of the planned run.
         config: its flat configuration.
     """
-    theirs, flat = manifest["counted"], flat_keys(manifest["config"])
-    keys = sorted(key for key in {*theirs, *counted} if theirs.get(key) != counted.get(key))
+    actual, flat = manifest["counted"], flat_keys(manifest["config"])
+    keys = sorted(key for key in {*actual, *counted} if actual.get(key) != counted.get(key))
     if not keys:
         return ""
     key, more = keys[0], len(keys) - 1
-    has = theirs.get(key, flat.get(key, ABSENT))
-    asked = counted.get(key, config.get(key, ABSENT))
-    others = f" (and {more} more)" if more else ""
-    return f"{key} is {shown(has)} in the run and {shown(asked)} in the experiment{others}"
+    value = actual.get(key, flat.get(key, ABSENT))
+    planned = counted.get(key, config.get(key, ABSENT))
+    rest = f" (and {more} more)" if more else ""
+    return f"{key} is {shown(value)} in the run and {shown(planned)} in the experiment{rest}"
 
 
-# --- what runs and attempts differ in beside it: code, libraries, formats, models ---
+# --- differences outside the configuration: code, libraries, formats, models ---
 
 
-Says = Callable[[Manifest], Any]
+Getter = Callable[[Manifest], Any]
 CODE = "code"
 THEN = " then "
 UNKNOWN = "unknown"
@@ -153,112 +154,106 @@ SHORT = 12
 
 
 def notes(runs: Sequence[Manifest]) -> list[str]:
-    """Sentences on code, libraries, devices, formats and module files that are not always the same.
+    """Sentences on code, libraries, devices, formats and module files that differ.
 
-    They may differ between the runs, or have changed on the way of one.
+    They may differ between runs, or have changed during one.
     """
-    found = [_note("beginning", [(_beginning(run),) for run in runs])]
-    for what, asked in _differences(runs).items():
-        found.append(_note(what, [_in_turn(run, *asked) for run in runs]))
-    return [note for note in found if note]
+    starts = ["another run's" if run.get("started_from") else "its own" for run in runs]
+    sentences = [_note("beginning", [(start,) for start in starts])]
+    for key, getter in _differences(runs).items():
+        sentences.append(_note(key, [_history(run, *getter) for run in runs]))
+    return [sentence for sentence in sentences if sentence]
 
 
 def changes(run: Manifest) -> list[str]:
-    """What changed on the way of a run, and from what to what."""
-    told = {what: _in_turn(run, *asked) for what, asked in _differences([run]).items()}
-    return [f"{what}: {THEN.join(values)}" for what, values in told.items() if len(values) > 1]
+    """What changed during a run, with its values in order."""
+    histories = {key: _history(run, *getter) for key, getter in _differences([run]).items()}
+    return [f"{key}: {THEN.join(values)}" for key, values in histories.items() if len(values) > 1]
 
 
-def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Says, str]]:
-    """What may differ: where an attempt says it, and what a run has where none does."""
-    parts = [part for run in runs for part in _parts(run)]
-    found: dict[str, tuple[Says, str]] = {CODE: (partial(_value, "code_version"), UNKNOWN)}
-    for library in _names(parts, "versions"):
-        found[library] = partial(_inner, "versions", library), UNKNOWN
+def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Getter, str]]:
+    """What may differ: how to read it from an attempt, and the default."""
+    attempts = [attempt for run in runs for attempt in _attempts(run)]
+    getters: dict[str, tuple[Getter, str]] = {CODE: (methodcaller("get", "code_version"), UNKNOWN)}
+    for library in _names(attempts, "versions"):
+        getters[library] = partial(_inner, "versions", library), UNKNOWN
     # Rounding differs between devices and passes, and far more between number formats.
-    found["device"] = partial(_value, "device"), UNKNOWN
-    found["number format"] = partial(_value, "dtype"), "float32"
-    found["passes"] = partial(_value, "passes"), UNKNOWN
-    for path in _names(parts, "modules"):
-        found[f"module {path}"] = partial(_inner, "modules", path), "absent"
-    return found
+    getters["device"] = methodcaller("get", "device"), UNKNOWN
+    getters["number format"] = methodcaller("get", "dtype"), "float32"
+    getters["passes"] = methodcaller("get", "passes"), UNKNOWN
+    for path in _names(attempts, "modules"):
+        getters[f"module {path}"] = partial(_inner, "modules", path), "absent"
+    return getters
 
 
-def _names(parts: Iterable[Manifest], key: str) -> list[str]:
-    found = (part.get(key) for part in parts)
-    return sorted({name for names in found if isinstance(names, Mapping) for name in names})
+def _names(attempts: Iterable[Manifest], key: str) -> list[str]:
+    values = (attempt.get(key) for attempt in attempts)
+    return sorted({name for names in values if isinstance(names, Mapping) for name in names})
 
 
-def _value(key: str, part: Manifest) -> Any:
-    return part.get(key)
+def _inner(key: str, name: str, attempt: Manifest) -> str | None:
+    """An attempt's version of a library, or the first letters of a file's digest."""
+    values = attempt.get(key)
+    value = values.get(name) if isinstance(values, Mapping) else None
+    return str(value)[: SHORT if key == "modules" else None] if value else None
 
 
-def _inner(key: str, name: str, part: Manifest) -> str | None:
-    """What an attempt says of one library or file; a digest by its first letters."""
-    values = part.get(key)
-    found = values.get(name) if isinstance(values, Mapping) else None
-    return str(found)[: SHORT if key == "modules" else None] if found else None
+def _attempts(run: Manifest) -> list[Manifest]:
+    """The attempts of the run that it started from, its own, and its manifest."""
+    started_from = (run.get("started_from") or {}).get("made_with", ())
+    return [*started_from, *run.get("attempt_log", ()), run]
 
 
-def _parts(run: Manifest) -> list[Manifest]:
-    """What says how a run was made: the attempts of what it started from, its own, the last."""
-    begun = (run.get("started_from") or {}).get("made_with", ())
-    return [*begun, *run.get("attempt_log", ()), run]
+def _history(run: Manifest, getter: Getter, default: str) -> tuple[str, ...]:
+    """Distinct values over a run's attempts, in order."""
+    values = [getter(attempt) for attempt in _attempts(run)]
+    return tuple(dict.fromkeys(str(value) for value in values if value)) or (default,)
 
 
-def _beginning(run: Manifest) -> str:
-    return "another run's" if run.get("started_from") else "its own"
-
-
-def _in_turn(run: Manifest, says: Says, untold: str) -> tuple[str, ...]:
-    """What a run was made with; several where it changed on the way."""
-    found = [says(part) for part in _parts(run)]
-    return tuple(dict.fromkeys(str(each) for each in found if each)) or (untold,)
-
-
-def _note(what: str, values: list[tuple[str, ...]]) -> str:
-    """`what: one (3 runs), other then third (5 runs)`; empty if one value is that of all."""
-    dirty = what == CODE and any(DIRTY in each for told in values for each in told)
-    counts = Counter(values)
-    if len(counts) == 1 and not dirty and all(len(told) == 1 for told in counts):
+def _note(key: str, histories: list[tuple[str, ...]]) -> str:
+    """`key: first (3 runs), second then third (5 runs)`; empty if all runs have one value."""
+    dirty = key == CODE and any(DIRTY in value for history in histories for value in history)
+    counts = Counter(histories)
+    if len(counts) == 1 and not dirty and all(len(history) == 1 for history in counts):
         return ""
-    parts = [f"{THEN.join(told)} ({n} run{'s' if n > 1 else ''})" for told, n in counts.items()]
-    ending = "; dirty: with changes that no commit has" if dirty else ""
-    return f"{what}: {', '.join(parts)}{ending}"
+    parts = [f"{THEN.join(values)} ({n} run{'s' if n > 1 else ''})" for values, n in counts.items()]
+    ending = "; dirty: with uncommitted changes" if dirty else ""
+    return f"{key}: {', '.join(parts)}{ending}"
 
 
 def check_modules(runs: Iterable[Manifest]) -> None:
-    """Check that what the runs use of a user's files comes from one version of each.
+    """Check that all runs use one version of each of a user's files.
 
     Raises:
-        InputError: two runs, or a run and what it started from, used other bytes.
+        InputError: two runs, or a run and its origin, used different bytes.
     """
-    known: dict[str, tuple[str, Manifest]] = {}
+    first_uses: dict[str, tuple[str, Manifest]] = {}
     for run in runs:
-        for name, (path, digest) in (one for part in _parts(run) for one in in_use(part).items()):
-            there, first = known.setdefault(name, (digest, run))
-            if there != digest:
+        uses = (use for attempt in _attempts(run) for use in in_use(attempt).items())
+        for name, (path, digest) in uses:
+            first_digest, first = first_uses.setdefault(name, (digest, run))
+            if first_digest != digest:
                 names = [f"sampler {r['sampler']!r}, seed {r['seed']}" for r in (first, run)]
                 raise InputError(
-                    f"modules: {path!r} with {name} had SHA-256 {there[:SHORT]} for {names[0]} and "
-                    f"{digest[:SHORT]} for {names[1]}; allowed: one version in all runs; remove "
-                    "the folders of one of the two and train them anew, or let the new version "
-                    "register another name"
+                    f"modules: {path!r} with {name} had SHA-256 {first_digest[:SHORT]} for "
+                    f"{names[0]} and {digest[:SHORT]} for {names[1]}; allowed: one version in all "
+                    "runs; remove the folders of one of the two and train them again, or let the "
+                    "new version register another name"
                 )
 
 
 def check_backbones(runs: Iterable[Manifest]) -> None:
-    """Check that one name of a language model stands for one file of weights.
+    """Check that each name of a language model stands for one file of weights.
 
     Raises:
-        InputError: two runs had other weights under the same name.
+        InputError: two runs had different weights under the same name.
     """
-    known: dict[str, tuple[str, Manifest]] = {}
+    first_uses: dict[str, tuple[str, Manifest]] = {}
     for run in runs:
         backbone = run.get("backbone")
         if not backbone:
             continue
-        digest, first = known.setdefault(backbone["model"], (backbone["sha256"], run))
+        digest, first = first_uses.setdefault(backbone["model"], (backbone["sha256"], run))
         if digest != backbone["sha256"]:
             names = [f"sampler {r['sampler']!r}, seed {r['seed']}" for r in (first, run)]
             raise InputError(

@@ -1,8 +1,8 @@
-"""What samplers, variants, estimators, scores and splits are called in figures and tables to read.
+"""Labels of samplers, variants, estimators, scores and splits in figures and tables.
 
-Names of samplers and estimators come from their registries. Tables may be about one that is not
-registered here, because the file that adds it is not at hand: then its run's manifest says how it
-was registered, and of older runs the name itself stands for it.
+Labels of samplers and estimators come from their registries. One that is not registered, because
+the file that adds it is absent, gets its label from its run's manifest; in older runs its name is
+its label.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from magellan.worlds import DEFAULT_WORLD, WORLDS, Categories, Category
 LONGEST = 34
 SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
 SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
-# Of a manifest, which anybody may have written: no controls, no marks of HTML or of mathematics.
+# Allowed in labels from a manifest, which is untrusted: no control characters, HTML or LaTeX math.
 SAFE = re.compile(r"[^\x00-\x1f\x7f-\x9f<>{}$\\]{1,100}")
 
 
 @dataclass(frozen=True)
 class Names:
-    """What an experiment and the files of its user call things.
+    """Labels from an experiment and its manifests.
 
     Attributes:
-        registered: kind (`sampler`, `estimator`) -> name -> how it was registered, as manifests
-            have it (`magellan.core.registry.as_registered`).
+        registered: kind (`sampler`, `estimator`) -> name -> its entry in the manifest
+            (`magellan.core.registry.as_registered`).
         variants: labels of variants by VARIANT or SAMPLER/VARIANT.
     """
 
@@ -40,12 +40,12 @@ class Names:
     variants: Mapping[str, str] = field(default_factory=dict)
 
     def label(self, kind: str, name: str) -> str:
-        """Label of something that is not registered here, or its name."""
+        """Label of an unregistered sampler or estimator, or its name."""
         label = self._entry(kind, name).get("label")
         return label if isinstance(label, str) and SAFE.fullmatch(label) else name
 
     def look(self, kind: str, name: str) -> Look | None:
-        """Look of something that is not registered here, if it has one; it is not checked."""
+        """Look of an unregistered sampler or estimator, unchecked; None if it has none."""
         look = self._entry(kind, name).get("look")
         if not isinstance(look, Mapping) or {*look} != {"color", "dash", "marker"}:
             return None
@@ -60,23 +60,23 @@ NO_NAMES = Names()
 
 
 class Algorithms(tuple[Algorithm, ...]):
-    """Algorithms of an experiment, with what it calls them."""
+    """Algorithms of an experiment, with its labels."""
 
     names: Names
 
     def __new__(cls, algorithms: Iterable[Algorithm], names: Names = NO_NAMES) -> Algorithms:
-        made = super().__new__(cls, algorithms)
-        made.names = names
-        return made
+        instance = super().__new__(cls, algorithms)
+        instance.names = names
+        return instance
 
 
 def names_of(algorithms: Sequence[Algorithm]) -> Names:
-    """What the experiment of these algorithms calls them."""
+    """Labels of the experiment of these algorithms."""
     return algorithms.names if isinstance(algorithms, Algorithms) else NO_NAMES
 
 
 def names_in(manifest: Mapping[str, Any]) -> Names:
-    """What the manifest of combined tables says of names."""
+    """Labels from the manifest of combined tables."""
     registered: dict[str, dict[str, Any]] = {}
     for run in manifest["runs"]:
         for kind, entries in (run.get("registered") or {}).items():
@@ -85,46 +85,46 @@ def names_in(manifest: Mapping[str, Any]) -> Names:
 
 
 def sampler_label(name: str, names: Names = NO_NAMES) -> str:
-    """Name of a sampler for readers."""
-    return shortened(SAMPLERS[name].label if name in SAMPLERS else names.label("sampler", name))
+    """Label of a sampler."""
+    return shorten(SAMPLERS[name].label if name in SAMPLERS else names.label("sampler", name))
 
 
 def estimator_label(name: str, names: Names = NO_NAMES) -> str:
-    """Name of an estimator for readers; one that a sampler brings itself has the sampler's."""
+    """Label of an estimator; that of the sampler if the sampler brings its own."""
     if name in ESTIMATORS:
-        return shortened(ESTIMATORS[name].label)
+        return shorten(ESTIMATORS[name].label)
     label = names.label("estimator", name)
-    return shortened(label) if label != name else sampler_label(name, names)
+    return shorten(label) if label != name else sampler_label(name, names)
 
 
 def algorithm_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> str:
-    """Name of an algorithm among others; with its variant where its sampler has several.
+    """Label of an algorithm, with its variant if its sampler has several.
 
-    A long one is shortened, unless that makes it the same as another.
+    A long label is shortened, unless that makes it ambiguous.
     """
-    full = {each: _full(each, algorithms, each.variant) for each in (algorithm, *algorithms)}
-    short = shortened(full[algorithm])
-    alike = [each for each in full if shortened(full[each]) == short]
-    return short if alike == [algorithm] else full[algorithm]
+    full = {a: _full_label(a, algorithms, a.variant) for a in (algorithm, *algorithms)}
+    short = shorten(full[algorithm])
+    unique = [shorten(label) for label in full.values()].count(short) == 1
+    return short if unique else full[algorithm]
 
 
 def figure_label(algorithm: Algorithm, algorithms: Sequence[Algorithm]) -> str:
-    """The same in figures, where a variant with a label (`analysis.labels`) is called by that."""
+    """The label in figures, where `analysis.labels` replaces the name of a variant."""
     variants = names_of(algorithms).variants
     label = variants.get("/".join(algorithm), variants.get(algorithm.variant))
     if label is None:
         return algorithm_label(algorithm, algorithms)
-    return _full(algorithm, algorithms, label)
+    return _full_label(algorithm, algorithms, label)
 
 
-def _full(algorithm: Algorithm, algorithms: Sequence[Algorithm], variant: str) -> str:
+def _full_label(algorithm: Algorithm, algorithms: Sequence[Algorithm], variant: str) -> str:
     label = sampler_label(algorithm.sampler, names_of(algorithms))
-    alone = sum(other.sampler == algorithm.sampler for other in algorithms) < 2
+    alone = sum(entry.sampler == algorithm.sampler for entry in algorithms) < 2
     return label if alone else f"{label}, {variant}"
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
-    """A name with its middle left out where it has more letters than there is room for."""
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Text shortened in the middle to `longest` characters."""
     if len(text) <= longest:
         return text
     end = longest // 2 - 1
@@ -132,11 +132,11 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def _tuples(value: Any) -> Any:
-    """A value with tuples where JSON had lists, as matplotlib takes line styles."""
+    """Convert lists from JSON to tuples, as matplotlib's line styles need them."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-# --- The categories of the world that runs were made in ---
+# --- categories of the world of the runs ---
 
 
 INFEASIBLE = "#BBBBBB"
@@ -148,28 +148,28 @@ def categories_of(manifest: Mapping[str, Any]) -> Categories:
     """Categories of the world of a run.
 
     Args:
-        manifest: of the run, checked.
+        manifest: the run's manifest, validated.
 
     Raises:
-        InputError: neither a registry nor the manifest knows the world.
+        InputError: the world is neither registered nor described in the manifest.
     """
     name = manifest["config"].get("world", DEFAULT_WORLD)
     if name in WORLDS:
         return WORLDS[name].categories
-    told = manifest.get("world") or {}
-    if told.get("name") != name:
+    world = manifest.get("world") or {}
+    if world.get("name") != name:
         raise InputError(
-            f"world: {shown(name)} is unknown, and the run does not say its categories; allowed: "
+            f"world: {shown(name)} is unknown, and the run does not list its categories; allowed: "
             f"{', '.join(WORLDS)}"
         )
     return Categories(
-        Category(**{key: each[key] for key in ("name", "feasible", "label", "color")})
-        for each in told["categories"]
+        Category(**{key: entry[key] for key in ("name", "feasible", "label", "color")})
+        for entry in world["categories"]
     )
 
 
 def category_colors(categories: Categories) -> dict[str, str]:
-    """Colours of categories by name; those without one take spare ones in turn."""
+    """Colours of categories by name; those without their own take spare ones in turn."""
     used = {category.color for category in categories}
     spare = [color for color in SPARE_COLORS if color not in used] or list(SPARE_COLORS)
     colors: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a manifest must say before its tables are compared; other keys are kept as they are."""
+"""Schemas of the manifests of runs and combined tables; other keys are kept as they are."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class CategoryEntry(_Declared):
 
 
 class WorldEntry(_Declared):
-    """The world of a run: what the analysis must know where the file that adds it is not there."""
+    """The world of a run, for an analysis without the file that registers it."""
 
     name: StrictStr
     categories: Annotated[list[CategoryEntry], Field(min_length=1)]
 
 
 class Beginning(_Declared):
-    """What a run started from."""
+    """Origin of a run that started from another one."""
 
     made_with: list[dict[str, Any]] = []
 
@@ -116,11 +116,11 @@ class RunManifest(_Declared):
 
     @field_validator("schema_version", mode="before")
     @classmethod
-    def _of_this_version(cls, version: Any) -> Any:
+    def _check_version(cls, version: Any) -> Any:
         if isinstance(version, int) and version < SCHEMA_VERSION:
             raise ValueError(
                 "the run was made by an older version of magellan-bench; allowed: "
-                f"{SCHEMA_VERSION}, so train it anew"
+                f"{SCHEMA_VERSION}, so train it again"
             )
         if version != SCHEMA_VERSION:
             raise ValueError(f"Input should be {SCHEMA_VERSION}")
@@ -138,7 +138,7 @@ class PlannedEntry(_Declared):
 
 
 class CombinedRun(RunManifest):
-    """A run in combined tables: its manifest, and the variant that it is in the experiment."""
+    """A run in combined tables: its manifest, and its variant in the experiment."""
 
     variant: VariantName
 
@@ -165,7 +165,7 @@ class CombinedManifest(_Declared):
 
 
 def read_run_manifest(folder: Path) -> dict[str, Any]:
-    """Manifest of a finished run.
+    """Read the manifest of a finished run.
 
     Raises:
         InputError: absent, malformed, of an older version, or the run is not complete.
@@ -176,40 +176,39 @@ def read_run_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_combined_manifest(folder: Path) -> dict[str, Any]:
-    """Manifest of combined tables; InputError when absent or malformed."""
+    """Read the manifest of combined tables; InputError if absent or malformed."""
     path = folder / MANIFEST
     manifest = read_json_object(path)
     if {"experiment", "runs"} <= manifest.keys() and "plan" not in manifest:
         raise InputError(
             f"{path}: {shown('plan')} is missing: the tables were made by an older version of "
-            "magellan-bench; allowed: tables of this one, so train and combine the runs anew"
+            "magellan-bench; allowed: tables of this one, so train and combine the runs again"
         )
     validated(CombinedManifest, manifest, f"{path}: ")
     return manifest
 
 
-# --- Advice for damaged tables: those that a git repository keeps are a command away ---
+# --- advice for damaged tables that git tracks ---
 
 
 def advice(folder: Path) -> str:
-    """How to get back a folder that git tracks and that differs from what it has; else empty."""
-    place = folder if folder.is_dir() else folder.parent
+    """How to restore a folder that git tracks and that was changed; else empty."""
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             ["git", "diff", "--quiet", "--no-ext-diff", "--", folder.absolute()],
-            cwd=place,
+            cwd=folder if folder.is_dir() else folder.parent,
             capture_output=True,
             timeout=30,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    differs = found.returncode == 1
-    return f"`git checkout -- {shlex.quote(str(folder))}` restores it" if differs else ""
+    changed = process.returncode == 1
+    return f"`git checkout -- {shlex.quote(str(folder))}` restores it" if changed else ""
 
 
 @contextlib.contextmanager
 def advised(folder: Path) -> Iterator[None]:
-    """Add to an InputError about the files of a folder how to get them back."""
+    """Add `advice` to InputErrors about the files of a folder."""
     try:
         yield
     except InputError as error:

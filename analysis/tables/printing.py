@@ -1,4 +1,4 @@
-"""Tables that commands print, in Markdown, CSV or LaTeX."""
+"""Tables as Markdown, CSV, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ LATEX = str.maketrans(
 
 
 class Table(NamedTuple):
-    """A table to read: caption, column names, and rows of as many cells."""
+    """A table of texts: caption, column names, rows."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def printed(tables: Iterable[Table], form: str = "markdown", note: str = "") -> str:
-    """Tables as text that ends with a line break, with an empty line between two.
+def render(tables: Iterable[Table], form: str = "markdown", note: str = "") -> str:
+    """Tables as text, separated by empty lines.
 
     Args:
-        tables: what to print.
+        tables: tables to print.
         form: a key of `FORMATS`.
-        note: a sentence above them; empty for none.
+        note: a sentence above them; may be empty.
     """
-    say, show = FORMATS[form]
-    parts = [say(note)] if note else []
-    return "\n\n".join([*parts, *map(show, tables)]) + "\n"
+    format_note, format_table = FORMATS[form]
+    parts = [format_note(note)] if note else []
+    return "\n\n".join([*parts, *map(format_table, tables)]) + "\n"
 
 
-def titled(table: Table) -> str:
+def to_markdown(table: Table) -> str:
     """A table in Markdown under its bold caption."""
     return "\n".join([f"**{table.caption}**", "", *head(table.columns), *map(row, table.rows)])
 
 
 def head(names: Sequence[str]) -> list[str]:
-    """The first two lines of a table in Markdown."""
+    """Header and separator of a table in Markdown."""
     return [row(names), "|" + "---|" * len(names)]
 
 
 def row(cells: Sequence[str]) -> str:
-    """One line of a table in Markdown."""
+    """One row of a table in Markdown."""
     return "| " + " | ".join(cells) + " |"
 
 
-def between(low: float, high: float, form: str = "+.3f") -> str:
-    """An interval as a cell; `n/a` where there is none (NaN)."""
+def interval_cell(low: float, high: float, form: str = "+.3f") -> str:
+    """An interval as a cell; `n/a` if NaN."""
     return "n/a" if low != low else f"{low:{form}} to {high:{form}}"
 
 
-def commented(table: Table) -> str:
-    """A table as CSV (RFC 4180) under its caption, which is a comment: `# ...`."""
+def to_csv(table: Table) -> str:
+    """A table as CSV (RFC 4180) under its caption as a comment: `# ...`."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
     return f"{_comment(table.caption)}\n{text.getvalue()}".rstrip("\n")
@@ -78,16 +78,16 @@ def _comment(text: str) -> str:
     return f"# {' '.join(text.split())}"
 
 
-def tabular(table: Table) -> str:
-    """A table in LaTeX, for the package booktabs; columns of numbers stand on the right."""
-    numbers = [all(_is_number(cell) for cell in column) for column in zip(*table.rows, strict=True)]
-    places = "".join("r" if right else "l" for right in numbers) or "l" * len(table.columns)
+def to_latex(table: Table) -> str:
+    """A table in LaTeX with booktabs; columns of numbers are right-aligned."""
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*table.rows, strict=True)]
+    alignment = "".join("r" if right else "l" for right in numeric) or "l" * len(table.columns)
     lines = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in table.rows]
     return "\n".join(
         [
             r"\begin{table}",
             rf"\caption{{{table.caption.translate(LATEX)}}}",
-            rf"\begin{{tabular}}{{{places}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             " & ".join(name.translate(LATEX) for name in table.columns) + r" \\",
             r"\midrule",
@@ -105,14 +105,14 @@ def _is_number(cell: str) -> bool:
 
 Form = tuple[Callable[[str], str], Callable[[Table], str]]
 FORMATS: Mapping[str, Form] = {
-    "markdown": (lambda text: text, titled),
-    "csv": (_comment, commented),
-    "latex": (lambda text: f"% {' '.join(text.split())}", tabular),
+    "markdown": (lambda text: text, to_markdown),
+    "csv": (_comment, to_csv),
+    "latex": (lambda text: f"% {' '.join(text.split())}", to_latex),
 }
-"""How a sentence and a table are written, by name."""
+"""Functions that format a note and a table, by name of the format."""
 
 
-# --- Pages of tables for the report: plain HTML, nothing loaded from elsewhere ---
+# --- self-contained HTML pages for the report ---
 
 
 PAGE = """<!DOCTYPE html>
@@ -149,7 +149,7 @@ def page(title: str, tables: Iterable[Table], note: str = "") -> str:
 
 
 def document(title: str, parts: Iterable[str]) -> str:
-    """A page of parts that are markup already."""
+    """A page from parts that are HTML."""
     return PAGE.format(title=html.escape(title), body="\n".join(parts))
 
 
@@ -161,20 +161,20 @@ def element(tag: str, text: str) -> str:
 def items(texts: Iterable[str], kind: str = "") -> str:
     """A list of texts; empty without any.
 
-    kind: class of the list, for the style sheet.
+    kind: CSS class of the list.
     """
-    listed = "\n".join(element("li", text) for text in texts)
+    entries = "\n".join(element("li", text) for text in texts)
     name = f' class="{html.escape(kind)}"' if kind else ""
-    return f"<ul{name}>\n{listed}\n</ul>" if listed else ""
+    return f"<ul{name}>\n{entries}\n</ul>" if entries else ""
 
 
 def figure(picture: bytes, alternative: str, caption: str) -> str:
-    """A PNG picture inside the page.
+    """A PNG picture embedded in the page.
 
     Args:
-        picture: its file.
-        alternative: text for those who do not see it.
-        caption: markup below it.
+        picture: content of the PNG file.
+        alternative: alternative text.
+        caption: HTML below it.
     """
     data = base64.b64encode(picture).decode()
     image = f'<img alt="{html.escape(alternative)}" src="data:image/png;base64,{data}">'
@@ -182,7 +182,7 @@ def figure(picture: bytes, alternative: str, caption: str) -> str:
 
 
 def table(content: Table) -> str:
-    """A table, which scrolls sideways where the window is narrow."""
+    """A table, which scrolls sideways in a narrow window."""
     head = "".join(element("th", name) for name in content.columns)
     head = f"<tr>{head}</tr>\n" if any(content.columns) else ""
     body = "\n".join(
@@ -193,6 +193,6 @@ def table(content: Table) -> str:
 
 
 def write(text: str, path: Path) -> None:
-    """Write a page, whole or not at all; makes its folder."""
+    """Write a page atomically; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())

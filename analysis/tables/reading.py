@@ -1,4 +1,4 @@
-"""Tables from CSV files, refused in one line where a value cannot be."""
+"""Read tables from CSV files; invalid values are refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from magellan.core.columns import PHASE
 from magellan.core.errors import InputError, shown
 from magellan.worlds import Categories
 
-# Tables have six significant digits: a share is off by half a unit of the seventh at most.
+# Tables have six significant digits: a share is off by at most half a unit of the seventh.
 ROUNDING = 6e-7
-# In a column of numbers. A variant may have the name NA.
+# Only in columns of numbers: a variant may be called NA.
 GAPS = ("", "nan", "NaN")
 
 
 def read_table(
     folder: Path, name: str, categories: Categories, combined: bool = False
 ) -> pd.DataFrame:
-    """Table of a run, or of all runs of an experiment.
+    """Read a table of a run, or of all runs of an experiment.
 
-    categories: of the world that it was made in.
+    categories: of the world of the runs.
 
     Raises:
         InputError: one line with file, line, column, value and what is allowed.
@@ -42,26 +42,26 @@ def read_table(
     return frame
 
 
-def read_columns(path: Path, spec: TableSpec, named: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Table of which each column is checked by itself.
+def read_columns(path: Path, spec: TableSpec, leading: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a table and check each column by itself.
 
-    named: columns before those of `spec`.
+    leading: columns before those of `spec`.
 
     Raises:
         InputError: see `read_table`.
     """
-    frame = _read_csv(path, named, spec)
+    frame = _read_csv(path, leading, spec)
     for column in frame.columns if len(frame) else ():
         _check_column(frame[column], path, spec)
     return frame
 
 
-def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
-    """The file as it is, with those of `spec.later`; runs of several phases have one more column.
+def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
+    """Read the file; adds columns of `spec.later`; runs of several phases have a column `phase`.
 
-    named: columns before that one; those of `spec` are behind it.
+    leading: columns before the phase; those of `spec` follow.
     """
-    columns = (*named, *spec.columns)
+    columns = (*leading, *spec.columns)
     types = {column: str for column in columns if column in TEXT_COLUMNS}
     gaps = {column: GAPS for column in columns if column not in TEXT_COLUMNS}
     try:
@@ -71,7 +71,7 @@ def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFra
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     try:
-        # round_trip: a number must come out of the combined table as it went into the run's.
+        # round_trip: combined tables must have the exact numbers of the runs' tables.
         frame = pd.read_csv(
             io.BytesIO(content),
             dtype=types,
@@ -83,11 +83,11 @@ def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFra
     except (ValueError, OverflowError):  # those of pandas are ValueErrors
         raise InputError(f"{path}: not a CSV table in UTF-8") from None
     older = spec.columns[: len(spec.columns) - len(spec.later)]
-    if tuple(frame.columns) in ((*named, *older), (*named, PHASE, *older)):
+    if tuple(frame.columns) in ((*leading, *older), (*leading, PHASE, *older)):
         frame = frame.assign(**dict.fromkeys(spec.later, np.nan))
-    if tuple(frame.columns) not in (columns, (*named, PHASE, *spec.columns)):
-        found = ", ".join(map(str, frame.columns))
-        raise InputError(f"{path}: columns are {shown(found)}; allowed: {', '.join(columns)}")
+    if tuple(frame.columns) not in (columns, (*leading, PHASE, *spec.columns)):
+        names = ", ".join(map(str, frame.columns))
+        raise InputError(f"{path}: columns are {shown(names)}; allowed: {', '.join(columns)}")
     if not isinstance(frame.index, pd.RangeIndex):
         raise InputError(f"{path}: rows have more cells than the {len(columns)} columns")
     if not content.endswith(b"\n"):
@@ -96,7 +96,7 @@ def _read_csv(path: Path, named: tuple[str, ...], spec: TableSpec) -> pd.DataFra
 
 
 def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
-    """Kind and range of one column; no gaps but where they are allowed."""
+    """Check type and range of one column, and that gaps are allowed."""
     name = str(values.name)
     if name not in TEXT_COLUMNS:
         _check_numbers(values, path)
@@ -116,8 +116,8 @@ def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
 
 
 def _check_numbers(values: pd.Series, path: Path) -> None:
-    kind = pd.api.types
-    numeric = kind.is_numeric_dtype(values) and not kind.is_bool_dtype(values)
+    types = pd.api.types
+    numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
     number = values.notna() if numeric else pd.to_numeric(values, errors="coerce").notna()
     _refuse(values, values.notna() & ~number, path, "a number")
     if not numeric:
@@ -127,14 +127,14 @@ def _check_numbers(values: pd.Series, path: Path) -> None:
 
 
 def _check_whole(values: pd.Series, path: Path) -> None:
-    bad = (values < 0) | ((values % 1) != 0)
-    _refuse(values, bad, path, "whole numbers of 0 or more")
+    invalid = (values < 0) | ((values % 1) != 0)
+    _refuse(values, invalid, path, "whole numbers of 0 or more")
     if not pd.api.types.is_integer_dtype(values):
         raise InputError(f"{path}: column {values.name} holds fractions; allowed: whole numbers")
 
 
 def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categories) -> None:
-    """Columns that limit each other, and words that must be known."""
+    """Check columns that limit each other, and names of splits and categories."""
     for column, allowed in (("split", SPLITS), ("category", categories.names)):
         if column in frame.columns:
             _refuse(frame[column], ~frame[column].isin(allowed), path, ", ".join(allowed))
@@ -149,16 +149,14 @@ def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categori
         _refuse(frame["n"], frame["n"] < 1, path, "1 or more")
     if name == "evaluation" and len(frame):
         nearest = (frame["success"] * frame["n"]).round() / frame["n"]
-        odd = (frame["success"] - nearest).abs() > ROUNDING
-        _refuse(frame["success"], odd, path, "a multiple of 1/n, as n episodes give it")
+        invalid = (frame["success"] - nearest).abs() > ROUNDING
+        _refuse(frame["success"], invalid, path, "a multiple of 1/n, as n episodes give it")
 
 
-def _refuse(values: pd.Series, bad: pd.Series, path: Path, allowed: str) -> None:
-    """Raise InputError for the first bad value; line 1 is the header."""
-    rows = np.flatnonzero(bad)
+def _refuse(values: pd.Series, invalid: pd.Series, path: Path, allowed: str) -> None:
+    """Raise InputError for the first invalid value; line 1 is the header."""
+    rows = np.flatnonzero(invalid)
     if len(rows):
-        found = values.iloc[rows[0]]
-        value = shown(found.item() if isinstance(found, np.generic) else found)
-        raise InputError(
-            f"{path}: line {rows[0] + 2}: {values.name} is {value}; allowed: {allowed}"
-        )
+        value = values.iloc[rows[0]]
+        text = shown(value.item() if isinstance(value, np.generic) else value)
+        raise InputError(f"{path}: line {rows[0] + 2}: {values.name} is {text}; allowed: {allowed}")

@@ -1,4 +1,4 @@
-"""The combined tables of one experiment, and what each of them holds."""
+"""The combined tables of one experiment, and their columns."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from magellan.worlds import SPLITS, Categories
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table of a run may hold.
+    """Columns of a table of a run, and their allowed values.
 
     Attributes:
-        columns: all of them, in order.
-        keys: those that identify a row.
-        fractions: those within 0 and 1.
-        amounts: those of 0 or more, without a limit.
-        gaps: those that may be empty.
-        later: the last ones, if tables of older versions lack them; they are empty then.
+        columns: all columns, in order.
+        keys: columns that identify a row.
+        fractions: columns within 0 and 1.
+        amounts: columns of 0 or more.
+        gaps: columns that may be empty.
+        later: last columns that tables of older versions may lack; read as empty then.
     """
 
     columns: tuple[str, ...]
@@ -61,7 +61,7 @@ TABLES: Mapping[str, TableSpec] = {
         ("competence", "delayed_competence", "learning_progress"),
     ),
     "practice": TableSpec(COLUMNS["practice"], ("episode", "category")),
-    # No loss of the actor before its warm-up, none of a competence head where there is none.
+    # The actor has no loss before its warm-up; not every run has a competence head.
     "training": TableSpec(
         COLUMNS["training"],
         ("update",),
@@ -83,11 +83,10 @@ class Results:
 
     Attributes:
         tables: one frame for each name in `TABLES`, with the leading columns `RUN_COLUMNS`.
-        manifest: `experiment` (the configuration asked for), `plan` (its grid), `runs` (one
-            manifest each), `missing` (planned runs that are not there, each with its reason) and
-            `notes` (what differs between the runs and is no part of the configuration).
-        whole: the same runs with the rows of all phases, where `tables` has those of the last of
-            several (`analysis.phases`).
+        manifest: `experiment` (its configuration), `plan` (its grid), `runs` (one manifest each),
+            `missing` (missing planned runs, with reasons) and `notes` (differences between the runs
+            other than their configuration).
+        whole: the same runs with all phases, if `tables` has only the last of several.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -101,33 +100,33 @@ class Results:
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """What ends the runs, and what the length of training is counted in."""
+        """Unit of training length, in which the budget is given."""
         return unit_of(self.manifest["runs"][0]["config"])
 
     @functools.cached_property
     def categories(self) -> Categories:
-        """Categories of the world that the runs were made in."""
+        """Categories of the world of the runs."""
         return categories_of(self.manifest["runs"][0])
 
     @property
     def length_label(self) -> str:
-        """The length of training in words, for axes."""
+        """Axis label of training length."""
         return UNIT_LABELS[self.unit] + self.counted_from
 
     @property
     def counted_from(self) -> str:
-        """Words for an axis of training whose 0 is not the beginning of the run; else none."""
+        """Addition to labels if training length counts from the last phase; else empty."""
         phases = any(len(run["config"].get("phases") or ()) > 1 for run in self.manifest["runs"])
         return " of the last phase" if phases else ""
 
     @property
-    def at(self) -> str:
-        """Column of that unit: where evaluations are by plan."""
+    def unit_column(self) -> str:
+        """Column of the unit of training length."""
         return UNIT_COLUMNS[self.unit]
 
     @functools.cached_property
     def names(self) -> Names:
-        """What the experiment calls samplers, estimators and variants."""
+        """Labels of the experiment's samplers, estimators and variants."""
         return names_in(self.manifest)
 
     @functools.cached_property
@@ -148,7 +147,7 @@ class Results:
 
     @property
     def runs(self) -> list[Run]:
-        """The runs that are there."""
+        """The complete runs."""
         return [run_of(manifest) for manifest in self.manifest["runs"]]
 
     def algorithms_in(self, goal_space: str) -> tuple[Algorithm, ...]:
@@ -156,7 +155,7 @@ class Results:
         return tuple(name for name in self.algorithms if name in self._seeds[goal_space])
 
     def driver_of(self, algorithm: Algorithm) -> str | None:
-        """Name of the estimator that an algorithm chooses its goals by; None where it has none."""
+        """Name of the estimator that drives an algorithm's sampler; None if it has none."""
         for manifest in self.manifest["runs"]:
             if run_of(manifest).algorithm == algorithm:
                 return manifest["driver"]
@@ -164,8 +163,8 @@ class Results:
 
     def seeds_of(self, algorithm: Algorithm, goal_space: str) -> tuple[int, ...]:
         """Seeds of an algorithm's runs in a goal space, in the order of the configuration."""
-        there = self._seeds[goal_space][algorithm]
-        return tuple(seed for seed in self.experiment["seeds"] if seed in there)
+        seeds = self._seeds[goal_space][algorithm]
+        return tuple(seed for seed in self.experiment["seeds"] if seed in seeds)
 
     def seed_counts(self, goal_space: str) -> tuple[int, ...]:
         """Number of seeds of each algorithm in a goal space, in the order of `algorithms_in`."""
@@ -174,9 +173,9 @@ class Results:
 
     def predicting(self, goal_space: str) -> tuple[Algorithm, ...]:
         """Algorithms whose runs in a goal space have an estimator of competence."""
-        pairs = self.table("competence", goal_space=goal_space)[["sampler", "variant"]]
-        there = set(pairs.drop_duplicates().itertuples(index=False, name=None))
-        return tuple(name for name in self.algorithms_in(goal_space) if name in there)
+        frame = self.table("competence", goal_space=goal_space)[["sampler", "variant"]]
+        pairs = set(frame.drop_duplicates().itertuples(index=False, name=None))
+        return tuple(name for name in self.algorithms_in(goal_space) if name in pairs)
 
     @functools.cached_property
     def _seeds(self) -> dict[str, dict[Algorithm, list[int]]]:
@@ -184,11 +183,11 @@ class Results:
 
     @property
     def has_phases(self) -> bool:
-        """Whether a run has several phases: then all tables have the column `phase`."""
+        """Whether a run has several phases; then all tables have the column `phase`."""
         return PHASE in self.tables["evaluation"].columns
 
     def table(self, name: str, **where: str | int) -> pd.DataFrame:
-        """Rows of one table with the given values, for instance `sampler="random"`."""
+        """Rows of one table with the given values, such as `sampler="random"`."""
         return rows_where(self.tables[name], **where)
 
 

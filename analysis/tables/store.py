@@ -1,8 +1,8 @@
-"""Run folders in, one set of tidy tables out; and back from files.
+"""Combine run folders into one set of tidy tables; write, load and unpack them.
 
-A run leaves four CSV tables and a manifest. `combine` stacks the runs of an experiment; what cannot
-be compared (a missing seed, another evaluation point, another run than the one asked for) is
-refused before any statistic is computed. Runs may be missing only if the manifest lists them so.
+A run leaves four CSV tables and a manifest. `combine` stacks the runs of an experiment and refuses
+what cannot be compared (a missing seed, another evaluation point, an undeclared run) before any
+statistic is computed. Runs may be missing only if the manifest lists them as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from analysis.tables.labels import categories_of
 from analysis.tables.manifests import MANIFEST, advised, read_combined_manifest, read_run_manifest
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
-from analysis.tables.results import TABLES, Results
+from analysis.tables.results import TABLES, Results, rows_where
 from magellan.config import (
     ExperimentConfig,
     PlannedRun,
@@ -38,12 +38,12 @@ from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically
 
-# How an experiment is run and where it lies; no part of what its tables are.
+# Where and how an experiment is run; no part of its tables.
 NOT_KEPT = {"results", "allow_incomplete"}
 
 
-class Found(NamedTuple):
-    """A finished run: its place in the grid, its folder and its manifest."""
+class FinishedRun(NamedTuple):
+    """A finished run: its plan, folder and manifest."""
 
     planned: PlannedRun
     folder: Path
@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
     @property
     def run(self) -> Run:
-        """Its name."""
+        """Sampler, variant, goal space and seed."""
         return run_of(self.planned.declared())
 
 
@@ -62,13 +62,13 @@ def combine(
 
     Args:
         run_folders: one per run.
-        experiment: configuration of the grid asked for.
-        incomplete: if given, runs of the grid may be missing; the results folder (with `runs` and
-            `logs`) where the reasons are looked up.
+        experiment: configuration of the grid.
+        incomplete: if given, runs may be missing; the results folder (with `runs` and `logs`) in
+            which to look for the reasons.
 
     Raises:
-        InputError: a file is missing or malformed, a run is not one that the experiment asks for,
-            runs are missing, or `diagnose` finds the runs not comparable.
+        InputError: a file is missing or malformed, a run is not in the grid, runs are missing, or
+            `diagnose` finds the runs not comparable.
     """
     folders = list(run_folders)
     if not folders:
@@ -76,20 +76,24 @@ def combine(
     declared = load_experiment(experiment, models=False)
     plan = grid(declared)
     settled = settled_experiment(declared)
-    found = _matched(folders, plan, settled)
-    absent = [planned for planned in plan if planned.identity not in found]
+    finished = _match_runs(folders, plan, settled)
+    absent = [planned for planned in plan if planned.identity not in finished]
     if absent and incomplete is None:
-        raise InputError(_missing_line(absent, plan))
-    identity.check_modules(each.manifest for each in found.values())
-    ordered = [found[planned.identity] for planned in plan if planned.identity in found]
+        names = run_names([run_of(planned.declared()) for planned in absent])
+        raise InputError(
+            f"combine: no run for {len(absent)} of {len(plan)} that the experiment declares: "
+            f"{names}"
+        )
+    identity.check_modules(run.manifest for run in finished.values())
+    runs = [finished[planned.identity] for planned in plan if planned.identity in finished]
     results = Results(
-        {name: _stack(name, ordered) for name in TABLES},
+        {name: _stack(name, runs) for name in TABLES},
         {
             "experiment": settled,
             "plan": [planned.declared() for planned in plan],
-            "runs": [{**each.manifest, "variant": each.planned.variant} for each in ordered],
+            "runs": [{**run.manifest, "variant": run.planned.variant} for run in runs],
             "missing": missing_runs(incomplete, absent, plan) if incomplete else [],
-            "notes": identity.notes([each.manifest for each in ordered]),
+            "notes": identity.notes([run.manifest for run in runs]),
         },
     )
     diagnose(results)
@@ -97,20 +101,22 @@ def combine(
 
 
 def settled_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
-    """An experiment as combined tables keep it: overrides have the values that runs get."""
+    """The experiment as kept in combined tables, with complete and typed overrides."""
     values = experiment.model_dump(mode="json", exclude=NOT_KEPT)
     layers = [experiment.overrides]
-    values["overrides"] = _settled(experiment, layers)
+    values["overrides"] = _resolve_last(experiment, layers)
     if experiment.variants:
         values["variants"] = {
-            name: _settled(experiment, [*layers, layer])
+            name: _resolve_last(experiment, [*layers, layer])
             for name, layer in variants_of(experiment).items()
         }
     return values
 
 
-def _settled(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The last layer, with values typed and complete: `1e-4` as YAML has it is a number."""
+def _resolve_last(
+    experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The last layer with typed and complete values: YAML's text `1e-4` becomes a number."""
     config = resolve_run(experiment.preset, [experiment.common, *layers])
     flat = config.model_dump(mode="json")
     return {
@@ -121,104 +127,100 @@ def _settled(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) 
     }
 
 
-def _matched(
+def _match_runs(
     folders: Iterable[Path], plan: Sequence[PlannedRun], experiment: Mapping[str, Any]
-) -> dict[str, Found]:
-    """Identity -> the run of the grid that it is.
+) -> dict[str, FinishedRun]:
+    """Finished runs of the grid, by identity.
 
     Raises:
-        InputError: a folder holds a run that the grid does not ask for, or one stands twice.
+        InputError: a folder holds a run that is not in the grid, or a run is there twice.
     """
-    asked = {planned.identity: planned for planned in plan}
-    found: dict[str, Found] = {}
+    planned = {run.identity: run for run in plan}
+    finished: dict[str, FinishedRun] = {}
     for folder in folders:
         manifest = read_run_manifest(folder)
         identity.check_whole(manifest, str(folder))
-        name = manifest["identity"]
-        if name not in asked:
-            raise _not_asked(folder, manifest, plan)
-        each = Found(asked[name], folder, manifest)
-        identity.check_asked(manifest, each.run, experiment, str(folder))
-        if name in found:
+        key = manifest["identity"]
+        if key not in planned:
+            raise _unplanned(folder, manifest, plan)
+        run = FinishedRun(planned[key], folder, manifest)
+        identity.check_asked(manifest, run.run, experiment, str(folder))
+        if key in finished:
             raise InputError(
-                f"{folder}: two runs for {run_name(each.run)}; the other is {found[name].folder}"
+                f"{folder}: two runs for {run_name(run.run)}; the other is {finished[key].folder}"
             )
-        found[name] = each
-    return found
+        finished[key] = run
+    return finished
 
 
-def _not_asked(folder: Path, manifest: Mapping[str, Any], plan: Sequence[PlannedRun]) -> InputError:
-    """The error for a run of another identity: the key in which it differs from the nearest."""
-    place = tuple(manifest[key] for key in identity.NAMED)
-    near = [run for run in plan if (run.sampler, run.goal_space, run.seed) == place]
-    if not near:
-        name = f"sampler {place[0]!r}, goal space {place[1]!r}, seed {place[2]}"
-        return InputError(f"{folder}: undeclared run for {name}: the experiment has none such")
+def _unplanned(folder: Path, manifest: Mapping[str, Any], plan: Sequence[PlannedRun]) -> InputError:
+    """The error for an unplanned run: a key in which it differs from the nearest planned one."""
+    name = tuple(manifest[key] for key in identity.NAMED)
+    candidates = [run for run in plan if (run.sampler, run.goal_space, run.seed) == name]
+    if not candidates:
+        text = f"sampler {name[0]!r}, goal space {name[1]!r}, seed {name[2]}"
+        return InputError(f"{folder}: undeclared run for {text}: the experiment has no such run")
 
     def distance(run: PlannedRun) -> int:
-        ours, theirs = counted(run.config).items(), manifest["counted"].items()
-        return sum(item not in theirs for item in ours) + sum(item not in ours for item in theirs)
+        planned, actual = counted(run.config).items(), manifest["counted"].items()
+        missing = sum(item not in actual for item in planned)
+        return missing + sum(item not in planned for item in actual)
 
-    nearest = min(near, key=distance)
+    nearest = min(candidates, key=distance)
     config = flat_keys(nearest.config.model_dump(mode="json"))
     differs = identity.difference(manifest, counted(nearest.config), config)
     return InputError(f"{folder}: {differs}, for {run_name(run_of(nearest.declared()))}")
 
 
-def _missing_line(absent: Sequence[PlannedRun], plan: Sequence[PlannedRun]) -> str:
-    names = run_names([run_of(planned.declared()) for planned in absent])
-    return f"combine: no run for {len(absent)} of {len(plan)} that the experiment declares: {names}"
-
-
-def _stack(name: str, runs: Iterable[Found]) -> pd.DataFrame:
-    """One table of all runs, in their order; each run's rows stay as they are."""
+def _stack(name: str, runs: Iterable[FinishedRun]) -> pd.DataFrame:
+    """One table of all runs, in order, with unchanged rows."""
     frames = []
-    for each in runs:
-        frame = read_table(each.folder, name, categories_of(each.manifest))
+    for run in runs:
+        frame = read_table(run.folder, name, categories_of(run.manifest))
         for position, column in enumerate(RUN_COLUMNS):
-            frame.insert(position, column, getattr(each.run, column))
+            frame.insert(position, column, getattr(run.run, column))
         frames.append(frame)
     if any(PHASE in frame.columns for frame in frames):
         for frame in frames:
             if PHASE not in frame.columns:
                 frame.insert(len(RUN_COLUMNS), PHASE, 1)
-    filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else frames[0]
+    nonempty = [frame for frame in frames if len(frame)]
+    return pd.concat(nonempty, ignore_index=True) if nonempty else frames[0]
 
 
 def write(results: Results, folder: Path) -> None:
-    """Write the combined tables and their manifest, each whole; the manifest comes last."""
+    """Write the combined tables atomically, the manifest last."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in results.tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         write_atomically(folder / f"{name}.csv", text.encode())
-    # Keys keep their order: the first variant of an experiment is not the first by the alphabet.
+    # Not sorted: the order of the variants is that of the experiment.
     write_atomically(folder / MANIFEST, f"{json.dumps(results.manifest, indent=1)}\n".encode())
 
 
 def load(folder: Path) -> Results:
-    """Read combined tables and check them with `diagnose`; gives what is compared of them."""
+    """Read combined tables, check them with `diagnose` and return their `last_phase`."""
     return last_phase(load_whole(folder))
 
 
 def load_whole(folder: Path) -> Results:
-    """The same, with the rows of all phases."""
+    """As `load`, with the rows of all phases."""
     with advised(folder):
         if not folder.is_dir():
             raise InputError(f"tables: there is no folder {folder}")
         manifest = read_combined_manifest(folder)
-        known = categories_of(manifest["runs"][0])
-        tables = {name: read_table(folder, name, known, combined=True) for name in TABLES}
+        categories = categories_of(manifest["runs"][0])
+        tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
         results = Results(tables, manifest)
         diagnose(results)
     return results
 
 
 def adopt(source: Path, target: Path) -> None:
-    """Copy the tables and manifest of `source` to `target`, replacing what is there.
+    """Copy tables and manifest from `source` to `target`, replacing existing ones.
 
     Both are results folders (with a folder `tables` inside). The source is checked first, so that
-    a broken set of tables never replaces a good one.
+    broken tables never replace good ones.
     """
     if source.resolve() == target.resolve():
         raise InputError(f"adopt: {target} is both source and target; allowed: two folders")
@@ -229,21 +231,20 @@ def adopt(source: Path, target: Path) -> None:
         write_atomically(target / "tables" / name, content)
 
 
-# --- Run folders from combined tables: an experiment goes on where its committed tables end ---
+# --- run folders from combined tables, to extend a committed experiment ---
 
 
 def unpack(source: Path, target: Path) -> tuple[int, int]:
-    """Write the runs of combined tables to where the workflow looks for finished runs.
+    """Write the runs of combined tables where the workflow looks for finished runs.
 
-    A run that is there already is left as it is. `combine` of what was written gives the same
-    tables again.
+    Existing runs are left as they are. `combine` of the written runs gives the same tables.
 
     Args:
         source: folder of combined tables.
         target: results folder of the experiment; the runs go below its `runs`.
 
     Returns:
-        how many runs were written, and how many were there.
+        how many runs were written, and how many existed.
 
     Raises:
         InputError: the tables are damaged or hold runs that do not compare.
@@ -251,8 +252,8 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
     results = load_whole(source)
     written = 0
     for manifest in results.manifest["runs"]:
-        place = (manifest[key] for key in ("sampler", "goal_space", "seed", "identity"))
-        folder = target / run_path(*place)
+        names = (manifest[key] for key in ("sampler", "goal_space", "seed", "identity"))
+        folder = target / run_path(*names)
         if (folder / MANIFEST).exists():
             continue
         folder.mkdir(parents=True, exist_ok=True)
@@ -261,7 +262,7 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
             text = _rows_of(frame, manifest, columns).to_csv(index=False, lineterminator="\n")
             write_atomically(folder / f"{name}.csv", text.encode())
         own = {key: value for key, value in manifest.items() if key != "variant"}
-        # The manifest comes last: what has one is complete.
+        # The manifest comes last: a folder with one is complete.
         write_atomically(folder / MANIFEST, f"{json.dumps(own, indent=1)}\n".encode())
         written += 1
     return written, len(results.manifest["runs"]) - written
@@ -270,8 +271,6 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
 def _rows_of(
     frame: pd.DataFrame, manifest: Mapping[str, Any], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """The rows of one run, without the columns that say whose they are."""
-    mine = pd.Series(True, index=frame.index)
-    for column in RUN_COLUMNS:
-        mine &= frame[column] == manifest[column]
-    return frame.loc[mine, list(columns)]
+    """These columns of one run's rows."""
+    where = {column: manifest[column] for column in RUN_COLUMNS}
+    return rows_where(frame, **where)[list(columns)]

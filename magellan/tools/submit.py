@@ -176,7 +176,7 @@ def _train_and_compare(
     if len(seeds) < 2:
         return card_runs, ""
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, FLOOR)
-    compared = printing.printed([standing.table("Success over training", ranked)])
+    compared = printing.render([standing.table("Success over training", ranked)])
     log(compared)
     return card_runs, compared.strip()
 

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.figures import FIGURES
 from analysis.tables import store
 from analysis.tables.grid import run_of
-from analysis.tables.printing import printed
+from analysis.tables.printing import render
 from analysis.tables.results import SPLITS, TABLES
 from magellan.config import counted, estimators_of, grid, load_experiment
 from magellan.samplers import SAMPLERS as REGISTERED
@@ -192,7 +192,7 @@ def write_runs(results: Path, declared: dict, **settings) -> list[Path]:
 def to_markdown(module, results, *arguments):
     """Tables of a module of the analysis, as its command prints them."""
     note = module.note(results) if hasattr(module, "note") else ""
-    return printed(module.tables(results, *arguments), note=note)
+    return render(module.tables(results, *arguments), note=note)
 
 
 def combined(folder, *arguments, episodes=16_000, **changes):

@@ -15,7 +15,7 @@ from analysis.report.finding import facts, numbers
 from analysis.statistics import summaries
 from analysis.tables import manifests, store
 from analysis.tables.grid import Run, reference_algorithm
-from analysis.tables.printing import FORMATS, Table, printed
+from analysis.tables.printing import FORMATS, Table, render
 from magellan.core.errors import InputError, printable
 from tests.analysis import synthetic
 
@@ -161,12 +161,12 @@ TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], [
 
 
 def test_tables_in_every_form():
-    assert printed([TABLE, TABLE]).count("**A_b: 95% of**\n\n| name | p | n |\n|---|---|---|") == 2
-    text = printed([TABLE], "csv", "so")
+    assert render([TABLE, TABLE]).count("**A_b: 95% of**\n\n| name | p | n |\n|---|---|---|") == 2
+    text = render([TABLE], "csv", "so")
     assert text.startswith("# so\n\n# A_b: 95% of\nname,p,n\n")
     frame = pd.read_csv(io.StringIO(text), comment="#", dtype=str, keep_default_na=False)
     assert frame.to_numpy().tolist() == TABLE.rows
-    latex = printed([TABLE], "latex")
+    latex = render([TABLE], "latex")
     assert r"\caption{A\_b: 95\% of}" in latex
     assert r"\begin{tabular}{lrr}" in latex
     assert r"a\textbar{}b, " in latex

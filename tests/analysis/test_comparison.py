@@ -206,12 +206,12 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     ("arguments", "words"),
     [
         (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
-        (["--variants", "whole", "whole"], "stands twice"),
-        (["--variants", "whole"], "'whole' stands alone; allowed: two variants or more"),
+        (["--variants", "whole", "whole"], "is given twice"),
+        (["--variants", "whole"], "'whole' is the only one; allowed: two variants or more"),
         ([], "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"),
         (["--estimators", "a", "b", "--variants", "whole", "small"], "compare: allowed: "),
         (["--estimators", "learned", "best"], "'best' is unknown; allowed: "),
-        (["--estimators", "learned", "learned"], "stands twice"),
+        (["--estimators", "learned", "learned"], "is given twice"),
     ],
 )
 def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments, words):
@@ -226,7 +226,7 @@ def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
     _, folders = varied
     declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
     partial = store.combine(folders[:-1], declared, incomplete=tmp_path)
-    with pytest.raises(InputError, match=r"'whole'.*seed 1 is there in one of the two only"):
+    with pytest.raises(InputError, match=r"'whole'.*seed 1 exists on one side only"):
         comparison.pairs_of_variants(partial, ["whole", "small"])
 
 

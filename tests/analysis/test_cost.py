@@ -10,7 +10,7 @@ from analysis.figures import style
 from analysis.figures.cost import draw
 from analysis.studies import cost
 from analysis.studies.cost import costs
-from analysis.tables.printing import titled
+from analysis.tables.printing import to_markdown
 from analysis.tables.results import TABLES, Results
 
 RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}
@@ -62,13 +62,13 @@ def test_cost_is_counted_up_to_the_first_evaluation_at_nine_tenths(results: Resu
 
 
 def test_the_table_says_what_was_never_mastered(results: Results) -> None:
-    text = titled(cost.table(costs(results)))
+    text = to_markdown(cost.table(costs(results)))
     assert "| slow.stairs | grasp | 110 | 1 | 0.80 | 0.50 |" in text
     assert "| slow.stairs | grow_plant | never in 140 (0.80) | 1 | 0.80 | 0.50 |" in text
 
 
 def test_the_figure_marks_mastery_and_its_absence(results: Results) -> None:
-    figure = style.settled(draw, results, costs(results))
+    figure = style.draw_settled(draw, results, costs(results))
     marks = [(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines]
     assert sorted(marks) == [(110.0, "o"), (140, ">")]
     assert [len(ax.lines) for ax in figure.axes[1:]] == [2, 2]

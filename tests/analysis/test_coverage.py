@@ -337,7 +337,7 @@ REASONS = {
     "tables deleted": (manifest(), coverage.FILES_GONE, None),
     "other configuration": (
         another_identity,
-        "complete, but not the run that is asked for: agent.gamma is 0.5 in the run and 0.99 in",
+        "complete, but not the planned run: agent.gamma is 0.5 in the run and 0.99 in",
         None,
     ),
     "control characters": (
@@ -381,7 +381,7 @@ def test_a_finished_run_beside_a_missing_one_is_named_with_what_differs(tmp_path
     synthetic.write_run(tmp_path / other.path, other, episodes=1_000)
     (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN])
     assert entry["reason"] == (
-        f"not started; beside it lies another finished run, {other.identity}: agent.gamma is 0.5 "
+        f"not started; beside it is another finished run, {other.identity}: agent.gamma is 0.5 "
         "in the run and 0.99 in the experiment (and 1 more)"
     )
     # A run that another variant of the experiment asks for is no stranger.

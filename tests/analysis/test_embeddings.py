@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from analysis.__main__ import main
 from analysis.figures.embeddings import draw
 from analysis.studies.embeddings import load, separation, table
-from analysis.tables.printing import titled
+from analysis.tables.printing import to_markdown
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 
@@ -99,7 +99,7 @@ def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, c
         pictures.append([(tmp_path / f"{name}.{end}").read_bytes() for end in ("png", "pdf")])
     assert pictures[0] == pictures[1]
     said = capsys.readouterr().out
-    assert titled(table(load(folder))) in said
+    assert to_markdown(table(load(folder))) in said
     assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in said
 
 
@@ -135,7 +135,7 @@ def spoil_goals(folder, column, value):
 SPOILT = {
     "no such folder": (lambda f: (f / "goals.csv").unlink(), "goals.csv: file is missing"),
     "another format": (lambda f: spoil_json(f, format=2), "format is 2; allowed: 1"),
-    "no run": (lambda f: spoil_json(f, config={}), "keeps it from being read"),
+    "no run": (lambda f: spoil_json(f, config={}), "cannot be read (KeyError"),
     "another category": (
         lambda f: spoil_goals(f, "category", "fly"),
         "category is 'fly' for goal 2; allowed: impossible, grasp",

@@ -12,14 +12,14 @@ from analysis.figures.estimation import draw
 from analysis.studies import estimation
 from analysis.studies.estimation import (
     OBSERVED,
-    chosen_truth,
+    choose_truth,
     growth,
     growth_tables,
     table,
     with_truth,
 )
 from analysis.tables import store
-from analysis.tables.printing import printed
+from analysis.tables.printing import render
 from analysis.tables.results import Results
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
@@ -80,10 +80,10 @@ def test_costs_are_what_was_played_to_estimate_and_what_eval_alp_would_have_play
 
 
 def test_the_truth_is_what_was_measured_if_all_runs_did(watched, tmp_path):
-    assert chosen_truth(watched, None) == "evaluated_buckets"
-    assert chosen_truth(watched, "observed") == OBSERVED
+    assert choose_truth(watched, None) == "evaluated_buckets"
+    assert choose_truth(watched, "observed") == OBSERVED
     other = made(tmp_path, samplers=["ek_online"])
-    assert chosen_truth(other, None) == OBSERVED
+    assert choose_truth(other, None) == OBSERVED
 
 
 def mean_error(both, keys):
@@ -183,7 +183,7 @@ def test_what_was_measured_of_unseen_goals_is_no_truth_of_training_goals(watched
     for run in manifest["runs"]:
         run["config"]["goals"]["split"] = "unseen"
     other = Results(watched.tables, manifest)
-    assert chosen_truth(other, None) == OBSERVED
+    assert choose_truth(other, None) == OBSERVED
     with pytest.raises(InputError, match="has measured unseen goals"):
         with_truth(other, "evaluated_buckets")
 
@@ -196,7 +196,7 @@ def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(w
         assert found.loc[name, "difference"] == pytest.approx(difference, abs=1e-9)
         assert found.loc[name, "low"] <= difference <= found.loc[name, "high"]
         assert found.loc[name, "runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in printed(growth_tables(found.reset_index()))
+    assert f"{SPACES[1]} - {SPACES[0]}" in render(growth_tables(found.reset_index()))
 
 
 def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
@@ -250,14 +250,14 @@ def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, 
 def test_no_mark_lies_outside_its_panel_whatever_it_costs(watched):
     frame = table(watched, "evaluated_buckets")
     frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
-    figure = style.settled(draw, watched, frame)
+    figure = style.draw_settled(draw, watched, frame)
     for ax in figure.axes:
         marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
         assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
 
 
 def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
-    figure = style.settled(draw, watched, table(watched, "evaluated_buckets"))
+    figure = style.draw_settled(draw, watched, table(watched, "evaluated_buckets"))
     assert [ax.get_title() for ax in figure.axes] == [f"{space} goals" for space in SPACES]
     for ax in figure.axes:
         marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]

@@ -112,7 +112,7 @@ def test_three_runs_each_are_never_told_apart():
     assert finding.smallest_chance(runs, 3).endswith("is .100, and .300 after the correction")
     ours, theirs = runs.values()
     assert finding.smallest_difference(ours, theirs, 0.05) is None
-    assert "at no size, however large" in finding.reach(ours, [theirs], 0.05, 1)
+    assert "at no size, however large" in finding.detectable(ours, [theirs], 0.05, 1)
 
 
 def test_limits_hold_for_the_runs_that_are_there(seen, statistics):

@@ -22,7 +22,10 @@ def known(tmp_path_factory):
         tmp_path_factory.mktemp("gain"), samplers=("magellan",), seeds=SEEDS, episodes=4_000
     )
     evaluation = results.tables["evaluation"].copy()
-    first, last = (evaluation[results.at] == evaluation[results.at].agg(f) for f in ("min", "max"))
+    first, last = (
+        evaluation[results.unit_column] == evaluation[results.unit_column].agg(f)
+        for f in ("min", "max")
+    )
     evaluation["success"] = np.where(
         first, evaluation["seed"].map(STARTS), np.where(last, evaluation["seed"].map(ENDS), 1.0)
     )

@@ -22,7 +22,7 @@ def study(tmp_path_factory):
 def test_a_half_is_the_experiment_of_its_seeds(study, tmp_path):
     alone = synthetic.combined(tmp_path, seeds=SEEDS[2:], episodes=8_000)
     assert halves.halves_of(study) == ([3, 1], [4, 5, 9])
-    half = halves.of_seeds(study, (4, 5, 9))
+    half = halves.select_seeds(study, (4, 5, 9))
     pd.testing.assert_frame_equal(comparison(half), comparison(alone))
 
 
@@ -39,7 +39,7 @@ def test_a_claim_needs_both_halves(study, monkeypatch):
         return frame
 
     monkeypatch.setattr(halves, "comparison", made_up)
-    found = halves.compared_halves(study).iloc[:3]
+    found = halves.compare_halves(study).iloc[:3]
     assert found["repeated"].tolist() == [False, True, True]
     assert found["claimed"].tolist() == [False, True, False]
 
@@ -55,7 +55,7 @@ def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
         return frame[frame["baseline"] != "random"] if second else frame
 
     monkeypatch.setattr(halves, "comparison", made_up)
-    found = halves.compared_halves(study)
+    found = halves.compare_halves(study)
     there = found["baseline"] != "random"
     assert set(found["baseline"]) == {"random", "online", "ek_online"}
     assert (found["repeated"] == there).all()
@@ -65,7 +65,7 @@ def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
 
 def test_three_seeds_have_no_halves(study):
     with pytest.raises(InputError, match="4 or more"):
-        halves.halves_of(halves.of_seeds(study, (3, 1, 4)))
+        halves.halves_of(halves.select_seeds(study, (3, 1, 4)))
 
 
 def test_one_sampler_alone_has_no_comparison(tmp_path):

@@ -292,7 +292,7 @@ def test_notes_count_runs_by_version_and_name_what_no_commit_has():
     ]
     assert identity.notes(runs) == [
         "code: 0.1.0+abc (2 runs), 0.1.0+def.dirty (1 run), 0.1.0+old then 0.1.0+abc (1 run); "
-        "dirty: with changes that no commit has",
+        "dirty: with uncommitted changes",
         "torch: 2.9.0 (3 runs), 2.10.0 (1 run)",
     ]
     only_dirty = [run_with(code_version="0.1.0+abc.dirty")]
@@ -347,7 +347,7 @@ def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):
     run = found["runs"][-1]
     (row,) = coverage.changed_table(found).rows
     assert row[-3:] == (run["goal_space"], str(run["seed"]), ON_THE_WAY["format"][1])
-    assert "Runs that changed on the way" in coverage.to_html(found)
+    assert "Runs that changed during training" in coverage.to_html(found)
     assert not coverage.changed_table(store.combine(folders, DECLARED).manifest).rows
 
 

@@ -12,7 +12,7 @@ from analysis import figures
 from analysis.__main__ import main
 from analysis.report.finding import as_plain_text
 from analysis.statistics import summaries
-from analysis.statistics.registry import FIGURES, STATISTICS, called
+from analysis.statistics.registry import FIGURES, STATISTICS, call_checked
 from analysis.tables import store
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
@@ -284,7 +284,7 @@ def test_errors_of_the_package_itself_are_no_user_s(results):
     spec = FIGURES["mastery"]
     assert is_built_in(spec)
     with pytest.raises(ZeroDivisionError):
-        called(spec, lambda: 1 / 0, kind=int)
+        call_checked(spec, lambda: 1 / 0, kind=int)
 
 
 # --- what depends on a file, and what a caption says --------------------------------------------

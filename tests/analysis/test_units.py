@@ -49,7 +49,7 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize("unit", LABELS)
 def test_statistics_are_at_points_of_the_unit(unit, made):
     results, found, _ = made(unit)
-    assert (results.unit, results.at) == (unit, COLUMNS[unit])
+    assert (results.unit, results.unit_column) == (unit, COLUMNS[unit])
     for name in ("success", "sample_efficiency"):
         assert sorted(found[name][COLUMNS[unit]].unique()) == list(range(0, 8_001, 1_000))
         assert "episode" not in found[name].columns
@@ -90,7 +90,7 @@ def test_practice_is_over_what_the_experiment_counts(unit, made):
     where = {**algorithm._asdict(), "goal_space": SPACE}
     spread = by_length(results, where, counts)
     played = results.table("evaluation", **where).groupby("seed")["episode"].max()
-    points = sorted(set(results.table("evaluation", **where)[results.at]))
+    points = sorted(set(results.table("evaluation", **where)[results.unit_column]))
     assert ends.tolist() == points[1:]
     last = counts.groupby("seed").sum().sum(axis=1)
     np.testing.assert_allclose(

@@ -69,7 +69,7 @@ def test_the_picture_of_the_layers_is_that_of_the_code(layers):
 
 def test_layers_of_a_small_graph(layers):
     edges = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "e": set()}
-    assert layers.condensed(edges) == {"a": {"b"}, "b": {"c"}, "c": set(), "e": set()}
+    assert layers.reduced(edges) == {"a": {"b"}, "b": {"c"}, "c": set(), "e": set()}
     assert layers.levels(edges) == [["c", "e"], ["b"], ["a"]]
     with pytest.raises(ValueError, match="in a cycle"):
         layers.levels({"a": {"b"}, "b": {"a"}})

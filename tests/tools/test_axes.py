@@ -10,7 +10,7 @@ import pytest
 from analysis.report import leaderboard
 from analysis.statistics.standing import standings
 from analysis.studies import axes as study
-from analysis.tables.printing import printed
+from analysis.tables.printing import render
 from magellan.core.errors import InputError
 from magellan.tools import axes
 from tests.test_curriculum import OF_MODELS, without
@@ -107,7 +107,7 @@ def test_standings_by_hand():
 
 def test_the_pages_are_those_of_the_tables(tmp_path):
     found = study.load(REFERENCE / "axes" / "axes.csv")
-    assert between_markers("axes", page("axes")) == printed(study.tables(found)).strip()
+    assert between_markers("axes", page("axes")) == render(study.tables(found)).strip()
     rows = leaderboard.rows(REFERENCE)
     assert between_markers("leaderboard", page("leaderboard")) == leaderboard.page(rows).strip()
     with (REFERENCE / "leaderboard.csv").open() as file:

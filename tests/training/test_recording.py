@@ -83,9 +83,9 @@ def test_goals_and_header_are_those_of_the_run(run):
     every = np.arange(len(goals))
     np.testing.assert_array_equal(found.codes, goals.codes_at(every))
     np.testing.assert_array_equal(found.categories, goals.categories_at(every))
-    assert found.about["identity"] == identity(config())
-    assert found.about["categories"] == list(goals.world.categories.names)
-    assert found.about["threshold"] == 0.002
+    assert found.header["identity"] == identity(config())
+    assert found.header["categories"] == list(goals.world.categories.names)
+    assert found.header["threshold"] == 0.002
     assert set(found.episodes["explored"]) == {0, 1}
     at = {code: place for place, code in enumerate(found.codes.tolist())}
     for goal, number in found.episodes[["goal", "number"]].itertuples(index=False):
@@ -188,7 +188,7 @@ def test_shares_by_hand():
 
 def test_draws_count_at_the_refresh_before_their_end_and_explored_ones_nowhere():
     made = by_hand()
-    found = recording.compared(made, recording.recorded_rule(made))
+    found = recording.compare_draws(made, recording.recorded_rule(made))
     whole = found.tail(2).set_index("category")
     assert whole["draws"].tolist() == [4, 4]
     assert whole.loc["b", "practised"] == 0.5

@@ -261,4 +261,4 @@ def test_jobs_start_from_the_beginning_that_they_share(seeds, tmp_path):
     assert "--sampler magellan" in words
     assert "budget.episodes=60" in words
     assert 'observers=["per_goal"]' in words
-    assert whole.in_words(first, None) == ", the beginning of others,"
+    assert whole.variant_text(first, None) == ", the shared beginning of others,"

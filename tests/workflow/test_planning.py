@@ -89,7 +89,7 @@ def test_a_variant_may_be_called_beginning():
     runs = [run for run in whole.grid if run.variant == "beginning"]
     assert len(runs) == 2
     for run in runs:
-        assert whole.in_words(run, None) == ", variant beginning,"
+        assert whole.variant_text(run, None) == ", variant beginning,"
         # What the experiment gives to the run, and no more.
         words = whole.train_arguments(run, None)
         assert words[-2:] == ["--set", "agent.gamma=0.5"]
@@ -290,7 +290,7 @@ def test_only_runs_that_name_it_wait_for_a_made_model(monkeypatch):
     assert weights == "models/smollm2-135m/model.safetensors"
     for model, files in (("smollm2-135m", [weights]), ("zoo-mini", [])):
         whole = plan(overrides={"backbone": {"model": model}})
-        assert whole.made_backbone(whole.grid[0]) == files
+        assert whole.backbone_files(whole.grid[0]) == files
     monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a{x}b")
     with pytest.raises(SystemExit, match=r"^error: MAGELLAN_BACKBONES: 'models/a{x}b"):
         files_of_smollm2()

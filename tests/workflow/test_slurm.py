@@ -7,7 +7,7 @@ import pytest
 
 from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
-from workflow.planning import check_no_jobs_left_behind, left_behind
+from workflow.planning import check_no_orphaned_jobs, orphaned_jobs
 
 (FIRST, *_) = synthetic.plan(synthetic.experiment(preset="laptop"))
 RUN = f"results/default/{FIRST.path}/manifest.json"
@@ -60,13 +60,13 @@ def test_jobs_that_a_driver_left_behind_are_named(project, tools):
     ],
 )
 def test_only_jobs_of_this_folder_and_these_runs_are_left_behind(listing, jobs):
-    assert left_behind(listing.replace("HERE", "/here"), "/here", {COMMENT}) == jobs
+    assert orphaned_jobs(listing.replace("HERE", "/here"), "/here", {COMMENT}) == jobs
 
 
 @pytest.mark.parametrize("answer", ["exit 1", "echo nonsense"])
 def test_without_an_answer_of_slurm_nothing_is_left_behind(tools, answer):
     tools("squeue", answer)
-    check_no_jobs_left_behind([("random", "1", "2")])
+    check_no_orphaned_jobs([("random", "1", "2")])
 
 
 def test_a_step_waits_while_its_run_is_locked(tmp_path, tools):

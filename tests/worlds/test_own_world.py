@@ -177,6 +177,6 @@ def test_a_manifest_says_the_categories_of_a_world_that_is_not_registered():
     assert found == kinds
     assert found.feasible == ("now", "then")
     assert len(set(category_colors(found).values())) == 3
-    with pytest.raises(InputError, match="does not say its categories"):
+    with pytest.raises(InputError, match="does not list its categories"):
         categories_of({"config": {"world": "gone"}})
     assert categories_of({"config": {}}) == WORLDS["little_zoo"].categories

@@ -1,8 +1,8 @@
-# From combined tables to statistics and figures. {folder} is either the folder of the configured
-# experiment or that of the committed reference results: the same rules serve both. The analysis
-# code is an input, so that editing it redraws what depends on it and trains nothing.
-# Each of these jobs takes seconds: on a cluster they are one job together with `combine`. Nothing
-# is won by trying one again: the same tables give the same error.
+# From combined tables to statistics and figures. {folder} is the folder of the configured
+# experiment or of the committed reference results: the same rules serve both. The analysis code is
+# an input, so that editing it remakes its outputs without training.
+# These jobs take seconds: on a cluster they are one job together with `combine`. They are not
+# retried: the same tables give the same error.
 
 
 rule statistics:
@@ -30,14 +30,14 @@ rule statistics:
         "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
 
 
-for statistic in own(STATISTICS):
+for statistic in user_defined(STATISTICS):
 
     rule:
         name:
             f"statistic_{statistic.name}"
         input:
             tables=tables_in("{folder}"),
-            code=PLAN.code_behind(statistic),
+            code=PLAN.source_files(statistic),
         output:
             f"{{folder}}/statistics/{statistic.name}.csv",
         log:
@@ -52,7 +52,7 @@ for statistic in own(STATISTICS):
             runtime=10,
         params:
             statistic=statistic.name,
-            modules=constant(PLAN.module_words()),
+            modules=constant(PLAN.module_args()),
             tables=lambda wildcards: f"{wildcards.folder}/tables",
             folder=lambda wildcards: f"{wildcards.folder}/statistics",
         message:
@@ -95,7 +95,7 @@ rule numbers:
         "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
 
 
-# What the experiment has found, on one page; the JSON is for the terminal and the report's first page.
+# The finding on one page; the JSON is for the terminal and the report's first page.
 rule summary:
     input:
         tables=tables_in("{folder}"),
@@ -117,7 +117,7 @@ rule summary:
         mem_mb=1000,
         runtime=10,
     params:
-        modules=constant(PLAN.module_words(bool(own(FIGURES)))),
+        modules=constant(PLAN.module_args(bool(user_defined(FIGURES)))),
         facts=PLAN.facts,
     message:
         "summary of {wildcards.folder}"
@@ -161,8 +161,8 @@ for figure, spec in FIGURES.items():
             f"draw_{figure}"
         input:
             tables=tables_in("{folder}"),
-            statistics=statistics_behind(spec),
-            code=PLAN.code_behind(spec),
+            statistics=input_statistics(spec),
+            code=PLAN.source_files(spec),
         output:
             png=report(
                 f"{{folder}}/figures/{{goal_space}}/{figure}.png",
@@ -183,7 +183,7 @@ for figure, spec in FIGURES.items():
             runtime=10,
         params:
             figure=figure,
-            modules=constant(PLAN.module_words(not is_built_in(spec))),
+            modules=constant(PLAN.module_args(not is_built_in(spec))),
             label=spec.label,
             caption=constant(as_plain_text(spec.caption)),
             tables=lambda wildcards: f"{wildcards.folder}/tables",

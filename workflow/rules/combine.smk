@@ -1,5 +1,5 @@
-# The runs of an experiment, stacked. With `allow_incomplete` they are those that are complete, and
-# the manifest lists the others as missing; the key itself is no part of the tables.
+# Stack the runs of an experiment. With `allow_incomplete` only complete runs are stacked, and the
+# manifest lists the others as missing; the key itself is not part of the tables.
 
 
 rule combine:
@@ -24,7 +24,7 @@ rule combine:
         experiment=constant(PLAN.tables_experiment()),
         runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
         options=["--allow-incomplete", FOLDER] if PLAN.left_out else [],
-        reasons=constant(PLAN.missing_text(PLAN.left_out)),  # a new reason makes the list anew
+        reasons=constant(PLAN.missing_text(PLAN.left_out)),  # a new reason remakes the tables
         folder=subpath(output.manifest, parent=True),
     message:
         f"combine the tables of {EXPERIMENT.experiment}"

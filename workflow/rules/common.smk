@@ -1,4 +1,4 @@
-# What needs Snakemake itself; the rest is in workflow/planning.py.
+# Code that needs Snakemake; the rest is in workflow/planning.py.
 
 import gc
 import os
@@ -6,58 +6,58 @@ import shlex
 import sys
 from pathlib import Path
 
-# The packages that the rules call lie beside this folder: found also where another workflow, in a
-# folder of its own, takes this one as a module. A copy of the rules alone, as Snakemake makes of a
-# hosted repository, needs them on Python's path.
+# The packages that the rules call lie beside this folder, also if another workflow uses this one as
+# a module. A copy of the rules alone, as Snakemake makes of a hosted repository, needs them on
+# Python's path.
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
 WHOLE = (CHECKOUT / "magellan").is_dir()
 if WHOLE:
     sys.path.insert(0, str(CHECKOUT))
-    places = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
-    os.environ.update(PYTHONPATH=os.pathsep.join(places))
+    paths = filter(None, (str(CHECKOUT), os.getenv("PYTHONPATH")))
+    os.environ.update(PYTHONPATH=os.pathsep.join(paths))
 
 from workflow.planning import *
 
-# A plan of thousands of runs is millions of objects that live as long as it does: looking for garbage
-# among them every 700 objects takes a tenth of the time.
+# A plan of thousands of runs has millions of long-lived objects: collecting garbage every 700
+# allocations takes a tenth of the time.
 gc.set_threshold(100_000)
 
-# Rules call plain `python`: let it be the one that runs Snakemake, environment activated or not.
-# A conda environment, if asked for, still comes first.
+# Rules call plain `python`: make it the one that runs Snakemake, even without an activated
+# environment. A conda environment, if requested, still comes first.
 os.environ.update(PATH=os.pathsep.join((str(Path(sys.executable).parent), os.getenv("PATH", ""))))
 
 
 def script(name):
-    """Path of a script of this workflow, as a word of a command; braces in it are no wildcards."""
-    place = (
+    """Quoted path of a script of this workflow, with escaped braces."""
+    path = (
         CHECKOUT / "workflow/scripts" / name
         if WHOLE
         else workflow.source_path(f"../scripts/{name}")
     )
-    return shlex.quote(os.path.relpath(place)).replace("{", "{{").replace("}", "}}")
+    return shlex.quote(os.path.relpath(path)).replace("{", "{{").replace("}", "}}")
 
 
-# In a job of the Slurm executor a run is a step of its own, so that it hears Slurm's signals.
+# In a job of the Slurm executor a run is a step of its own, so that it receives Slurm's signals.
 IN_SLURM_JOB = workflow.remote_exec and "SLURM_JOB_ID" in os.environ
 OUTSIDE = f"bash {script('slurm_step.sh')}" if IN_SLURM_JOB else ""
-# On the GPUs that it asks for, which no other run of the machine has.
+# With exclusive GPUs, as many as it requests.
 STEP = f"{OUTSIDE} python {script('take_gpu.py')} {{resources.gpu}}"
 
 
 def analysis_group(wildcards):
-    """On a cluster all jobs behind the runs are one job.
+    """Group of all jobs after the runs: one job on a cluster.
 
-    For each run Snakemake asks a group whether all others are done. A dry run starts nothing.
+    None in large dry runs: for each run Snakemake checks whether all others in a group are done.
     """
     return None if workflow.dryrun and len(PLAN.runs) > 1000 else "analysis"
 
 
 def say(text):
-    """Tell the person who called, and once: not from each job."""
+    """Print a message once, not from each job."""
     if text and workflow.is_main_process:
         print(text, file=sys.stderr)
 
 
 def runs_to_start():
-    """Wildcards of each run that this call has to make."""
+    """Wildcards of each run that this call starts."""
     return [job.wildcards for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]

@@ -1,15 +1,15 @@
 # The committed reference results.
 
 
-# Redraw the reference figures from the reference tables; trains nothing.
+# Redraw the reference figures from the reference tables, without training.
 rule figures:
     input:
         reference_figures,
     localrule: True
 
 
-# Make the tables of the configured experiment the reference. It has no output on purpose: nothing
-# may overwrite committed results, or train for them, unless it is asked for by name.
+# Make the tables of the configured experiment the reference. It has no output on purpose: only an
+# explicit call may overwrite committed results, or train for them.
 rule adopt:
     input:
         tables=tables_in(FOLDER),

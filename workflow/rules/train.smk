@@ -1,18 +1,17 @@
-# One job per run. Its outputs are the tables and the manifest, which a run writes at its very end;
-# checkpoints lie beside them undeclared, so that Snakemake never deletes them and a run that was
-# stopped goes on where it was. A run that fails leaves the others alone (profile: keep-going).
+# One job per run. Its outputs are the tables and the manifest, which a run writes at its end.
+# Checkpoints beside them are undeclared, so that Snakemake never deletes them and a stopped run
+# resumes. A failed run does not affect the others (profile: keep-going).
 #
-# A run's folder carries its identity: another value makes another folder, and what was made before
-# stays where it is. So nothing but the folder decides whether a run is there. `arguments` takes
-# `output` only to tell Snakemake that it follows from it: a changed word makes no run anew.
+# The folder of a run is named by its identity: changed values make another folder and existing runs
+# stay. So only the folder decides whether a run exists. `arguments` takes `output` to tell
+# Snakemake that it depends on it: changed arguments do not remake a run.
 
 
 rule train:
     input:
-        # Its time says nothing: what counts of a beginning is in the identity.
+        # No timestamps: the identity covers the start, the manifest has the model's digest.
         start=ancient(PLAN.start_files),
-        # Nor does that of a model: its digest is in the manifest.
-        backbone=ancient(PLAN.made_backbone),
+        backbone=ancient(PLAN.backbone_files),
     output:
         manifest=f"{FOLDER}/runs/{RUN_PATH}/manifest.json",
         tables=expand(
@@ -37,12 +36,12 @@ rule train:
         folder=subpath(output.manifest, parent=True),
         arguments=PLAN.train_arguments,
         start=PLAN.start_arguments,
-        variant=PLAN.in_words,
+        variant=PLAN.variant_text,
     message:
         "train {wildcards.sampler}{params.variant} on {wildcards.goal_space}, seed {wildcards.seed}"
     shell:
-        # tee: progress reaches both the log and the person who watches; pipefail keeps the status,
-        # -i lets the trainer speak its last words after Ctrl-C.
+        # tee: progress goes to the log and the terminal; pipefail keeps the exit status; -i keeps
+        # tee alive after Ctrl-C for the trainer's last lines.
         "set -o pipefail; "
         "export OMP_NUM_THREADS={threads} OPENBLAS_NUM_THREADS={threads} MKL_NUM_THREADS={threads}; "
         + STEP

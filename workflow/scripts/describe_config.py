@@ -1,4 +1,4 @@
-"""Writes the tables of config/README.md from the typed configuration; takes no arguments."""
+"""Write the tables of config/README.md from the typed configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
-# Given by the grid, not by the overrides; or described in words.
+# Keys of the grid, or described in the text.
 GRID_KEYS = (
     "sampler",
     "world",
@@ -35,16 +35,16 @@ LIMITS = {
 
 
 HUGE = 1_000_000
-"""Limits from here on only catch typing errors: they are left out."""
+"""Limits of at least this size only catch typos: they are left out."""
 
 
 def main() -> None:
-    """Put fresh tables between the markers of the README."""
+    """Update the tables between the markers of the README."""
     README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def updated(text: str) -> str:
-    """The README with its tables made anew."""
+    """The README with updated tables."""
     for name, table in (("experiment", experiment_table()), ("run", run_tables())):
         begin, end = BEGIN.format(name=name), END.format(name=name)
         before, _, rest = text.partition(begin)
@@ -64,7 +64,7 @@ def experiment_table() -> str:
 
 
 def run_tables() -> str:
-    """Keys that `overrides` may hold, by section, with the value in each preset."""
+    """Keys of `overrides` by section, with the value in each preset."""
     schema = run_model().model_json_schema()
     presets = {name: resolve_run(name, []).model_dump(mode="json") for name in PRESETS}
     parts = []
@@ -104,7 +104,7 @@ def _resolve(rule: dict, schema: dict) -> dict:
 def allowed(rule: dict, schema: dict) -> str:
     """What a schema rule allows, in words."""
     if "anyOf" in rule:
-        return " or ".join(allowed(each, schema) for each in rule["anyOf"])
+        return " or ".join(allowed(option, schema) for option in rule["anyOf"])
     if "const" in rule:
         return f"`{rule['const']}`"
     if "enum" in rule:
@@ -114,8 +114,8 @@ def allowed(rule: dict, schema: dict) -> str:
         return f"list of: {items}"
     if "examples" in rule:
         return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
-    stated = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}
-    limits = [text.format(_limit(rule[key])) for key, text in stated.items()]
+    templates = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}
+    limits = [text.format(_limit(rule[key])) for key, text in templates.items()]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
     return " ".join([kind, ", ".join(limits)]).strip()

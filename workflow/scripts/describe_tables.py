@@ -1,4 +1,4 @@
-"""Writes docs/tables.md: every column of every table; takes no arguments."""
+"""Write docs/tables.md: every column of every table."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from analysis.tables.printing import head, row  # noqa: E402
 
 PAGE = ROOT / "docs" / "tables.md"
 EXAMPLES = ROOT / "results" / "reference" / "statistics"
-"""Statistics whose columns are those of the code (a test holds that)."""
+"""Statistics with current columns (a test checks them)."""
 Table = tuple[str, str, Sequence[str]]
-"""Name, what it is, columns."""
+"""Name, description, columns."""
 
 BEGINNING = """# Tables and their columns
 
 <!-- Made by `python workflow/scripts/describe_tables.py` from analysis/tables/columns.py. -->
 
 All tables are CSV files: `results/NAME/tables` has those of the runs, `results/NAME/statistics`
-what is computed of them ([how](statistics.md)). Three lines of pandas, for mean success over
+the [statistics](statistics.md) computed from them. Three lines of pandas, for mean success over
 training on training goals:
 
     import pandas as pd
     scores = pd.read_csv("results/reference/statistics/scores.csv").query("split == 'train'")
     print(scores.groupby(["sampler", "variant"])["area"].mean())
 
-A variant called `NA` or `1` is read as it is with `dtype={"variant": str}, keep_default_na=False`.
-In statistics `step` stands for `episode` or `update` where these end the runs. In experiments with
-phases all tables of runs have the column `phase` too.
+A variant called `NA` or `1` is read correctly with `dtype={"variant": str}, keep_default_na=False`.
+In statistics, `step` is replaced by `episode` or `update` if these end the runs. In experiments
+with phases, all tables of runs have the column `phase` too.
 """
 
 
 def page() -> str:
     """The whole page."""
-    tables = [("Of runs", of_runs()), ("Statistics", of_statistics())]
-    found = Counter(column for _, listed in tables for *_, columns in listed for column in columns)
-    shared = [column for column, count in found.items() if count > 1]
+    sections = [("Of runs", of_runs()), ("Statistics", of_statistics())]
+    counts = Counter(c for _, tables in sections for *_, columns in tables for c in columns)
+    shared = [column for column, count in counts.items() if count > 1]
     parts = [BEGINNING, "## Columns of several tables\n", *_rows((c, MEANINGS[c]) for c in shared)]
-    for title, listed in tables:
+    for title, tables in sections:
         parts.append(f"## {title}\n")
-        parts += [_section(*table, shared) for table in listed]
+        parts += [_section(*table, shared) for table in tables]
     return "\n".join(parts)
 
 
@@ -68,15 +68,15 @@ def _columns(name: str) -> Sequence[str]:
 
 
 def _section(name: str, text: str, columns: Sequence[str], shared: Sequence[str]) -> str:
-    """All columns by name, and what those hold that only this table has, or has otherwise."""
+    """All columns by name, with the meaning of those that are specific to this table."""
     names = ", ".join(f"`{column}`" for column in columns)
     own = [c for c in columns if c not in shared or (name, c) in ELSEWHERE]
     rows = _rows((column, meaning(name, column)) for column in own) if own else []
     return "\n".join([f"### {name}.csv", "", f"{text} Columns: {names}.", "", *rows])
 
 
-def _rows(described: Iterable[tuple[str, str]]) -> list[str]:
-    return [*head(["column", "what it is"]), *(row([f"`{c}`", text]) for c, text in described), ""]
+def _rows(meanings: Iterable[tuple[str, str]]) -> list[str]:
+    return [*head(["column", "meaning"]), *(row([f"`{c}`", text]) for c, text in meanings), ""]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Draw who imports whom, from the code: docs/layers.svg. `python workflow/scripts/draw_layers.py`.
+"""Draw the import graph of the code, docs/layers.svg: `python workflow/scripts/draw_layers.py`.
 
-Boxes are packages and modules of `magellan` and `analysis`. One stands above all that it imports,
-directly or not; boxes that import each other are an error. A line that follows from others (A
-imports B, B imports C, A imports C) is left out. Where all imports stand inside functions, and so
-happen when they are needed, it is dashed. Imports that only type checkers see are not drawn.
+Boxes are packages and modules of `magellan` and `analysis`. A box is above everything that it
+imports, directly or not; cycles are an error. The graph is transitively reduced (no line A to C if
+A imports B and B imports C). A line is dashed if all its imports are inside functions. Imports for
+type checking only are not drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "layers.svg"
 PARTS = ("magellan", "analysis")
 SMALL = {"magellan.core"}
-"""Used by nearly all; drawn as the ground that everything stands on."""
+"""Used by nearly all; drawn as one bar at the bottom."""
 
 Graph = dict[str, set[str]]
 
@@ -26,7 +26,7 @@ BOX_HEIGHT, ROW, GAP, LETTER, MARGIN = 34, 78, 18, 8.2, 20
 
 
 def imports(path: Path, late: bool = True) -> Iterator[str]:
-    """Modules that a file imports; without `late` only those when it is imported itself."""
+    """Modules that a file imports; without `late`, only imports outside functions."""
     for node in _executed(ast.parse(path.read_text(encoding="utf-8")), late):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -60,43 +60,43 @@ def _box_of(module: str) -> str:
 
 
 def levels(edges: Mapping[str, set[str]]) -> list[list[str]]:
-    """Boxes by the longest way down from them: first those that import nothing.
+    """Boxes by their longest path downwards, first those that import nothing.
 
     Raises:
         graphlib.CycleError: boxes import each other, directly or not.
     """
     order = TopologicalSorter(edges)
     order.prepare()
-    found = []
+    rows = []
     while order.is_active():
-        found.append(sorted(order.get_ready()))
-        order.done(*found[-1])
-    return found
+        rows.append(sorted(order.get_ready()))
+        order.done(*rows[-1])
+    return rows
 
 
-def condensed(edges: Mapping[str, set[str]]) -> Graph:
-    """The graph without the lines that follow from others."""
+def reduced(edges: Mapping[str, set[str]]) -> Graph:
+    """The transitive reduction of a graph."""
     below: Graph = {}
     for box in TopologicalSorter(edges).static_order():
         below[box] = edges[box].union(*(below[target] for target in edges[box]))
     return {
-        box: {to for to in targets if not any(to in below[other] for other in targets)}
+        box: {target for target in targets if not any(target in below[t] for t in targets)}
         for box, targets in edges.items()
     }
 
 
 def to_svg(edges: Graph, early: Graph) -> str:
-    """The picture: highest level on top, the ground at the bottom; dashed what is not `early`."""
+    """The picture, highest level on top; edges that are not in `early` are dashed."""
     drawn = {box: targets - SMALL for box, targets in edges.items() if box not in SMALL}
     rows = levels(drawn)[::-1]
     widths = {box: LETTER * len(_short(box)) + 24 for box in drawn}
     spans = [sum(widths[box] for box in row) + GAP * (len(row) - 1) for row in rows]
     width = max(*spans, 560) + 2 * MARGIN
-    place: dict[str, tuple[float, float]] = {}
+    position: dict[str, tuple[float, float]] = {}
     for number, row in enumerate(rows):
         left = (width - spans[number]) / 2
         for box in row:
-            place[box] = left, MARGIN + number * ROW
+            position[box] = left, MARGIN + number * ROW
             left += widths[box] + GAP
     ground = MARGIN + len(rows) * ROW - 20
     height = ground + BOX_HEIGHT + MARGIN
@@ -105,17 +105,17 @@ def to_svg(edges: Graph, early: Graph) -> str:
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="14">',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    for box, targets in sorted(condensed(drawn).items()):
+    for box, targets in sorted(reduced(drawn).items()):
         for to in sorted(targets):
-            x, y = place[box][0] + widths[box] / 2, place[box][1] + BOX_HEIGHT
-            to_x, to_y = place[to][0] + widths[to] / 2, place[to][1]
+            x, y = position[box][0] + widths[box] / 2, position[box][1] + BOX_HEIGHT
+            to_x, to_y = position[to][0] + widths[to] / 2, position[to][1]
             bend = (y + to_y) / 2
             dashes = "" if to in early.get(box, set()) else ' stroke-dasharray="5 4"'
             parts.append(
                 f'<path d="M{x:.0f} {y:.0f} C{x:.0f} {bend:.0f} {to_x:.0f} {bend:.0f} '
                 f'{to_x:.0f} {to_y:.0f}" fill="none" stroke="#8a8a8a"{dashes}/>'
             )
-    for box, (x, y) in sorted(place.items()):
+    for box, (x, y) in sorted(position.items()):
         fill = "#fdf1dc" if box.startswith("analysis") else "#e3eef9"
         parts.append(_rectangle(x, y, widths[box], _short(box), fill))
     everywhere = f"used everywhere: {', '.join(sorted(map(_short, SMALL & edges.keys())))}"

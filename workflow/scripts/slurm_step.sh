@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# slurm_step.sh COMMAND...: runs a training command as a step of the Slurm job it is in.
+# slurm_step.sh COMMAND...: run a training command as a step of the current Slurm job.
 #
-# Slurm sends its signals (scancel, pre-emption, the time limit) to steps, and Snakemake, which is the
-# process of the outer step, does not hand them on: as a step of its own a run hears them, saves and stops.
-# A run that is locked (exit status 73) still belongs to a job that a killed driver left behind:
-# this job waits for it and then goes on from its checkpoint.
+# Slurm sends its signals (scancel, pre-emption, the time limit) to steps, and Snakemake, the process of the
+# outer step, does not forward them: as a step of its own a run receives them, saves and stops.
+# A locked run (exit status 73) still belongs to a job of a killed driver: this job waits for it and then
+# resumes from its checkpoint.
 set -u
 locked=73
 while true; do

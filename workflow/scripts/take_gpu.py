@@ -1,11 +1,10 @@
-"""take_gpu.py N COMMAND...: runs a command on N GPUs that no other run on this machine has.
+"""take_gpu.py N COMMAND...: run a command with exclusive use of N GPUs of this machine.
 
-The GPUs are those of CUDA_VISIBLE_DEVICES where it is set, as in a Slurm job, else those that
-`nvidia-smi` lists, of a GPU in MIG mode its parts; the command sees its own in that variable, by
-their UUIDs: CUDA numbers GPUs otherwise than `nvidia-smi`. It takes the place of this process
-and keeps the locks of its GPUs, which the system gives back when it ends, however it ends. Until
-enough of them are free it waits. With N = 0, and where no GPU is found, the command just runs:
-what it says then is its own affair.
+Candidates are the GPUs in CUDA_VISIBLE_DEVICES if it is set, as in a Slurm job, else those that
+`nvidia-smi` lists, for a GPU in MIG mode its instances. The command gets its GPUs in that variable,
+as UUIDs, because CUDA and `nvidia-smi` number GPUs differently. It replaces this process and
+inherits the locks of its GPUs, which the system releases when it ends. While too few GPUs are free,
+the script waits. With N = 0, or if no GPU is found, the command runs without locks.
 """
 
 from __future__ import annotations
@@ -27,85 +26,84 @@ DEVICE = re.compile(r"^ *(GPU|MIG) (.*)\(UUID: *([^)\s]+)\)", re.MULTILINE)
 
 def main(arguments: Sequence[str]) -> None:
     """Take the GPUs and become the command."""
-    wanted, command = int(arguments[0]), list(arguments[1:])
-    devices = gpus() if wanted else {}
+    count, command = int(arguments[0]), list(arguments[1:])
+    devices = gpus() if count else {}
     if devices:
-        if wanted > len(devices):
-            sys.exit(f"error: gpu: {wanted} is not allowed: there are {len(devices)} here")
-        taken = take(wanted, devices, lock_folder())
-        os.environ[VISIBLE] = ",".join(taken)
+        if count > len(devices):
+            sys.exit(f"error: gpu: {count} is not allowed: there are {len(devices)} here")
+        os.environ[VISIBLE] = ",".join(take(count, devices, lock_folder()))
         print(f"on GPU {os.environ[VISIBLE]}", file=sys.stderr, flush=True)
     os.execvp(command[0], command)
 
 
 def gpus() -> dict[str, str]:
-    """GPUs that may be taken, as CUDA_VISIBLE_DEVICES names them, with the name of their lock."""
-    found = listed()
+    """Candidate GPUs as in CUDA_VISIBLE_DEVICES, with the names of their locks."""
+    numbers = numbers_by_uuid()
     if VISIBLE not in os.environ:
-        return {uuid: uuid for uuid in found}
-    named = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
-    # Slurm gives a job devices of its own, which may all be number 0: its number tells them apart.
+        return {uuid: uuid for uuid in numbers}
+    names = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
+    # The devices of each Slurm job may start at number 0: locks have the job in their name.
     job = os.environ.get("SLURM_JOB_ID")
-    return {name: f"job{job}-{name}" if job else uuid_of(name, found) for name in named}
+    return {name: f"job{job}-{name}" if job else uuid_of(name, numbers) for name in names}
 
 
-def uuid_of(name: str, found: dict[str, str]) -> str:
-    """UUID of a device that is named by that, by its beginning, or by its number; else the name."""
-    fitting = (uuid for uuid in found if uuid.startswith(name) or found[uuid] == name)
-    return next(fitting, name)
+def uuid_of(name: str, numbers: dict[str, str]) -> str:
+    """UUID of a device given by UUID, prefix of it, or number; the name itself if unknown."""
+    matches = (uuid for uuid in numbers if uuid.startswith(name) or numbers[uuid] == name)
+    return next(matches, name)
 
 
-def listed() -> dict[str, str]:
-    """Number of each GPU of this machine by its UUID; none where the program is absent or fails.
+def numbers_by_uuid() -> dict[str, str]:
+    """Number of each GPU of this machine by UUID; empty if `nvidia-smi` is absent or fails.
 
-    CUDA computes on the parts of a GPU in MIG mode, which have no number, and not on that GPU.
+    A GPU in MIG mode is replaced by its instances, on which CUDA computes; these have no number.
     """
     try:
-        found = subprocess.run(LISTING, capture_output=True, text=True, timeout=60, check=True)
+        process = subprocess.run(LISTING, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     devices: dict[str, str] = {}
-    whole = ""
-    for kind, words, uuid in DEVICE.findall(found.stdout):
+    gpu = ""
+    for kind, text, uuid in DEVICE.findall(process.stdout):
         if kind == "GPU":
-            whole, devices[uuid] = uuid, words.partition(":")[0]
+            gpu, devices[uuid] = uuid, text.partition(":")[0]
         else:
-            devices.pop(whole, None)
+            devices.pop(gpu, None)
             devices[uuid] = ""
     return devices
 
 
 def lock_folder() -> Path:
-    """Where the locks of this user lie, on this machine and not on a shared file system."""
-    usual = Path(tempfile.gettempdir()) / f"magellan-gpus-{os.getuid()}"
-    folder = Path(os.environ.get(FOLDER) or usual)
+    """Folder of this user's locks, local to this machine."""
+    default = Path(tempfile.gettempdir()) / f"magellan-gpus-{os.getuid()}"
+    folder = Path(os.environ.get(FOLDER) or default)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         sys.exit(f"error: {FOLDER}: {folder} is another user's; allowed: a folder of your own")
     return folder
 
 
-def take(wanted: int, devices: dict[str, str], folder: Path) -> list[str]:
-    """Names of so many GPUs, locked by this process and whatever it becomes."""
-    told = False
+def take(count: int, devices: dict[str, str], folder: Path) -> list[str]:
+    """Names of `count` GPUs, locked by this process and the command that replaces it."""
+    has_printed = False
     while True:
-        taken: dict[str, int] = {}
+        handles: dict[str, int] = {}
         for name, lock in devices.items():
             handle = locked(folder / f"{lock.replace('/', '_')}.lock")
             if handle is not None:
-                taken[name] = handle
-            if len(taken) == wanted:
-                return list(taken)
-        for handle in taken.values():
+                handles[name] = handle
+            if len(handles) == count:
+                return list(handles)
+        for handle in handles.values():
             os.close(handle)
-        if not told:
+        if not has_printed:
             print(f"waiting for a free GPU ({len(devices)} here)", file=sys.stderr, flush=True)
-            told = True
+            has_printed = True
         time.sleep(float(os.environ.get(PAUSE, "2")))
 
 
 def locked(path: Path) -> int | None:
-    """Handle of a lock that a new program inherits; None where another process has it."""
+    """Handle of a lock that a new program inherits; None if another process holds it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -205,13 +205,11 @@ def card(name: str) -> str:
     spec, sampler = SAMPLERS[name], make(name)
     module = inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label
     needs = [f"track: {track_of(name)}"]
-    needs += [f"estimator: `{spec.estimator}`"] * (spec.estimator is not None)
-    needs += ["the advantage of each episode"] * sampler.wants_advantage
-    constants = [*_constants(spec.section, spec.settings)]
     if spec.estimator is not None:
-        estimator = ESTIMATORS[spec.estimator]
-        constants += _constants(estimator.section, estimator.settings)
-    constants += ["`samplers.epsilon_*`: exploration, shared"] * spec.epsilon
+        needs += [f"estimator: `{spec.estimator}` (`{ESTIMATORS[spec.estimator].section}.*`)"]
+    needs += ["the advantage of each episode"] * sampler.wants_advantage
+    needs += ["exploration (`samplers.epsilon_*`)"] * spec.epsilon
+    constants = [*_constants(spec.section, spec.settings)]
     text = [f"### {name}", module, inspect.getdoc(spec.build) or ""]
     text += [f"Needs: {'; '.join(needs)}. Source: {_source(spec)}."]
     text += ["\n".join(f"- {constant}" for constant in constants)] * bool(constants)

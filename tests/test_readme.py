@@ -9,7 +9,7 @@ import pytest
 
 from analysis.report import claims
 from analysis.statistics import comparison, summaries
-from analysis.statistics.intervals import sign_flip_test
+from analysis.statistics.intervals import holm, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
@@ -267,25 +267,35 @@ def separated() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def interactions() -> str:
-    """Leads of MAGELLAN with either replay; p times the 12 tests of the protocol's family."""
+VARIANTS = {
+    "samplers_replay": ("success_replay", "uniform replay", "success replay"),
+    "samplers_tenfold": ("tenfold_step", "step size 2e-4", "step size 1e-3"),
+}
+"""Folders of the interactions' family: the variant, and what its sides are called."""
+
+
+def interactions(folder: str) -> str:
+    """MAGELLAN's leads on both sides; p after Holm over the 12 tests of the protocol's family."""
     others = ["random", "online", "ek_online"]
-    variants = ["base", "success_replay"]
-    pairs = comparison.pairs_of_interactions(of("samplers_replay"), ["magellan", *others], variants)
-    rows = []
-    for other, pair in zip(others, pairs, strict=True):
-        for split in comparison.SPLITS:
-            sides = (pair.first, pair.second)
-            leads = [comparison.success_of(each, "25k", split)[1].mean(axis=1) for each in sides]
-            difference, interval = comparison.mean_difference(leads[0] - leads[1])
-            assert interval is not None
-            chance = min(1.0, 12 * sign_flip_test(leads[0] - leads[1]).p)
-            ends = " to ".join(f"{end:+.3f}" for end in interval)
-            means = [f"{each.mean():+.3f}" for each in leads]
-            rows.append([f"`{other}`", split, *means, f"{difference:+.3f}", ends, f"{chance:.3f}"])
-    header = ["MAGELLAN minus", "goals", "uniform replay", "success replay", "difference"]
-    header += ["95% interval", "p times 12"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    rows, chances = {}, []
+    for name, (variant, *_) in VARIANTS.items():
+        algorithms, rows[name] = ["magellan", *others], []
+        pairs = comparison.pairs_of_interactions(of(name), algorithms, ["base", variant])
+        for other, pair in zip(others, pairs, strict=True):
+            for split in comparison.SPLITS:
+                sides = (pair.first, pair.second)
+                leads = [comparison.success_of(s, "25k", split)[1].mean(axis=1) for s in sides]
+                difference, interval = comparison.mean_difference(leads[0] - leads[1])
+                assert interval is not None
+                chances.append(sign_flip_test(leads[0] - leads[1]).p)
+                ends = " to ".join(f"{end:+.3f}" for end in interval)
+                means = [f"{lead.mean():+.3f}" for lead in leads]
+                rows[name].append([f"`{other}`", split, *means, f"{difference:+.3f}", ends])
+    corrected = np.split(holm(np.array(chances)), len(VARIANTS))[list(VARIANTS).index(folder)]
+    header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference"]
+    header += ["95% interval", "p, Holm over 12"]
+    cells = [[*row, f"{p:.3f}"] for row, p in zip(rows[folder], corrected, strict=True)]
+    return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
 def of(folder: str) -> store.Results:
@@ -328,7 +338,8 @@ BLOCKS = {
     ("samplers", "samplers success"): lambda: samplers(
         "samplers", "magellan", "random", "online", "ek_online"
     ),
-    ("samplers", "samplers replay"): interactions,
+    ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
+    ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

@@ -103,7 +103,9 @@ def test_episodes_of_a_window_are_spread_over_its_steps():
     index = pd.MultiIndex.from_tuples([(7, 100), (7, 200)], names=["seed", "episode"])
     counts = pd.DataFrame({"a": [100, 0], "b": [0, 100]}, index=index)
     looks = {"seed": 7, "step": [0, 1_000, 2_000], "episode": [0, 50, 200]}
-    results = SimpleNamespace(unit="steps", at="step", table=lambda *_, **__: pd.DataFrame(looks))
+    results = SimpleNamespace(
+        unit="steps", unit_column="step", table=lambda *_, **__: pd.DataFrame(looks)
+    )
     found = by_length(results, {}, counts)
     assert found.index.tolist() == [(7, 1_000), (7, 2_000)]
     assert found.to_numpy().tolist() == [[50, 0], [50, 100]]

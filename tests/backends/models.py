@@ -89,7 +89,7 @@ def make_as_for_a_gpu(merged: bool, model: str, agent=None, **backend) -> LocalB
     """On the CPU, by the way that a GPU takes: `transformers`, fused attention, padded lengths."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "attention_on", lambda device: None)
-        patch.setattr(Backbone, "_reader", lambda self: (None, "transformers"))
+        patch.setattr(Backbone, "_choose_reader", lambda self: (None, "transformers"))
         way = "torch" if merged else "plain"
         return make(way, model, agent, length_bucket=GPU_BUCKET, **backend)
 

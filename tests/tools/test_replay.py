@@ -204,8 +204,8 @@ LEARNED = ("--estimator", "learned")
     ("change", "options", "words"),
     [
         (None, ("--estimator", "guess"), ("--estimator", "'guess'", "learned")),
-        (None, ("--estimator", "evaluated_goals"), ("--estimator", "no agent")),
-        (None, ("--estimator", "evaluated_buckets"), ("--estimator", "no agent")),
+        (None, ("--estimator", "evaluated_goals"), ("--estimator", "played by the agent")),
+        (None, ("--estimator", "evaluated_buckets"), ("--estimator", "played by the agent")),
         (None, (*LEARNED, "--set", "agent.gamma=0.5"), ("--set", "'agent'", "competence.key")),
         (None, (*LEARNED, "--set", "competence.speed=3"), ("competence.speed",)),
         (None, (*LEARNED, "--set", "competence.delay=0"), ("competence.delay",)),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.report import claims
-from analysis.statistics import comparison, summaries
+from analysis.statistics import comparison, standing, summaries
 from analysis.statistics.intervals import holm, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
@@ -20,6 +20,7 @@ from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
+from magellan.samplers.conformance import track_of
 from tests.analysis.synthetic import to_markdown
 from tests.faults import cases as faults
 from tests.inputs import cases
@@ -298,6 +299,20 @@ def interactions(folder: str) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+def rules() -> str:
+    """Success over training of each rule and seed, also with MAGELLAN's estimator."""
+    scores = {(rule, "its own"): row for rule, row in standing.scores_of(of("rules")).items()}
+    for rule, row in standing.scores_of(of("signals")).items():
+        scores[rule, "MAGELLAN's"] = row
+    ranked = sorted(scores, key=lambda key: -scores[key].mean())
+    header = ["rule", "estimator", "track", "seed 21", "seed 22"]
+    cells = (
+        [f"`{rule}`", estimator, track_of(rule), *(f"{x:.3f}" for x in scores[rule, estimator])]
+        for rule, estimator in ranked
+    )
+    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+
+
 def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
@@ -339,6 +354,7 @@ BLOCKS = {
         "samplers", "magellan", "random", "online", "ek_online"
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
+    ("rules", "rules so far"): rules,
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,

@@ -275,6 +275,13 @@ VARIANTS = {
 """Folders of the interactions' family: the variant, and what its sides are called."""
 
 
+def with_ends(values: np.ndarray) -> str:
+    """Mean of the pairs and its 95 % interval."""
+    mean, interval = comparison.mean_difference(values)
+    assert interval is not None
+    return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
+
+
 def interactions(folder: str) -> str:
     """MAGELLAN's leads on both sides; p after Holm over the 12 tests of the protocol's family."""
     others = ["random", "online", "ek_online"]
@@ -286,15 +293,11 @@ def interactions(folder: str) -> str:
             for split in comparison.SPLITS:
                 sides = (pair.first, pair.second)
                 leads = [comparison.success_of(s, "25k", split)[1].mean(axis=1) for s in sides]
-                difference, interval = comparison.mean_difference(leads[0] - leads[1])
-                assert interval is not None
                 chances.append(sign_flip_test(leads[0] - leads[1]).p)
-                ends = " to ".join(f"{end:+.3f}" for end in interval)
-                means = [f"{lead.mean():+.3f}" for lead in leads]
-                rows[name].append([f"`{other}`", split, *means, f"{difference:+.3f}", ends])
+                cells = map(with_ends, [*leads, leads[0] - leads[1]])
+                rows[name].append([f"`{other}`", split, *cells])
     corrected = np.split(holm(np.array(chances)), len(VARIANTS))[list(VARIANTS).index(folder)]
-    header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference"]
-    header += ["95% interval", "p, Holm over 12"]
+    header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference", "p, Holm over 12"]
     cells = [[*row, f"{p:.3f}"] for row, p in zip(rows[folder], corrected, strict=True)]
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
@@ -354,8 +357,8 @@ BLOCKS = {
         "samplers", "magellan", "random", "online", "ek_online"
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
-    ("rules", "rules so far"): rules,
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
+    ("rules", "rules so far"): rules,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

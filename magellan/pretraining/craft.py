@@ -193,19 +193,7 @@ def probe_depths(reader: Reader) -> dict[str, dict[str, float]]:
     return probe(reader, sets=world().categories.feasible, draw=probe_goals)
 
 
-def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write README.md: what went into the model, what did not, and measured figures."""
-    rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
-    of_prompt, of_words = (
-        "\n".join(f"  - {question}" for question, _ in group)
-        for group in (QUESTIONS, WORD_QUESTIONS)
-    )
-    probe_rows = "\n".join(
-        f"| {name} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
-        for name, auc in figures["probe"].items()
-    )
-    (output / "README.md").write_text(
-        f"""---
+CARD = """---
 license: mit
 library_name: transformers
 ---
@@ -215,7 +203,7 @@ A causal language model of the language of the world `craft`, small enough to li
 and to be trained by reinforcement learning on one CPU core.
 
 ## What went in
-- Architecture: Llama ({recipe["layers"]} layers, width {recipe["width"]}), tied embeddings, a
+- Architecture: Llama ({recipe[layers]} layers, width {recipe[width]}), tied embeddings, a
   word-level lossless tokenizer in which fixed phrases are one token.
 - Item vectors: normal, of mean squared norm 1, the same ones always. They mean nothing, and these
   rows are frozen. No other model went in.
@@ -230,13 +218,13 @@ and to be trained by reinforcement learning on one CPU core.
 {of_words}
 
   Those of the last list and those about the named item count one each in the loss, the others
-  together one; this weight falls from {recipe["question_weight"]} to
-  {recipe["question_weight_end"]}. The words of the random actions count once more, with a
-  weight that rises from 0 to {recipe["action_weight"]}.
-- In {recipe["invented_objects"]:.0%} of the batches all items have other vectors of the same kind,
-  in the others normal noise of mean norm {recipe["vector_noise"]} is added.
+  together one; this weight falls from {recipe[question_weight]} to
+  {recipe[question_weight_end]}. The words of the random actions count once more, with a
+  weight that rises from 0 to {recipe[action_weight]}.
+- In {recipe[invented_objects]:.0%} of the batches all items have other vectors of the same kind,
+  in the others normal noise of mean norm {recipe[vector_noise]} is added.
 - Start values: query and key projections of a layer are one orthogonal matrix, the output
-  projection is {recipe["start_copy"]} times the inverse of the value projection.
+  projection is {recipe[start_copy]} times the inverse of the value projection.
 
 ## What did not
 No goal-directed data, no reward, no success signal, no plan, no recipe of the world, no unseen item
@@ -249,7 +237,7 @@ can be reached; of a goal of depth 1 the counts about the named item tell it.
 {rows}
 
 ## Figures
-- Next-token loss at the end of pretraining: {figures["loss"]:.4f} nats per token.
+- Next-token loss at the end of pretraining: {figures[loss]:.4f} nats per token.
 - Linear probe on the state after the first prompt, possible against impossible goals about items of
   one depth (`magellan.pretraining.craft`), the area under the ROC curve:
 
@@ -258,9 +246,29 @@ can be reached; of a goal of depth 1 the counts about the named item tell it.
 {probe_rows}
 
 Rebuild with `python -m magellan backbone --name craft-reader --output DIR`.
-""",
-        encoding="utf-8",
+"""
+
+
+def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
+    """Write README.md: what went into the model, what did not, and measured figures."""
+    rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
+    of_prompt, of_words = (
+        "\n".join(f"  - {question}" for question, _ in group)
+        for group in (QUESTIONS, WORD_QUESTIONS)
     )
+    probe_rows = "\n".join(
+        f"| {name} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
+        for name, auc in figures["probe"].items()
+    )
+    text = CARD.format(
+        recipe=recipe,
+        figures=figures,
+        rows=rows,
+        of_prompt=of_prompt,
+        of_words=of_words,
+        probe_rows=probe_rows,
+    )
+    (output / "README.md").write_text(text, encoding="utf-8")
 
 
 CRAFT = Language(

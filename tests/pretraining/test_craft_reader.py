@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run
@@ -28,16 +27,6 @@ from magellan.worlds import SPLITS, WORLDS
 
 WORLD = WORLDS["craft"]
 FOLDER = check_backbone("craft-reader")
-
-
-@pytest.fixture(scope="module")
-def model():
-    return AutoModelForCausalLM.from_pretrained(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(FOLDER)
 
 
 def test_it_is_small_knows_all_words_and_has_no_more(model, tokenizer):

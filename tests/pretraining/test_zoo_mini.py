@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan.config import check_backbone
 from magellan.core.codec import Codec
@@ -17,16 +16,6 @@ from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 
 FOLDER = check_backbone("zoo-mini")
-
-
-@pytest.fixture(scope="module")
-def model():
-    return AutoModelForCausalLM.from_pretrained(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(FOLDER)
 
 
 def object_vectors(model, tokenizer) -> np.ndarray:

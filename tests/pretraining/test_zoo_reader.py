@@ -50,16 +50,6 @@ OLD = check_backbone("zoo-mini")
 
 
 @pytest.fixture(scope="module")
-def model():
-    return AutoModelForCausalLM.from_pretrained(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(FOLDER)
-
-
-@pytest.fixture(scope="module")
 def figures():
     return json.loads((FOLDER / "build.json").read_text())["figures"]
 

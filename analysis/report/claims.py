@@ -267,6 +267,31 @@ def _halves_agree(judged: Judged, results: Mapping[str, Results]) -> bool:
     return bool(values[:middle].mean() * values[middle:].mean() > 0.0)
 
 
+def verdicts(results: Results) -> list[str]:
+    """A sentence for each claim that this experiment was made to judge, tested or not.
+
+    Empty for other experiments, also where one only has the name of such a study.
+    """
+    claims = load()
+    try:
+        judged = judge_by(claims, {results.experiment["experiment"]: results})
+    except InputError:
+        return []
+    return [
+        f"{result.verdict.capitalize()}: {' '.join(result.claim.claim.split())} {_numbers(result)}"
+        for result in judged
+        if result.n and result.claim.study == results.experiment["experiment"]
+    ]
+
+
+def _numbers(judged: Judged) -> str:
+    if judged.verdict == "not tested":
+        return f"n = {judged.n} so far."
+    value, interval, n, p = _statistics(judged)
+    measured = f"{judged.claim.measure.capitalize()}, {judged.claim.value}"
+    return f"{measured}: {value} ({interval}){p and f', p = {p}'}, n = {n}."
+
+
 HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict", "study")
 SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
 
@@ -304,8 +329,12 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
     if judged.verdict == "not tested":
         n = f"{judged.n} of {claims.studies[claim.study].seeds}" if study else "0"
         return [*names, "", "", n, "", "not tested", study]
-    form = ".2f" if claim.measure == "mastered" else "+.3f"
+    return [*names, *_statistics(judged), f"**{judged.verdict}**", study]
+
+
+def _statistics(judged: Judged) -> tuple[str, str, str, str]:
+    """Value, interval, n and corrected p, which is empty where the rule has none."""
+    form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
     p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}"
     interval = interval_cell(judged.low, judged.high, form)
-    numbers = [f"{judged.value:{form}}", interval, str(judged.n), p]
-    return [*names, *numbers, f"**{judged.verdict}**", study]
+    return f"{judged.value:{form}}", interval, str(judged.n), p

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.report import claims
 from analysis.report.finding import (
     Finding,
     as_plain_text,
@@ -89,6 +90,8 @@ def to_html(
         *(printing.table(table) for table in tables(results, statistics)),
         *pictures,
     ]
+    if verdicts := claims.verdicts(results):
+        parts += [printing.element("h2", "Claims"), printing.items(verdicts)]
     if summary.limits:
         parts += [
             printing.element("h2", "What so few runs cannot show"),

@@ -35,6 +35,10 @@ def reference(tmp_path_factory):
     return Results({**results.tables, "evaluation": evaluation}, results.manifest)
 
 
+def everything(given):
+    return [*given.claims, *given.others]
+
+
 def judged(reference, *listed, seeds=12, halves=False):
     """What comes out of claims given as (measure, value, expected) and further keys."""
     entries = []
@@ -122,6 +126,17 @@ def test_a_wrong_file_is_one_line(tmp_path, keys, says):
         claims.load(path)
 
 
+def test_a_summary_page_has_the_verdicts_of_its_study(reference):
+    """Those of the committed page; an experiment without claims has none."""
+    assert claims.verdicts(reference) == []
+    told = claims.verdicts(store.load(claims.REFERENCE / "samplers"))
+    assert told[0].startswith(
+        "Reproduced: MAGELLAN masters more of the goals than uniform choice. "
+        "Success, magellan/base - random/base: +0.243 (+0."
+    )
+    assert len(told) == sum(claim.study == "samplers" for claim in everything(claims.load()))
+
+
 def test_an_unknown_category_is_named(reference):
     with pytest.raises(InputError, match="category: 'swim' is unknown; allowed: grasp"):
         judged(reference, ("success", "magellan", "above 0", {"category": "swim"}))
@@ -131,4 +146,4 @@ def test_the_command_prints_the_page(capsys):
     """The committed page is checked against it in tests/test_readme.py."""
     assert main(["claims", "--reference", "results/none-there"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("| not tested |") == len(claims.load().claims) + len(claims.load().others)
+    assert printed.count("| not tested |") == len(everything(claims.load()))

@@ -68,7 +68,7 @@ _built_in("training", "success_by_category", "Success per category", SUCCESS)
 _built_in("training", "phases", "Success over all phases", SUCCESS, phased=True)
 _built_in("training", "sample_efficiency", "Sample efficiency", SUCCESS, "sample_efficiency")
 _built_in("training", "mastery", "Time to mastery", SUCCESS)
-_built_in("comparison", "aggregates", "IQM and mean", COMPARISON, "aggregates")
+_built_in("comparison", "aggregates", "Mean and IQM", COMPARISON, "aggregates", "scores")
 _built_in(
     *("comparison", "improvement", "Probability of improvement", COMPARISON),
     *("improvement", "comparison"),

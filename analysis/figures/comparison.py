@@ -15,9 +15,11 @@ from analysis.statistics.matrices import SCORES
 from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
+from analysis.tables.phases import practised_split
 from analysis.tables.results import SPLITS, Results, rows_where
 
-TITLES = {"iqm": "IQM (higher is better)", "mean": "Mean (higher is better)"}
+STATISTICS = {"mean": (-0.2, "full"), "iqm": (0.2, "none")}
+"""Place within a row, and filling of the mark."""
 METHODS = f"IQM {style.PERCENTILE}, mean {style.STUDENTISED}"
 MARKERS = {"final": "o", "area": "s"}
 OFFSETS = {"final": -0.14, "area": 0.14}
@@ -29,45 +31,75 @@ TEST = (
 
 
 def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Columns are aggregates, rows are score and split; a mark with interval per algorithm."""
-    count = len(results.algorithms_in(goal_space))
-    panels = list(itertools.product(SCORES, SPLITS))
-    subtitle = f"{style.describe(results, goal_space)}; over seeds and feasible categories together"
+    """Columns are splits, rows of panels scores; an algorithm per line, the best one first."""
+    frame = rows_where(statistics["aggregates"], goal_space=goal_space)
+    runs = rows_where(statistics["scores"], goal_space=goal_space)
+    order = _by_mean_over_training(results, goal_space, frame)
+    looks = [
+        style.LineStyle("mean", style.GREY, "-", "o"),
+        style.LineStyle("IQM", style.GREY, "-", "o"),
+        style.LineStyle("a run", style.GREY, "-", "."),
+    ]
+    filled = [{}, {"fillstyle": "none"}, {"alpha": 0.4}]
     figure, axes = style.page(
-        (len(panels), len(TITLES)),
-        (8.0, 1.4 + len(panels) * (0.45 + 0.24 * count)),
+        (len(SCORES), len(SPLITS)),
+        (8.6, 1.3 + len(SCORES) * (0.45 + 0.3 * len(order))),
         "Aggregate success",
-        subtitle,
-        style.algorithm_handles(results, goal_space, lines=False),
-        sharex="col",
+        f"{style.describe(results, goal_space)}; over seeds and feasible categories together",
+        [
+            style.line_handle(look, line=False, **fill)
+            for look, fill in zip(looks, filled, strict=True)
+        ],
+        sharex=True,
         sharey=True,
     )
-    frame = rows_where(statistics["aggregates"], goal_space=goal_space)
-    for row, (score, split) in enumerate(panels):
-        for column, statistic in enumerate(TITLES):
-            estimates = rows_where(frame, score=score, split=split, statistic=statistic)
-            _estimates(axes[row, column], results, goal_space, estimates)
-        label = f"{SCORE_LABELS[score]}\n{SPLIT_LABELS[split].lower()}"
-        axes[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
-    for column, title in enumerate(TITLES.values()):
-        axes[0, column].set_title(title)
-        axes[-1, column].set_xlabel("success rate")
-    for ax in axes.flat:
+    for (row, score), (column, split) in itertools.product(
+        enumerate(SCORES[::-1]), enumerate(SPLITS)
+    ):
+        ax, where = axes[row, column], {"split": split}
+        _estimates(ax, results, order, rows_where(frame, score=score, **where))
+        _runs(ax, results, order, rows_where(runs, **where), score)
+        ax.set_title(f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}")
+        ax.grid(axis="y", visible=False)
+    for ax in axes[-1]:
+        ax.set_xlabel("success rate")
         ax.set_xlim(-0.02, 1.02)
         ax.set_xticks(np.linspace(0.0, 1.0, 6))
-    axes[0, 0].set_ylim(count - 0.5, -0.5)
-    axes[0, 0].set_yticks([])
+    axes[0, 0].set_ylim(len(order) - 0.5, -0.5)
+    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in order]
+    axes[0, 0].set_yticks(np.arange(len(order)), labels)
     style.footnote(figure, style.interval_text(results, goal_space, METHODS))
     return figure
 
 
-def _estimates(ax: Axes, results: Results, goal_space: str, estimates: pd.DataFrame) -> None:
+def _by_mean_over_training(
+    results: Results, goal_space: str, frame: pd.DataFrame
+) -> list[Algorithm]:
+    """Algorithms of a goal space by their mean on the goals practised, highest first."""
+    where = {"score": PRIMARY_SCORE, "split": practised_split(results), "statistic": "mean"}
+    means = rows_where(frame, **where).set_index(["sampler", "variant"])["value"]
+    return sorted(results.algorithms_in(goal_space), key=lambda algorithm: -means[algorithm])
+
+
+def _estimates(ax: Axes, results: Results, order: Sequence[Algorithm], frame: pd.DataFrame) -> None:
     styles = style.algorithm_styles(results.algorithms)
-    for y, algorithm in enumerate(results.algorithms_in(goal_space)):
-        look, row = styles[algorithm], rows_where(estimates, **algorithm._asdict()).iloc[0]
-        style.interval_bar(ax, row["low"], row["high"], y, look.color)
-        ax.plot(row["value"], y, color=look.color, marker=look.marker, markersize=6)
-    ax.grid(axis="y", visible=False)
+    for y, algorithm in enumerate(order):
+        color = styles[algorithm].color
+        for statistic, (offset, fill) in STATISTICS.items():
+            row = rows_where(frame, statistic=statistic, **algorithm._asdict()).iloc[0]
+            style.interval_bar(ax, row["low"], row["high"], y + offset, color)
+            look = {"color": color, "marker": "o", "fillstyle": fill, "markersize": 5}
+            ax.plot(row["value"], y + offset, **look)
+
+
+def _runs(
+    ax: Axes, results: Results, order: Sequence[Algorithm], frame: pd.DataFrame, score: str
+) -> None:
+    styles = style.algorithm_styles(results.algorithms)
+    for y, algorithm in enumerate(order):
+        values = rows_where(frame, **algorithm._asdict()).groupby("seed")[score].mean()
+        look = {"color": styles[algorithm].color, "alpha": 0.4, "markersize": 4}
+        ax.plot(values, np.full(len(values), y), linestyle="none", marker=".", **look)
 
 
 def improvement(

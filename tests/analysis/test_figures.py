@@ -16,7 +16,7 @@ from analysis.statistics import summaries
 from analysis.statistics.practice_shares import exploited_window_shares, window_shares
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.labels import Algorithms
+from analysis.tables.labels import Algorithms, sampler_label
 from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
@@ -252,9 +252,16 @@ def test_interval_marks_are_the_statistics(results, statistics):
     figure = figures.draw("aggregates", results, statistics, GOAL_SPACE)
     frame = statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"])
     row = frame.loc[("final", "unseen", "mean", "ek_online")]
-    bar, mark = lines_of(figure.axes[2 + 1], style.LOOKS["sampler"]["ek_online"].color)
+    (panel,) = [ax for ax in figure.axes if ax.get_title() == "Success at the end, unseen goals"]
+    lines = lines_of(panel, style.LOOKS["sampler"]["ek_online"].color)
+    bar, mark, _, iqm, runs = lines
     np.testing.assert_allclose(bar.get_xdata(), [row["low"], row["high"]])
     assert mark.get_xdata()[0] == row["value"]
+    assert iqm.get_xdata()[0] == frame.loc[("final", "unseen", "iqm", "ek_online")]["value"]
+    assert runs.get_xdata().mean() == pytest.approx(row["value"])
+    means = frame.loc[("area", "train", "mean")]["value"].sort_values(ascending=False)
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == [sampler_label(name) for name in means.index]
 
 
 def test_no_two_looks_are_the_same():

@@ -13,7 +13,7 @@ from analysis.figures import FIGURES
 from analysis.tables import store
 from analysis.tables.grid import run_of
 from analysis.tables.printing import render
-from analysis.tables.results import SPLITS, TABLES
+from analysis.tables.results import SPLITS, TABLES, Results
 from magellan.config import counted, estimators_of, grid, load_experiment
 from magellan.samplers import SAMPLERS as REGISTERED
 from magellan.worlds.little_zoo.goals import CATEGORIES
@@ -55,6 +55,9 @@ def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **cha
     return values
 
 
+VARIED = experiment(("online", "magellan"), variants=VARIANTS)
+
+
 def plan(declared: dict) -> list:
     """Planned runs of an experiment."""
     return grid(load_experiment(declared))
@@ -62,7 +65,7 @@ def plan(declared: dict) -> list:
 
 def planned(declared: dict, *run):
     """The planned run of this sampler, variant, goal space and seed."""
-    return next(each for each in plan(declared) if run_of(each.declared()) == run)
+    return next(entry for entry in plan(declared) if run_of(entry.declared()) == run)
 
 
 class Learner:
@@ -133,7 +136,7 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
 def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
     """Rows of the table of practised goals."""
     rows = []
-    before_it = 0
+    start = 0
     for end in sorted({*range(window, episodes + 1, window), episodes}):
         weights = np.array([1_000, 400, 200, 100, 50], dtype=float)
         if run.sampler in ("ek_online", "magellan"):
@@ -142,8 +145,8 @@ def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
                 before = learner.chance(end - 1_000, category, "train")
                 progress.append(learner.chance(end, category, "train") - before)
             weights = 0.25 * weights / weights.sum() + np.array(progress) * 3
-        counts = learner.rng.multinomial(end - before_it, weights / weights.sum())
-        before_it = end
+        counts = learner.rng.multinomial(end - start, weights / weights.sum())
+        start = end
         rates = [0.0, *(learner.chance(end, category, "train") for category in FEASIBLE)]
         for category, count, rate in zip(CATEGORIES, counts, rates, strict=True):
             rows.append((end, category, count, learner.rng.binomial(count, rate)))
@@ -151,7 +154,7 @@ def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
 
 
 def manifest_of(run, episodes: int) -> dict:
-    """What a finished run says of itself."""
+    """Manifest of a finished run."""
     estimators = estimators_of(run.config)
     costs = {"evaluated_goals": 300, "evaluated_buckets": 200}
     return {
@@ -187,6 +190,22 @@ def write_run(folder: Path, run, episodes=16_000, every=1_000, goals=64) -> Path
 def write_runs(results: Path, declared: dict, **settings) -> list[Path]:
     """All runs that an experiment declares, where they lie in a results folder."""
     return [write_run(results / run.path, run, **settings) for run in plan(declared)]
+
+
+def with_tables(results: Results, **frames) -> Results:
+    """The same runs with other frames."""
+    return Results({**results.tables, **frames}, results.manifest)
+
+
+def with_manifest(results: Results, **changes) -> Results:
+    """The same tables with other entries of the manifest."""
+    return Results(results.tables, {**results.manifest, **changes})
+
+
+def with_analysis(results: Results, **changes) -> Results:
+    """The same runs with other settings of the analysis."""
+    analysis = {**results.experiment["analysis"], **changes}
+    return with_manifest(results, experiment={**results.experiment, "analysis": analysis})
 
 
 def to_markdown(module, results, *arguments):

@@ -3,20 +3,16 @@
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.statistics.practice_shares import explored_shares
 from analysis.studies import behaviour
-from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.results import Results
+from analysis.tables.results import rows_where
 from tests.analysis import synthetic
-from tests.analysis.synthetic import to_markdown
+from tests.analysis.synthetic import to_markdown, with_tables
 
 SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 ONLINE, EK = Algorithm("online", "default"), Algorithm("ek_online", "default")
-SIZES = {"impossible": 1000, "grasp": 400, "grow_plant": 200, "grow_herbivore": 100}
-SIZES["grow_carnivore"] = 50
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +20,18 @@ def results(tmp_path_factory):
     return synthetic.combined(tmp_path_factory.mktemp("runs"), seeds=(0, 1, 2), episodes=8_000)
 
 
-def changed(results, name, frame):
-    return Results({**results.tables, name: frame}, results.manifest)
+def with_configs(results, **changes):
+    """The same runs with another value in the configuration of each."""
+    runs = [{**run, "config": {**run["config"], **changes}} for run in results.manifest["runs"]]
+    return synthetic.with_manifest(results, runs=runs)
+
+
+def flat_evaluation(results):
+    """Evaluations in which `online` never reaches a training goal, and which rows these are."""
+    evaluation = results.tables["evaluation"].copy()
+    online = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
+    evaluation.loc[online, "success"] = 0.0
+    return evaluation, online
 
 
 def test_a_shift_is_found():
@@ -39,8 +45,8 @@ def test_a_shift_is_found():
 
 def test_shares_of_practice_are_those_of_the_table(results):
     shares = behaviour.practice_shares(results, MAGELLAN, SPACE)
-    mine = results.table("practice", seed=1, **MAGELLAN._asdict())
-    grasp = mine[mine["category"] == "grasp"]["n"].sum() / mine["n"].sum()
+    rows = results.table("practice", seed=1, **MAGELLAN._asdict())
+    grasp = rows_where(rows, category="grasp")["n"].sum() / rows["n"].sum()
     assert shares.loc[1, "grasp"] == pytest.approx(grasp)
     assert np.allclose(shares.sum(axis=1), 1.0)
 
@@ -53,7 +59,7 @@ def test_the_end_of_training_has_its_own_shares(results):
     assert not late.all()
     chosen = np.where(late, "grow_plant", "grasp")
     practice["n"] = np.where(practice["category"] == chosen, 10, 0)
-    made_up = changed(results, "practice", practice)
+    made_up = with_tables(results, practice=practice)
     whole = behaviour.practice_shares(made_up, MAGELLAN, SPACE)
     end = behaviour.practice_shares(made_up, MAGELLAN, SPACE, behaviour.LATE)
     assert (whole["grasp"] > 0.5).all()
@@ -64,74 +70,61 @@ def test_no_exploitation_is_estimated_where_exploration_is_not_known(results):
     assert behaviour.exploited_shares(results, RANDOM, SPACE) is None
     for algorithm in (EK, ONLINE):
         assert behaviour.exploited_shares(results, algorithm, SPACE) is not None
-    run = {**results.manifest["runs"][0], "goal_counts": None}
-    far = [
-        {**each, "config": {**each["config"], "world": "far"}} for each in results.manifest["runs"]
-    ]
-    assert run["config"]["world"] == "little_zoo"
-    unknown = Results(results.tables, {**results.manifest, "runs": far})
+    unknown = with_configs(results, world="far")
     unknown.__dict__["categories"] = results.categories
     assert behaviour.exploited_shares(unknown, ONLINE, SPACE) is None
 
 
 def test_the_mix_of_goals_is_that_of_the_last_phase_and_what_the_run_says(results):
-    runs = [dict(run) for run in results.manifest["runs"]]
-    for run in runs:
-        run["config"] = {**run["config"], "phases": [{}, {"goal_space": "10-10-0-0-0"}]}
-    other = Results(results.tables, {**results.manifest, "runs": runs})
+    other = with_configs(results, phases=[{}, {"goal_space": "10-10-0-0-0"}])
     mix = explored_shares(other, ONLINE, SPACE)
-    assert mix == {"impossible": 0.5, "grasp": 0.5, **dict.fromkeys(list(SIZES)[2:], 0.0)}
+    never = dict.fromkeys(("grow_plant", "grow_herbivore", "grow_carnivore"), 0.0)
+    assert mix == {"impossible": 0.5, "grasp": 0.5, **never}
     assert explored_shares(other, EK, SPACE) == mix
-    for run in runs:
+    for run in other.manifest["runs"]:
         run["goal_counts"] = {"grasp": 1, "grow_plant": 3}
-    told = explored_shares(other, ONLINE, SPACE)
-    assert (told["grasp"], told["grow_plant"], told["impossible"]) == (0.25, 0.75, 0.0)
+    mix = explored_shares(other, ONLINE, SPACE)
+    assert (mix["grasp"], mix["grow_plant"], mix["impossible"]) == (0.25, 0.75, 0.0)
 
 
 def test_collapses_are_counted(results):
-    evaluation = results.tables["evaluation"].copy()
-    mine = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
-    evaluation.loc[mine, "success"] = 0.0
-    one = mine & (evaluation["seed"] == 1) & (evaluation["category"] == "grasp")
+    evaluation, online = flat_evaluation(results)
+    curve = online & (evaluation["seed"] == 1) & (evaluation["category"] == "grasp")
     points = sorted(evaluation["episode"].unique())
     for point, success in zip(points, (0.6, 0.1, 0.9, 0.3, 0.1, 0.51, 0.51), strict=False):
-        evaluation.loc[one & (evaluation["episode"] == point), "success"] = success
-    made_up = changed(results, "evaluation", evaluation)
+        evaluation.loc[curve & (evaluation["episode"] == point), "success"] = success
+    made_up = with_tables(results, evaluation=evaluation)
     # Two falls: .6 to .1, and the last .51 to the 0 behind it; .9 falls to .3 only.
     assert behaviour.collapses(made_up, ONLINE, SPACE) == (2, 4)
 
 
 def test_runs_that_have_learnt_are_those_that_end_above_the_bar(results):
     """Seed 1 alone grasps at the end; seed 2 did before, and ends on the bar."""
-    evaluation = results.tables["evaluation"].copy()
-    mine = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
-    evaluation.loc[mine, "success"] = 0.0
-    grasp = mine & (evaluation["category"] == "grasp")
+    evaluation, online = flat_evaluation(results)
+    grasp = online & (evaluation["category"] == "grasp")
     end = evaluation["episode"] == evaluation["episode"].max()
     evaluation.loc[grasp & (evaluation["seed"] == 1) & end, "success"] = 0.51
     evaluation.loc[grasp & (evaluation["seed"] == 2) & ~end, "success"] = 0.9
     evaluation.loc[grasp & (evaluation["seed"] == 2) & end, "success"] = 0.5
-    made_up = changed(results, "evaluation", evaluation)
+    made_up = with_tables(results, evaluation=evaluation)
     runs = behaviour.learnt(made_up, ONLINE, SPACE)
     assert runs["grasp"].to_dict() == {0: False, 1: True, 2: False}
     assert not runs.drop(columns="grasp").to_numpy().any()
-    said = to_markdown(behaviour, made_up)
-    assert "| Online-ALP | 1 of 3 | 0 of 3 | 0 of 3 | 0 of 3 |" in said
+    table = to_markdown(behaviour, made_up)
+    assert "| Online-ALP | 1 of 3 | 0 of 3 | 0 of 3 | 0 of 3 |" in table
 
 
 def test_beliefs_speak_of_the_driving_estimator(results):
     frame = behaviour.beliefs(results, MAGELLAN, SPACE)
     assert sorted(set(frame["seed"])) == [0, 1, 2]
-    competence = results.table("competence", seed=2, split="train", category="grasp")
-    competence = competence[
-        (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
-    ]
-    mine = frame[(frame["seed"] == 2) & (frame["category"] == "grasp")].iloc[0]
+    where = {"sampler": "magellan", "estimator": "learned", "split": "train"}
+    competence = results.table("competence", seed=2, category="grasp", **where)
+    row = rows_where(frame, seed=2, category="grasp").iloc[0]
     area = np.trapezoid(competence["competence"], competence["episode"])
-    assert mine["competence"] == pytest.approx(area / 8_000)
+    assert row["competence"] == pytest.approx(area / 8_000)
     settled = competence[competence["episode"] > 8_000 / 8]
     assert 0 < len(settled) < len(competence)
-    assert mine["learning_progress"] == pytest.approx(settled["learning_progress"].mean())
+    assert row["learning_progress"] == pytest.approx(settled["learning_progress"].mean())
     impossible = frame[frame["category"] == "impossible"]
     assert impossible["lag"].isna().all()
     assert np.allclose(impossible["error"], impossible["competence"].abs())
@@ -139,14 +132,11 @@ def test_beliefs_speak_of_the_driving_estimator(results):
 
 def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
     """Runs that practise unseen goals: success and predictions are those of unseen goals."""
-    runs = [
-        {**run, "config": {**run["config"], "goals": {"seed": 0, "split": "unseen"}}}
-        for run in results.manifest["runs"]
-    ]
     evaluation = results.tables["evaluation"]
     trained = evaluation["split"] == "train"
     frame = evaluation.assign(success=evaluation["success"].where(trained, 0.0))
-    made_up = Results({**results.tables, "evaluation": frame}, {**results.manifest, "runs": runs})
+    unseen = with_configs(results, goals={"seed": 0, "split": "unseen"})
+    made_up = with_tables(unseen, evaluation=frame)
     assert not behaviour.learnt(made_up, EK, SPACE).to_numpy().any()
     assert behaviour.collapses(made_up, EK, SPACE) == (0, 0)
     beliefs = behaviour.beliefs(made_up, MAGELLAN, SPACE)
@@ -157,36 +147,25 @@ def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
 def test_predictions_in_lockstep_with_impossible_goals_show(results):
     """Two categories with a rising prediction, one of them impossible, and one that falls."""
     competence = results.tables["competence"].copy()
-    mine = (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
+    learned = (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
     rising = competence["episode"] / 10_000
-    competence.loc[mine, "competence"] = 0.1 + rising[mine]
-    falling = mine & (competence["category"] == "grasp")
+    competence.loc[learned, "competence"] = 0.1 + rising[learned]
+    falling = learned & (competence["category"] == "grasp")
     competence.loc[falling, "competence"] = 0.9 - rising[falling]
-    flat = mine & (competence["category"] == "grow_carnivore")
+    flat = learned & (competence["category"] == "grow_carnivore")
     competence.loc[flat, "competence"] = 0.3
-    frame = behaviour.beliefs(changed(results, "competence", competence), MAGELLAN, SPACE)
-    found = frame.groupby("category")["lockstep"].mean()
-    assert found["grow_plant"] == pytest.approx(1.0)
-    assert found["grasp"] == pytest.approx(-1.0)
-    assert np.isnan(found["grow_carnivore"])
-    assert np.isnan(found["impossible"])
+    frame = behaviour.beliefs(with_tables(results, competence=competence), MAGELLAN, SPACE)
+    lockstep = frame.groupby("category")["lockstep"].mean()
+    assert lockstep["grow_plant"] == pytest.approx(1.0)
+    assert lockstep["grasp"] == pytest.approx(-1.0)
+    assert np.isnan(lockstep["grow_carnivore"])
+    assert np.isnan(lockstep["impossible"])
 
 
-def test_the_command_prints_all_of_it(tmp_path, capsys):
-    declared = synthetic.experiment()
-    folders = synthetic.write_runs(tmp_path / "runs", declared, episodes=4_000)
-    store.write(store.combine(folders, declared), tmp_path / "tables")
-    assert main(["behaviour", str(tmp_path / "tables")]) == 0
-    printed = capsys.readouterr().out
-    for title in (
-        "Share of training",
-        "last third",
-        "without exploration",
-        "Lag",
-        "Error",
-        "Runs",
-        "Collapses",
-    ):
-        assert title in printed
-    assert printed.count("| MAGELLAN |") == 3 + 5 + 2
-    assert "nan" not in printed
+def test_the_command_prints_all_of_it(tmp_path, printed):
+    text = printed("behaviour", synthetic.combined(tmp_path / "runs", episodes=4_000))
+    titles = ["Share of training", "last third", "without exploration", "Lag", "Error", "Runs"]
+    for title in (*titles, "Collapses"):
+        assert title in text
+    assert text.count("| MAGELLAN |") == 3 + 5 + 2
+    assert "nan" not in text

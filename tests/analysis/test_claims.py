@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.report import claims
 from analysis.tables import store
-from analysis.tables.results import Results
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
@@ -14,33 +12,32 @@ SEEDS = tuple(range(12))
 MAGELLAN = [0.5, 0.5, 0.52, 0.48, 0.5, 0.5, 0.51, 0.49, 0.5, 0.5, 0.53, 0.47]
 ONE_HALF = [0.5] * 6 + [0.25] * 5 + [0.05]
 """Mean 0.36; that of the second half is below 0.22."""
+LEAD = ("success", "magellan - random", "above 0")
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     """Success of every category and evaluation: `MAGELLAN`, .2, `ONE_HALF` of online."""
     folder = tmp_path_factory.mktemp("claims")
-    declared = synthetic.experiment(samplers=("random", "online", "magellan"), seeds=SEEDS)
-    runs = synthetic.write_runs(folder / "runs", declared, episodes=4_000)
-    results = store.combine(runs, declared)
+    samplers = ("random", "online", "magellan")
+    results = synthetic.combined(folder, samplers, seeds=SEEDS, episodes=4_000)
     evaluation = results.tables["evaluation"].copy()
     levels = {"magellan": MAGELLAN, "random": [0.2] * 12, "online": ONE_HALF}
     for sampler, values in levels.items():
-        mine = evaluation["sampler"] == sampler
-        evaluation.loc[mine, "success"] = evaluation.loc[mine, "seed"].map(
-            dict(zip(SEEDS, values, strict=True))
-        )
+        by_seed = dict(zip(SEEDS, values, strict=True))
+        rows = evaluation["sampler"] == sampler
+        evaluation.loc[rows, "success"] = evaluation.loc[rows, "seed"].map(by_seed)
     grasp = (evaluation["category"] == "grasp") & (evaluation["sampler"] == "magellan")
     evaluation.loc[grasp, "success"] = 0.95
-    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+    return synthetic.with_tables(results, evaluation=evaluation)
 
 
 def everything(given):
     return [*given.claims, *given.others]
 
 
-def judged(reference, *listed, seeds=12, halves=False):
-    """What comes out of claims given as (measure, value, expected) and further keys."""
+def judge(reference, *listed, seeds=12, halves=False):
+    """Verdicts on claims given as (measure, value, expected) and further keys."""
     entries = []
     for measure, value, expected, *rest in listed:
         keys = {"measure": measure, "value": value, "expected": expected, **dict(*rest)}
@@ -63,47 +60,39 @@ def judged(reference, *listed, seeds=12, halves=False):
         ("gain", "magellan", "above 0", "undecided"),
         ("mastered", "magellan", "above 0.5", "contradicted"),
         ("mastered", "magellan", "below 0.5", "reproduced"),
-        ("error", "magellan:learned - random", "above 0", None),
         ("success", "magellan/other - random", "above 0", "not tested"),
         ("success", "magellan@7-7 - random", "above 0", "not tested"),
     ],
 )
 def test_verdicts_follow_the_rule(reference, measure, value, expected, verdict):
-    if verdict is None:  # `random` has no estimator whose error could be taken
-        with pytest.raises(InputError, match="needs one estimator"):
-            judged(reference, (measure, value, expected))
-        return
-    (found,) = judged(reference, (measure, value, expected))
-    assert found.verdict == verdict
+    (claim,) = judge(reference, (measure, value, expected))
+    assert claim.verdict == verdict
 
 
 def test_value_interval_and_p_are_those_of_the_pairs(reference):
-    (found,) = judged(
-        reference, ("success", "magellan - random", "above 0", {"category": "grow_plant"})
-    )
-    assert found.n == 12
-    assert found.value == pytest.approx(np.mean(MAGELLAN) - 0.2)
-    assert found.low < found.value < found.high
-    assert found.p == pytest.approx(2 / 2**12)
+    (claim,) = judge(reference, (*LEAD, {"category": "grow_plant"}))
+    assert claim.n == 12
+    assert claim.value == pytest.approx(np.mean(MAGELLAN) - 0.2)
+    assert claim.low < claim.value < claim.high
+    assert claim.p == pytest.approx(2 / 2**12)
 
 
 def test_tests_of_a_question_are_corrected_together(reference):
-    one = ("success", "magellan - random", "above 0")
-    found = judged(reference, one, one, (*one, {"question": "another"}))
-    assert [each.p_holm / each.p for each in found] == pytest.approx([2, 2, 1])
+    listed = judge(reference, LEAD, LEAD, (*LEAD, {"question": "another"}))
+    assert [claim.p_holm / claim.p for claim in listed] == pytest.approx([2, 2, 1])
 
 
 def test_both_halves_must_say_the_same(reference):
     lead = ("success", "online - random + random", "above 0.22")
-    (whole,) = judged(reference, lead)
-    (halves,) = judged(reference, lead, halves=True)
+    (whole,) = judge(reference, lead)
+    (halves,) = judge(reference, lead, halves=True)
     assert (whole.verdict, halves.verdict) == ("reproduced", "undecided")
 
 
 def test_fewer_seeds_than_planned_are_not_judged(reference):
-    (found,) = judged(reference, ("success", "magellan - random", "above 0"), seeds=13)
-    assert (found.verdict, found.n) == ("not tested", 12)
-    assert np.isnan(found.value)
+    (claim,) = judge(reference, LEAD, seeds=13)
+    assert (claim.verdict, claim.n) == ("not tested", 12)
+    assert np.isnan(claim.value)
 
 
 @pytest.mark.parametrize(
@@ -129,21 +118,31 @@ def test_a_wrong_file_is_one_line(tmp_path, keys, says):
 def test_a_summary_page_has_the_verdicts_of_its_study(reference):
     """Those of the committed page; an experiment without claims has none."""
     assert claims.verdicts(reference) == []
-    told = claims.verdicts(store.load(claims.REFERENCE / "samplers"))
-    assert told[0].startswith(
+    verdicts = claims.verdicts(store.load(claims.REFERENCE / "samplers"))
+    assert verdicts[0].startswith(
         "Reproduced: MAGELLAN masters more of the goals than uniform choice. "
         "Success, magellan/base - random/base: +0.243 (+0."
     )
-    assert len(told) == sum(claim.study == "samplers" for claim in everything(claims.load()))
+    assert len(verdicts) == sum(claim.study == "samplers" for claim in everything(claims.load()))
 
 
-def test_an_unknown_category_is_named(reference):
-    with pytest.raises(InputError, match="category: 'swim' is unknown; allowed: grasp"):
-        judged(reference, ("success", "magellan", "above 0", {"category": "swim"}))
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (
+            ("success", "magellan", "above 0", {"category": "swim"}),
+            "category: 'swim' is unknown; allowed: grasp",
+        ),
+        # `random` has no estimator whose error could be taken.
+        (("error", "magellan:learned - random", "above 0"), "needs one estimator"),
+    ],
+)
+def test_a_claim_that_cannot_be_judged_is_refused(reference, claim, words):
+    with pytest.raises(InputError, match=words):
+        judge(reference, claim)
 
 
-def test_the_command_prints_the_page(capsys):
+def test_the_command_prints_the_page(printed):
     """The committed page is checked against it in tests/test_readme.py."""
-    assert main(["claims", "--reference", "results/none-there"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("| not tested |") == len(everything(claims.load()))
+    text = printed("claims", "--reference", "results/none-there")
+    assert text.count("| not tested |") == len(everything(claims.load()))

@@ -1,12 +1,9 @@
 """Comparisons by seed: paired differences, intervals, what is refused."""
 
-import copy
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.__main__ import main
 from analysis.statistics import comparison
 from analysis.statistics.matrices import score_matrices
 from analysis.tables import store
@@ -22,19 +19,29 @@ GOAL_SPACE = synthetic.GOAL_SPACE
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    return synthetic.combined(
-        tmp_path_factory.mktemp("pool"), samplers=("magellan",), seeds=SEEDS, episodes=4_000
-    )
+    folder = tmp_path_factory.mktemp("pool")
+    return synthetic.combined(folder, ("magellan",), seeds=SEEDS, episodes=4_000)
 
 
-def shifted(results: Results, by: dict[int, float], name: str = "other") -> Results:
+def shifted(results: Results, by: dict[int, float]) -> Results:
     """The same runs with another success, by seed, and seeds declared in another order."""
-    frames = {table: frame.copy() for table, frame in results.tables.items()}
-    evaluation = frames["evaluation"]
-    evaluation["success"] = evaluation["success"] * 0.5 + evaluation["seed"].map(by)
-    manifest = copy.deepcopy(dict(results.manifest))
-    manifest["experiment"] |= {"experiment": name, "seeds": sorted(SEEDS)}
-    return Results(frames, manifest)
+    evaluation = results.tables["evaluation"]
+    success = evaluation["success"] * 0.5 + evaluation["seed"].map(by)
+    changed = synthetic.with_tables(results, evaluation=evaluation.assign(success=success))
+    declared = {**results.experiment, "experiment": "other", "seeds": sorted(SEEDS)}
+    return synthetic.with_manifest(changed, experiment=declared)
+
+
+@pytest.fixture(scope="module")
+def half(first):
+    """Half of the success."""
+    return shifted(first, dict.fromkeys(SEEDS, 0.0))
+
+
+@pytest.fixture(scope="module")
+def second(first):
+    """Half of the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
+    return shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
 
 
 def table_of(first: Results, second: Results) -> str:
@@ -61,10 +68,7 @@ def test_equal_runs_do_not_differ(first):
         assert row[4:] == ["+0.000", "none: all differences equal", "3", p]
 
 
-def test_differences_are_paired_by_seed_and_first_minus_second(first):
-    """Second: half the success, and 0.1, 0.2 and 0.6 on top for seeds 1, 2 and 3."""
-    half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
-    second = shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})
+def test_differences_are_paired_by_seed_and_first_minus_second(half, second):
     row = cells(table_of(second, half))[0]
     assert row[:2] == ["train", "grasp"]
     assert row[4] == "+0.300"
@@ -72,49 +76,42 @@ def test_differences_are_paired_by_seed_and_first_minus_second(first):
     assert cells(table_of(half, second))[0][4] == "-0.300"
 
 
-def test_the_mean_of_the_categories_is_one_number_of_a_run(first):
+def test_the_mean_of_the_categories_is_one_number_of_a_run(half, second):
     """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
-    half = shifted(first, {1: 0.0, 2: 0.0, 3: 0.0})
-    rows = cells(table_of(shifted(first, {1: 0.1, 2: 0.2, 3: 0.6}), half))
+    rows = cells(table_of(second, half))
     mean = next(row for row in rows if row[1] == "mean")
     assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "0.250"]
     four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
     assert float(mean[2]) == pytest.approx(sum(four) / 4, abs=0.001)
 
 
-def test_errors_of_predictions_are_compared_too(varied, tmp_path, capsys):
+def test_errors_of_predictions_are_compared_too(varied, printed):
     """The error of the estimator that chose the goals, of all five categories."""
-    results, _ = varied
-    frames = {table: frame.copy() for table, frame in results.tables.items()}
-    competence = frames["competence"]
-    evaluation = frames["evaluation"]
-    evaluation["success"] = 0.5
-    competence["competence"] = 0.5
+    evaluation = varied.tables["evaluation"].assign(success=0.5)
+    competence = varied.tables["competence"].assign(competence=0.5)
     idle = competence["category"] == "impossible"
     competence.loc[idle, "competence"] = 0.0
     small = (competence["variant"] == "small") & (competence["estimator"] == "learned")
     competence.loc[small, "competence"] = 0.6
     competence.loc[small & idle, "competence"] = 0.2
     competence.loc[competence["estimator"] != "learned", "competence"] = 0.9
-    store.write(Results(frames, results.manifest), tmp_path)
-    assert main(["compare", str(tmp_path), "--variants", "whole", "small", "--of", "error"]) == 0
-    printed = capsys.readouterr().out
-    assert "**Error of the predicted competence" in printed
-    rows = {row[1]: row[2:5] for row in cells(printed) if row[0] == "train"}
+    results = synthetic.with_tables(varied, evaluation=evaluation, competence=competence)
+    text = printed("compare", results, "--variants", "whole", "small", "--of", "error")
+    assert "**Error of the predicted competence" in text
+    rows = {row[1]: row[2:5] for row in cells(text) if row[0] == "train"}
     assert rows["impossible"] == ["0.000", "0.200", "-0.200"]
     assert rows["grasp"] == ["0.000", "0.100", "-0.100"]
     assert rows["mean"] == ["0.000", "0.120", "-0.120"]
 
 
 def test_two_estimators_of_the_same_runs_are_compared(varied):
-    results, _ = varied
-    frames = {table: frame.copy() for table, frame in results.tables.items()}
-    frames["evaluation"]["success"] = 0.5
-    driven = frames["competence"]
-    driven = driven[driven["estimator"] == "learned"]
-    watching = driven.assign(estimator="per_goal", competence=0.0)
-    frames["competence"] = pd.concat([driven.assign(competence=0.5), watching])
-    both = Results(frames, results.manifest)
+    driving = rows_where(varied.tables["competence"], estimator="learned").assign(competence=0.5)
+    watching = driving.assign(estimator="per_goal", competence=0.0)
+    both = synthetic.with_tables(
+        varied,
+        evaluation=varied.tables["evaluation"].assign(success=0.5),
+        competence=pd.concat([driving, watching]),
+    )
     pairs = comparison.pairs_of_estimators(both, ["learned", "per_goal"])
     assert [pair.first.algorithm.variant for pair in pairs] == ["whole", "small"]
     rows = cells(to_markdown(comparison, pairs, "error"))
@@ -125,27 +122,24 @@ def test_two_estimators_of_the_same_runs_are_compared(varied):
 
 
 def test_errors_need_an_estimator(varied):
-    results, _ = varied
-    frames = dict(results.tables)
-    frames["competence"] = frames["competence"].iloc[:0]
-    changed = Results(frames, results.manifest)
+    changed = synthetic.with_tables(varied, competence=varied.tables["competence"].iloc[:0])
     side = comparison.Side("whole", changed, changed.algorithms[-1])
     with pytest.raises(InputError, match="needs one estimator; found: none"):
-        comparison.error_of(side, synthetic.GOAL_SPACE, "train")
+        comparison.error_of(side, GOAL_SPACE, "train")
 
 
-def test_one_against_several_is_corrected_after_holm(first):
+def test_one_against_several_is_corrected_after_holm(first, half):
     """n = 3: all of one sign, 2 of 8 sign flips as far; .1, -.1, .2: 6 of 8. The least twice."""
     sides = {
-        "a": shifted(first, dict.fromkeys(SEEDS, 0.0)),
+        "a": half,
         "b": shifted(first, {1: 0.1, 2: 0.2, 3: 0.3}),
         "c": shifted(first, {1: 0.1, 2: -0.1, 3: 0.2}),
     }
     [algorithm] = first.algorithms
 
     def pair(name):
-        both = [comparison.Side(each, sides[each], algorithm) for each in ("a", name)]
-        return comparison.Pair("sampler magellan", synthetic.GOAL_SPACE, *both)
+        both = [comparison.Side(side, sides[side], algorithm) for side in ("a", name)]
+        return comparison.Pair("sampler magellan", GOAL_SPACE, *both)
 
     together = to_markdown(comparison, [pair("b"), pair("c")])
     assert together.count("| n | p | p, uncorrected |") == 2
@@ -156,17 +150,14 @@ def test_one_against_several_is_corrected_after_holm(first):
     assert [[*row[:7], row[8]] for row in cells(together)[len(alone) :]] == alone
 
 
-def test_one_family_may_have_both_splits(first):
+def test_one_family_may_have_both_splits(half, second):
     """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
-    half = shifted(first, dict.fromkeys(SEEDS, 0.0))
-    half.manifest["experiment"]["analysis"]["family"] = "question"
-    rows = cells(table_of(half, shifted(first, {1: 0.1, 2: 0.2, 3: 0.6})))
+    rows = cells(table_of(synthetic.with_analysis(half, family="question"), second))
     assert [row[7:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
 
 
-def test_pairing_takes_the_seeds_own_spread_out(first):
+def test_pairing_takes_the_seeds_own_spread_out(first, half):
     """A constant shift has no spread, however much the seeds differ and in whatever order."""
-    half = shifted(first, dict.fromkeys(SEEDS, 0.0))
     more = shifted(first, dict.fromkeys(SEEDS, 0.25))
     assert {tuple(row[4:6]) for row in cells(table_of(more, half))} == {
         ("+0.250", "none: all differences equal")
@@ -180,11 +171,10 @@ def test_a_single_seed_has_no_interval():
 # --- two variants of one experiment -------------------------------------------------------------
 
 
-def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_path, capsys):
-    results, _ = varied
-    pairs = comparison.pairs_of_variants(results, ["whole", "small"])
+def test_variants_are_paired_within_one_folder(varied, varied_statistics, printed):
+    pairs = comparison.pairs_of_variants(varied, ["whole", "small"])
     assert [(pair.title, pair.goal_space) for pair in pairs] == [
-        ("sampler magellan", synthetic.GOAL_SPACE)  # the variants are the same for `online`
+        ("sampler magellan", GOAL_SPACE)  # the variants are the same for `online`
     ]
     text = to_markdown(comparison, pairs)
     assert "| split | category | whole | small | difference |" in text
@@ -197,9 +187,7 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
     expected = [f"{whole.mean():.3f}", f"{small.mean():.3f}", f"{(whole - small).mean():+.3f}"]
     assert row[2:5] == expected
     assert row[2] != row[3]
-    store.write(results, tmp_path)
-    assert main(["compare", str(tmp_path), "--variants", "whole", "small"]) == 0
-    assert capsys.readouterr().out == text
+    assert printed("compare", varied, "--variants", "whole", "small") == text
 
 
 @pytest.mark.parametrize(
@@ -214,18 +202,12 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, tmp_pa
         (["--estimators", "learned", "learned"], "is given twice"),
     ],
 )
-def test_other_calls_are_refused_in_one_line(varied, tmp_path, capsys, arguments, words):
-    store.write(varied[0], tmp_path)
-    assert main(["compare", str(tmp_path), *arguments]) == 2
-    line = capsys.readouterr().err
-    assert words in line
-    assert line.count("\n") == 1
+def test_other_calls_are_refused_in_one_line(varied, refused, arguments, words):
+    assert words in refused("compare", varied, *arguments)
 
 
-def test_a_seed_that_one_variant_lacks_is_refused(varied, tmp_path):
-    _, folders = varied
-    declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
-    partial = store.combine(folders[:-1], declared, incomplete=tmp_path)
+def test_a_seed_that_one_variant_lacks_is_refused(varied_runs, tmp_path):
+    partial = store.combine(varied_runs[:-1], synthetic.VARIED, incomplete=tmp_path)
     with pytest.raises(InputError, match=r"'whole'.*seed 1 exists on one side only"):
         comparison.pairs_of_variants(partial, ["whole", "small"])
 
@@ -241,12 +223,11 @@ def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
     assert "magellan minus random (sign flips of pairs by seed, Holm over 2)" in text
     rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
     for row, sampler in zip(rows, ("random", "online"), strict=True):
-        ours, theirs = (
+        magellan, other = (
             score_matrices(results, Algorithm(name, "default"), GOAL_SPACE, "train")["area"]
             for name in ("magellan", sampler)
         )
-        differences = (ours - theirs).mean(axis=1)
-        assert row[4] == f"{differences.mean():+.3f}"
+        assert row[4] == f"{(magellan - other).mean(axis=1).mean():+.3f}"
         assert row[8] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
         assert row[7] == "0.500"  # twice that, after Holm over two
 
@@ -263,11 +244,9 @@ def replays(tmp_path_factory):
     )
 
 
-def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys):
-    store.write(replays, tmp_path)
+def test_an_interaction_is_the_difference_of_two_leads(replays, printed):
     options = ["--samplers", "magellan", "random", "online", "--variants", "uniform", "success"]
-    assert main(["compare", str(tmp_path), *options]) == 0
-    text = capsys.readouterr().out
+    text = printed("compare", replays, *options)
     rows = [row for row in cells(text) if row[:2] == ["train", "mean"]]
     for row, other in zip(rows, ("random", "online"), strict=True):
         sides = [f"(magellan minus {other}, {name})" for name in REPLAYS]
@@ -285,10 +264,9 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, tmp_path, capsys
         assert len(row) == 9  # with p corrected over the two others
 
 
-def test_interactions_that_are_not_there_are_refused(varied, replays, tmp_path, capsys):
+def test_interactions_that_are_not_there_are_refused(varied, replays, refused):
     with pytest.raises(InputError, match="'online' has no runs of 'small'"):
-        comparison.pairs_of_interactions(varied[0], ["magellan", "online"], ["whole", "small"])
-    store.write(replays, tmp_path)
+        comparison.pairs_of_interactions(varied, ["magellan", "online"], ["whole", "small"])
     options = ["--samplers", "magellan", "random", "--variants", "uniform", "success"]
-    assert main(["compare", str(tmp_path), *options, "--of", "error"]) == 2
-    assert "--of: error is not for --samplers with --variants" in capsys.readouterr().err
+    line = refused("compare", replays, *options, "--of", "error")
+    assert "--of: error is not for --samplers with --variants" in line

@@ -6,10 +6,8 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
 
 from analysis import figures
-from analysis.__main__ import main
 from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.tables import coverage, store
@@ -18,6 +16,7 @@ from magellan.core.errors import InputError
 from magellan.jobs.attempts import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
+from tests.analysis.test_figures import visible_texts
 
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
 EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
@@ -60,10 +59,9 @@ def there(folder):
 @pytest.fixture(scope="module")
 def partial(there, tmp_path_factory):
     """Tables with holes, written and read again, and their statistics."""
-    combined = store.combine(there, EXPERIMENT, incomplete=tmp_path_factory.mktemp("nothing"))
-    place = tmp_path_factory.mktemp("tables")
-    store.write(combined, place)
-    results = store.load(place)
+    tables = tmp_path_factory.mktemp("tables")
+    store.write(store.combine(there, EXPERIMENT, incomplete=tables / "nothing"), tables)
+    results = store.load(tables)
     return results, summaries.compute(results)
 
 
@@ -76,7 +74,6 @@ def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
     absent = [name for name in names if name in map(coverage.run_name, MISSING)]
     assert [name in text for name in absent] == [True] * 5 + [False] * 15
     assert text.endswith("; and 15 more")
-    assert "\n" not in text
 
 
 def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
@@ -86,11 +83,8 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert set(results.runs).isdisjoint(listed)
     assert {entry["reason"] for entry in results.manifest["missing"]} == {"not started"}
     assert results.goal_spaces == (FULL, HALF)
-    assert [each.sampler for each in results.algorithms_in(HALF)] == [
-        "random",
-        "online",
-        "ek_online",
-    ]
+    samplers = [algorithm.sampler for algorithm in results.algorithms_in(HALF)]
+    assert samplers == ["random", "online", "ek_online"]
     assert results.seeds_of(coverage.Algorithm("random", "default"), FULL) == (0, 2)
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
@@ -103,37 +97,35 @@ def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(run
     assert "allow_incomplete" not in results.experiment
 
 
-SPOILED = {
-    "a run that is there": (("online", "default", FULL, 1), "cannot be listed"),
-    "an undeclared run": (("online", "default", FULL, 9), "cannot be listed"),
-    "twice": (MISSING[0], "cannot be listed"),
-}
-
-
-@pytest.mark.parametrize("case", SPOILED)
-def test_a_wrong_list_of_missing_runs_is_refused(partial, case):
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run("online", "default", FULL, 1),
+        Run("online", "default", FULL, 9),
+        MISSING[0],
+    ],
+    ids=["a run that is there", "an undeclared run", "twice"],
+)
+def test_a_wrong_list_of_missing_runs_is_refused(partial, run):
     results, _ = partial
-    run, words = SPOILED[case]
-    run = Run(*run)
     entry = dict(run._asdict(), reason="", log=None)
-    manifest = results.manifest | {"missing": [*results.manifest["missing"], entry]}
-    with pytest.raises(InputError, match=words) as error:
-        store.diagnose(store.Results(results.tables, manifest))
+    missing = [*results.manifest["missing"], entry]
+    with pytest.raises(InputError, match="cannot be listed") as error:
+        store.diagnose(synthetic.with_manifest(results, missing=missing))
     assert coverage.run_name(run) in str(error.value)
 
 
 def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
     results, _ = partial
-    manifest = results.manifest | {"missing": results.manifest["missing"][1:]}
+    fewer = synthetic.with_manifest(results, missing=results.manifest["missing"][1:])
     with pytest.raises(
         InputError, match=r"no run for 1 of 36 that the experiment declares: .*'random'.*seed 1"
     ):
-        store.diagnose(store.Results(results.tables, manifest))
+        store.diagnose(fewer)
     evaluation = results.tables["evaluation"]
-    mine = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
-    torn = {**results.tables, "evaluation": evaluation[~mine]}
+    rows = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
     with pytest.raises(InputError, match=r"evaluation.csv: no rows for .*'online'.*seed 1"):
-        store.diagnose(store.Results(torn, results.manifest))
+        store.diagnose(synthetic.with_tables(results, evaluation=evaluation[~rows]))
 
 
 # --- statistics ------------------------------------------------------------------------------
@@ -148,14 +140,14 @@ def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, 
             continue
         against_the_reference = ["log_rank", "p", "p_holm"] if name == "mastery" else []
         for sampler in ("online", "ek_online"):
-            ours, theirs = (
+            rows, expected = (
                 table[table["sampler"] == sampler]
                 .drop(columns=against_the_reference)
                 .reset_index(drop=True)
                 for table in (frame, whole[name])
             )
-            assert len(ours)
-            pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
+            assert len(rows)
+            pd.testing.assert_frame_equal(rows, expected, check_dtype=False)
 
 
 def test_the_others_rest_on_the_runs_that_are_there(partial):
@@ -203,8 +195,7 @@ def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial,
         chosen = "n = 1 to 3 seeds " if goal_space == FULL else "n = 3 seeds "
         wanted = {"calibration": "n = 1 seed ", "exploitation": chosen}
         assert wanted.get(name, "n = 1 to 3 seeds ") in words, name
-        figure.draw_without_rendering()
-        shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+        shown = visible_texts(figure)
         for text in shown:
             box = text.get_window_extent()
             assert box.x0 >= 0, text.get_text()
@@ -278,7 +269,7 @@ def test_the_coverage_page_lists_missing_runs_only_where_there_are_some(partial,
 
 
 def test_variants_have_a_column_and_say_where_they_are_no_runs_of_their_own(varied):
-    table = coverage.table(varied[0].manifest)
+    table = coverage.table(varied.manifest)
     assert table.columns == ("Sampler", "Variant", FULL)
     assert table.rows == (
         ("online", "whole", "2 of 2"),
@@ -402,7 +393,7 @@ def test_a_run_is_complete_with_all_files_and_the_right_identity(tmp_path):
     assert not coverage.is_complete(tmp_path, files, RUN.identity)
 
 
-def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tmp_path, capsys):
+def test_the_command_combines_what_is_there_and_names_the_rest(folder, tmp_path, printed, refused):
     results = tmp_path / "results"
     shutil.copytree(folder / "runs/online", results / "runs/online")
     broken = results / synthetic.planned(EXPERIMENT, "random", "default", FULL, 1).path
@@ -410,18 +401,17 @@ def test_the_command_combines_what_is_there_and_names_the_rest(folder, there, tm
     Attempts(broken, "hash").begin(None)
     Attempts(broken, "hash").end("<b>out of \x1b[2Jmemory")
     declared = json.dumps(EXPERIMENT | {"samplers": ["random", "online"]})
-    runs = [str(path.parent) for path in sorted((results / "runs/online").rglob("manifest.json"))]
-    call = ["combine", "--experiment", declared, "--output", str(tmp_path / "tables")]
-    assert main([*call, *runs]) == 2
+    runs = [path.parent for path in sorted((results / "runs/online").rglob("manifest.json"))]
+    call = ["combine", "--experiment", declared, "--output", tmp_path / "tables"]
+    line = refused(*call, *runs)
     assert not (tmp_path / "tables").exists()
-    assert "no run for 12 of 18 that the experiment declares: " in capsys.readouterr().err
-    assert main([*call, "--allow-incomplete", str(results), *runs]) == 0
-    printed = capsys.readouterr().out
-    assert "\x1b" not in printed
-    assert "\\x1b[2Jmemory" in printed
-    assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in printed
-    assert printed.count("\n") == 2 + 12
+    assert "no run for 12 of 18 that the experiment declares: " in line
+    text = printed(*call, "--allow-incomplete", results, *runs)
+    assert "\x1b" not in text
+    assert "\\x1b[2Jmemory" in text
+    assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in text
+    assert text.count("\n") == 2 + 12
     page = tmp_path / "new/coverage.html"
-    assert main(["coverage", str(tmp_path / "tables"), str(page)]) == 0
+    printed("coverage", tmp_path / "tables", page)
     assert "&lt;b&gt;out of \\x1b[2Jmemory" in page.read_text()
     assert "0 of 3 (missing: 0, 1, 2)" in page.read_text()

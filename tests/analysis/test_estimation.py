@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.__main__ import main
 from analysis.figures import style
 from analysis.figures.estimation import draw
 from analysis.studies import estimation
@@ -18,48 +17,48 @@ from analysis.studies.estimation import (
     table,
     with_truth,
 )
-from analysis.tables import store
 from analysis.tables.printing import render
-from analysis.tables.results import Results
+from analysis.tables.results import Results, rows_where
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
 from magellan.training.loop import Trainer
-from tests.analysis.synthetic import experiment, to_markdown, write_runs
+from tests.analysis.synthetic import (
+    combined,
+    experiment,
+    to_markdown,
+    with_manifest,
+    with_tables,
+)
+from tests.runs import finish
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
 SPACES = ("500-100-20-20-10", "1000-400-200-100-50")
 
 
-def made(tmp_path, **changes) -> Results:
-    declared = experiment(("ek_eval",), SPACES, (0, 1, 2))
-    declared["overrides"] = {"observers": OBSERVERS}
-    declared |= changes
-    folders = write_runs(tmp_path / "runs", declared, episodes=8_000)
-    found = store.combine(folders, declared)
-    store.write(found, tmp_path / "tables")
-    return found
+def combine_watched(folder, samplers=("ek_eval",), overrides=None) -> Results:
+    layer = {"observers": OBSERVERS} if overrides is None else overrides
+    return combined(folder, samplers, SPACES, (0, 1, 2), overrides=layer, episodes=8_000)
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("watched"))
+    return combine_watched(tmp_path_factory.mktemp("watched"))
 
 
 def test_errors_are_means_over_training_categories_and_runs(watched):
     """Computed again by hand, from the table of predictions alone."""
-    said = watched.tables["competence"]
-    said = said[(said["split"] == "train") & (said["goal_space"] == SPACES[0])]
-    wide = said.pivot_table(
+    predictions = watched.table("competence", split="train", goal_space=SPACES[0])
+    wide = predictions.pivot_table(
         index=["seed", "category", "episode"], columns="estimator", values="competence"
     )
-    # What is measured at one evaluation is told at the next; the last one is not judged.
+    # What is measured at one evaluation is recorded at the next; the last one is not judged.
     truth = wide["evaluated_buckets"].groupby(["seed", "category"]).shift(-1)
     # Impossible goals cannot be reached: the truth is 0 whatever was measured.
     truth = truth.where(wide.index.get_level_values(1) != "impossible", 0.0)
     judged = wide.index.get_level_values(2) < wide.index.get_level_values(2).max()
     truth, wide = truth[judged], wide[judged]
-    frame = table(watched, "evaluated_buckets")
-    frame = frame[frame["goal_space"] == SPACES[0]].set_index("estimator")
+    frame = rows_where(table(watched, "evaluated_buckets"), goal_space=SPACES[0])
+    frame = frame.set_index("estimator")
     for name in OBSERVERS:
         both = pd.DataFrame({"competence": wide[name], "success": truth}).reset_index()
         by_run = mean_error(both, ["seed", "category"]).groupby("seed").mean()
@@ -82,8 +81,7 @@ def test_costs_are_what_was_played_to_estimate_and_what_eval_alp_would_have_play
 def test_the_truth_is_what_was_measured_if_all_runs_did(watched, tmp_path):
     assert choose_truth(watched, None) == "evaluated_buckets"
     assert choose_truth(watched, "observed") == OBSERVED
-    other = made(tmp_path, samplers=["ek_online"])
-    assert choose_truth(other, None) == OBSERVED
+    assert choose_truth(combine_watched(tmp_path, ("ek_online",)), None) == OBSERVED
 
 
 def mean_error(both, keys):
@@ -93,23 +91,21 @@ def mean_error(both, keys):
     return groups.apply(lambda g: np.trapezoid(g["error"], g["episode"]) / np.ptp(g["episode"]))
 
 
-def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, capsys, tmp_path):
+def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, printed):
     """On unseen goals, against observed success: the mean over training and runs."""
-    store.write(watched, tmp_path / "tables")
-    assert main(["estimation", str(tmp_path / "tables"), "--split", "unseen"]) == 0
+    text = printed("estimation", watched, "--split", "unseen").split(f"goal space {SPACES[1]}")[1]
     keys = ["goal_space", "seed", "split", "category", "episode"]
     both = watched.tables["competence"].merge(
         watched.tables["evaluation"], on=keys, suffixes=("", "_of_evaluation")
     )
-    both = both[(both["split"] == "unseen") & (both["goal_space"] == SPACES[1])]
-    wanted = mean_error(both, ["estimator", "category", "seed"])
-    wanted = wanted.groupby(["estimator", "category"]).mean()
+    both = rows_where(both, split="unseen", goal_space=SPACES[1])
+    errors = mean_error(both, ["estimator", "category", "seed"])
+    errors = errors.groupby(["estimator", "category"]).mean()
     names = ["grasp", "grow_plant", "grow_herbivore", "grow_carnivore"]
-    said = capsys.readouterr().out.split(f"goal space {SPACES[1]}")[1]
-    cells = " | ".join(f"{wanted['learned', name]:.3f}" for name in names)
-    assert f"| Learned | 0.020 | {cells} |" in said
-    assert "| estimator | Impossible | Grasp | Grow plant |" in said
-    assert "Evaluated goals" not in said  # nobody has measured unseen goals
+    cells = " | ".join(f"{errors['learned', name]:.3f}" for name in names)
+    assert f"| Learned | 0.020 | {cells} |" in text
+    assert "| estimator | Impossible | Grasp | Grow plant |" in text
+    assert "Evaluated goals" not in text  # nobody has measured unseen goals
 
 
 def test_unseen_goals_are_not_judged_by_what_was_measured_of_others(watched):
@@ -118,10 +114,8 @@ def test_unseen_goals_are_not_judged_by_what_was_measured_of_others(watched):
 
 
 def test_success_on_unseen_goals_stays_what_was_observed(watched):
-    before, after = (
-        watched.tables["evaluation"],
-        with_truth(watched, "learned").tables["evaluation"],
-    )
+    before = watched.tables["evaluation"]
+    after = with_truth(watched, "learned").tables["evaluation"]
     unseen = before["split"] == "unseen"
     pd.testing.assert_frame_equal(before[unseen], after[unseen])
     assert (before.loc[~unseen, "success"] != after.loc[~unseen, "success"]).any()
@@ -137,18 +131,17 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
         "budget": {"episodes": 60, "evaluate_every": 20, "evaluation_goals": 2},
     }
     trainer, measured = Trainer(resolve_run("smoke", [layer])), []
-    asked = trainer.estimators.by_name["evaluated_buckets"]
-    before = asked.record_evaluation
+    estimator = trainer.estimators.by_name["evaluated_buckets"]
+    record_evaluation = estimator.record_evaluation
 
-    def evaluated(outcomes):
+    def record_eighths(outcomes):
         """Whatever was won: an eighth at the first measurement, two at the second, and so on."""
-        before(outcomes)
+        record_evaluation(outcomes)
         measured.append(trainer.episodes)
-        asked._pending[-1][:] = len(measured) / 8
+        estimator._pending[-1][:] = len(measured) / 8
 
-    asked.record_evaluation = evaluated
-    while not trainer.done:
-        trainer.advance()
+    estimator.record_evaluation = record_eighths
+    finish(trainer)
     assert [at // 20 for at in measured] == [0, 1, 2]  # what is due at the end is not measured
 
     names = {"sampler": "ek_eval", "variant": "default", "goal_space": "20-10-6-4-4", "seed": 0}
@@ -160,108 +153,100 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     }
     declared = experiment(("ek_eval",), ("20-10-6-4-4",), (0,))
     manifest = {"experiment": declared, "runs": [{**names, "config": trainer.config.model_dump()}]}
-    judged = with_truth(Results(rows, manifest), "evaluated_buckets").tables["evaluation"]
-    judged = judged[(judged["split"] == "train") & (judged["category"] == "grasp")]
+    truth = with_truth(Results(rows, manifest), "evaluated_buckets")
+    judged = truth.table("evaluation", split="train", category="grasp")
     assert judged["episode"].tolist() == [0, 20, 40]
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
 
 
 def test_the_only_estimator_is_not_judged_by_itself(tmp_path):
     with pytest.raises(InputError, match="evaluated_buckets is the only estimator"):
-        table(made(tmp_path, overrides={}), "evaluated_buckets")
+        table(combine_watched(tmp_path, overrides={}), "evaluated_buckets")
 
 
 def test_runs_with_phases_are_refused(watched):
-    manifest = json.loads(json.dumps(watched.manifest))
-    manifest["runs"][0]["config"]["phases"] = [{"until": 10}, {}]
+    runs = json.loads(json.dumps(watched.manifest["runs"]))
+    runs[0]["config"]["phases"] = [{"until": 10}, {}]
     with pytest.raises(InputError, match="estimation: runs have several phases"):
-        table(Results(watched.tables, manifest), OBSERVED)
+        table(with_manifest(watched, runs=runs), OBSERVED)
 
 
 def test_what_was_measured_of_unseen_goals_is_no_truth_of_training_goals(watched):
-    manifest = json.loads(json.dumps(watched.manifest))
-    for run in manifest["runs"]:
+    runs = json.loads(json.dumps(watched.manifest["runs"]))
+    for run in runs:
         run["config"]["goals"]["split"] = "unseen"
-    other = Results(watched.tables, manifest)
+    other = with_manifest(watched, runs=runs)
     assert choose_truth(other, None) == OBSERVED
     with pytest.raises(InputError, match="has measured unseen goals"):
         with_truth(other, "evaluated_buckets")
 
 
 def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(watched):
-    found = growth(watched, "evaluated_buckets").set_index("estimator")
+    differences = growth(watched, "evaluated_buckets").set_index("estimator")
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
     for name in OBSERVERS:
+        row = differences.loc[name]
         difference = frame[SPACES[1], name] - frame[SPACES[0], name]
-        assert found.loc[name, "difference"] == pytest.approx(difference, abs=1e-9)
-        assert found.loc[name, "low"] <= difference <= found.loc[name, "high"]
-        assert found.loc[name, "runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in render(growth_tables(found.reset_index()))
+        assert row["difference"] == pytest.approx(difference, abs=1e-9)
+        assert row["low"] <= difference <= row["high"]
+        assert row["runs"] == 3
+    assert f"{SPACES[1]} - {SPACES[0]}" in render(growth_tables(differences.reset_index()))
 
 
 def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
-    said = watched.tables["competence"]
-    less = said[~((said["estimator"] == "learned") & (said["seed"] == 2))]
+    frame = watched.tables["competence"]
+    less = frame[~((frame["estimator"] == "learned") & (frame["seed"] == 2))]
     with pytest.raises(InputError, match="--against: 'learned' has not predicted in all runs"):
-        with_truth(Results({**watched.tables, "competence": less}, watched.manifest), "learned")
+        with_truth(with_tables(watched, competence=less), "learned")
 
 
 @pytest.mark.slow
-def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, capsys):
-    store.write(watched, tmp_path / "tables")
+def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, printed):
+    tables = to_markdown(estimation, table(watched, "evaluated_buckets"), watched.categories)
     for name in ("a", "b"):
-        stem = ["--stem", str(tmp_path / name)]
-        assert main(["estimation", str(tmp_path / "tables"), *stem]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(
-        to_markdown(estimation, table(watched, "evaluated_buckets"), watched.categories)
-    )
+        assert printed("estimation", watched, "--stem", tmp_path / name).startswith(tables)
     for end in ("png", "pdf"):
         pair = [(tmp_path / f"{name}.{end}").read_bytes() for name in ("a", "b")]
         assert pair[0] == pair[1]
 
 
-def test_compare_takes_the_same_truth(watched, tmp_path, capsys):
-    store.write(watched, tmp_path / "tables")
+def test_compare_takes_the_same_truth(watched, printed):
     names = ["--estimators", "learned", "per_goal", "--against", "evaluated_buckets"]
-    assert main(["compare", str(tmp_path / "tables"), *names]) == 0
+    text = printed("compare", watched, *names)
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
-    wanted = (
-        f"| train | mean | {frame[SPACES[0]]['learned']:.3f} | {frame[SPACES[0]]['per_goal']:.3f} |"
-    )
-    said = capsys.readouterr().out
-    assert wanted in said
-    assert "mean over training against evaluated_buckets" in said
-    assert "unseen" not in said  # nobody has measured unseen goals
+    errors = frame[SPACES[0]]
+    assert f"| train | mean | {errors['learned']:.3f} | {errors['per_goal']:.3f} |" in text
+    assert "mean over training against evaluated_buckets" in text
+    assert "unseen" not in text  # nobody has measured unseen goals
 
 
 @pytest.mark.slow
-def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, tmp_path, capsys):
-    store.write(watched, tmp_path / "tables")
-    names = ["compare", str(tmp_path / "tables"), "--estimators", "learned", "per_goal"]
-    assert main(names) == 0
-    plain = capsys.readouterr().out
-    assert main([*names, "--against", "observed"]) == 0
-    assert capsys.readouterr().out == plain
-    assert main([*names, "--against", "learned"]) == 2
-    assert "--against: 'learned' is one of --estimators" in capsys.readouterr().err
+def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, printed, refused):
+    call = ["compare", watched, "--estimators", "learned", "per_goal"]
+    assert printed(*call, "--against", "observed") == printed(*call)
+    line = refused(*call, "--against", "learned")
+    assert "--against: 'learned' is one of --estimators" in line
+
+
+def marks_inside(ax):
+    """The marks of a panel, after checking that none lies outside."""
+    marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+    assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
+    return marks
 
 
 def test_no_mark_lies_outside_its_panel_whatever_it_costs(watched):
     frame = table(watched, "evaluated_buckets")
     frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
-    figure = style.draw_settled(draw, watched, frame)
-    for ax in figure.axes:
-        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
-        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
+    for ax in style.draw_settled(draw, watched, frame).axes:
+        marks_inside(ax)
 
 
 def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
     figure = style.draw_settled(draw, watched, table(watched, "evaluated_buckets"))
     assert [ax.get_title() for ax in figure.axes] == [f"{space} goals" for space in SPACES]
     for ax in figure.axes:
-        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+        marks = marks_inside(ax)
         hollow = [line for line in marks if line.get_markerfacecolor() == "#FFFFFF"]
         assert len(marks) == 5
-        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
         assert [line.get_ydata()[0] for line in hollow] == [0.0, 0.0]

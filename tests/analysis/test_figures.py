@@ -1,3 +1,5 @@
+import functools
+import itertools
 import json
 import os
 import subprocess
@@ -17,7 +19,6 @@ from analysis.statistics.practice_shares import exploited_window_shares, window_
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import Algorithms, sampler_label
-from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.config import hash_of
 from magellan.core.errors import InputError
@@ -27,45 +28,36 @@ from tests.analysis.synthetic import to_markdown
 
 GOAL_SPACE = synthetic.GOAL_SPACE
 PLAIN_FIGURES = synthetic.PLAIN_FIGURES
-WIDE = "20000-4000-900-160-32"
 
 
-def made(tmp_path_factory, **declared):
-    experiment = synthetic.experiment(**declared)
-    folder = tmp_path_factory.mktemp("other")
-    results = store.combine(synthetic.write_runs(folder, experiment, episodes=4_000), experiment)
-    return results, summaries.compute(results)
-
-
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory):
-    """`online` and `magellan`, each with watchers, and long names of variants."""
-    return made(
-        tmp_path_factory,
-        samplers=("online", "magellan"),
-        overrides={"observers": ["per_goal", "learned", "evaluated_goals"]},
-        variants={"whole": {}, "a_very_long_name_of_a_variant": {"competence": {"buffer": 9}}},
-        reference="online",
-    )
+SHAPES = {
+    "default": {"episodes": 8_000},
+    "two samplers, one seed, long name": {
+        "samplers": ("random", "magellan"),
+        "goal_spaces": ("20000-4000-900-160-32",),
+        "seeds": (0,),
+    },
+    "eight seeds": {"seeds": tuple(range(8))},
+    "watchers and long names of variants": {
+        "samplers": ("online", "magellan"),
+        "overrides": {"observers": ["per_goal", "learned", "evaluated_goals"]},
+        "variants": {"whole": {}, "a_very_long_name_of_a_variant": {"competence": {"buffer": 9}}},
+        "reference": "online",
+    },
+}
 
 
 @pytest.fixture(scope="module")
-def experiments(results, statistics, watched, tmp_path_factory):
-    """Experiments of several shapes: (results, statistics, goal space)."""
-    two = made(tmp_path_factory, samplers=("random", "magellan"), goal_spaces=(WIDE,), seeds=(0,))
-    many = made(tmp_path_factory, seeds=tuple(range(8)))
-    return {
-        "default": (results, statistics, GOAL_SPACE),
-        "two samplers, one seed, long name": (*two, WIDE),
-        "eight seeds": (*many, GOAL_SPACE),
-        "watchers and long names of variants": (*watched, GOAL_SPACE),
-    }
+def shaped(tmp_path_factory):
+    """Results, statistics and goal space of an experiment of one of the shapes."""
 
+    @functools.cache
+    def analyse(shape):
+        settings = {"episodes": 4_000, **SHAPES[shape]}
+        results = synthetic.combined(tmp_path_factory.mktemp("shape"), **settings)
+        return results, summaries.compute(results), results.goal_spaces[0]
 
-SHAPES = (
-    *("default", "two samplers, one seed, long name", "eight seeds"),
-    "watchers and long names of variants",
-)
+    return analyse
 
 
 def visible_texts(figure):
@@ -84,21 +76,18 @@ def assert_whole(figure):
         box = text.get_window_extent()
         inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.x1 and box.y1 <= canvas.y1
         assert inside, f"{text.get_text()!r} leaves the canvas"
-    header = [*(text.get_window_extent() for text in figure.texts)]
-    header += [legend.get_window_extent() for legend in figure.legends]
+    header = [item.get_window_extent() for item in (*figure.texts, *figure.legends)]
     assert all(box.x0 >= 0 and box.x1 <= canvas.x1 for box in header)
     panels = [ax.get_tightbbox() for ax in figure.axes if ax.get_visible()]
-    boxes = header + panels
-    for at, box in enumerate(boxes):
-        for other in boxes[at + 1 :]:
-            assert not box.overlaps(other)
+    for box, other in itertools.combinations(header + panels, 2):
+        assert not box.overlaps(other)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLAIN_FIGURES)
-def test_nothing_is_cut_off_and_the_header_is_not_overprinted(experiments, name, shape):
-    assert_whole(figures.draw(name, *experiments[shape]))
+def test_nothing_is_cut_off_and_the_header_is_not_overprinted(shaped, name, shape):
+    assert_whole(figures.draw(name, *shaped(shape)))
 
 
 DRAW_ALL = """
@@ -117,15 +106,16 @@ for name in sys.argv[4:]:
 
 
 @pytest.mark.slow
-def test_two_reports_from_the_same_tables_are_identical_files(results, statistics, tmp_path):
-    store.write(results, tmp_path / "tables")
+def test_two_reports_from_the_same_tables_are_identical_files(
+    folder, results, statistics, tmp_path
+):
     summaries.write(statistics, tmp_path / "first")
     for name in PLAIN_FIGURES:
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
         style.save(figure, tmp_path / "first" / name)
     # Another process with another order of sets, and seconds later: no dates may show.
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    command = [sys.executable, "-c", DRAW_ALL, tmp_path / "tables", tmp_path / "second", GOAL_SPACE]
+    command = [sys.executable, "-c", DRAW_ALL, folder, tmp_path / "second", GOAL_SPACE]
     command += PLAIN_FIGURES
     subprocess.run(command, check=True, env=environment, cwd=os.getcwd())
     first = sorted((tmp_path / "first").iterdir())
@@ -142,9 +132,13 @@ def test_nothing_is_cut_off_where_a_category_has_no_training_goals(results, name
         for table, frame in results.tables.items()
         if "split" in frame
     }
-    fewer = Results({**results.tables, **kept}, results.manifest)
+    fewer = synthetic.with_tables(results, **kept)
     statistics = summaries.compute(fewer, ["success", "mastery", "calibration"])
     assert_whole(figures.draw(name, fewer, statistics, GOAL_SPACE))
+
+
+def words_of(figure):
+    return " | ".join(text.get_text() for text in visible_texts(figure))
 
 
 def lines_of(ax, color):
@@ -182,21 +176,19 @@ def test_what_was_chosen_is_what_is_left_without_exploration(results, sampler, e
     """Half of 4,000 episodes explore; of the others a quarter grasp, the rest grow herbivores."""
     chosen = np.array([0.0, 0.25, 0.0, 0.75, 0.0])
     practice, training = (results.tables[name].copy() for name in ("practice", "training"))
-    mine = practice["sampler"] == sampler
-    shares = dict(zip(results.categories.names, 0.5 * explored + 0.5 * chosen, strict=True))
-    practice.loc[mine, "n"] = (practice.loc[mine, "category"].map(shares) * 4_000).round()
+    rows = practice["sampler"] == sampler
+    mixed = dict(zip(results.categories.names, 0.5 * explored + 0.5 * chosen, strict=True))
+    practice.loc[rows, "n"] = (practice.loc[rows, "category"].map(mixed) * 4_000).round()
     training.loc[training["sampler"] == sampler, "epsilon"] = 0.5
-    made = Results({**results.tables, "practice": practice, "training": training}, results.manifest)
-    algorithm = Algorithm(sampler, "default")
-    _, found = exploited_window_shares(made, algorithm, GOAL_SPACE)
-    np.testing.assert_allclose(found, np.tile(chosen[:, None], found.shape[1]), atol=1e-3)
+    half = synthetic.with_tables(results, practice=practice, training=training)
+    _, shares = exploited_window_shares(half, Algorithm(sampler, "default"), GOAL_SPACE)
+    np.testing.assert_allclose(shares, np.tile(chosen[:, None], shares.shape[1]), atol=1e-3)
 
 
 def test_a_window_that_only_explores_shows_no_choice(results):
-    training = results.tables["training"].copy()
-    training["epsilon"] = 1.0
-    made = Results({**results.tables, "training": training}, results.manifest)
-    _, shares = exploited_window_shares(made, Algorithm("magellan", "default"), GOAL_SPACE)
+    training = results.tables["training"].assign(epsilon=1.0)
+    exploring = synthetic.with_tables(results, training=training)
+    _, shares = exploited_window_shares(exploring, Algorithm("magellan", "default"), GOAL_SPACE)
     assert np.isnan(shares).all()
 
 
@@ -214,7 +206,7 @@ def test_calibration_panels_compare_the_same_split(results, statistics):
 
 
 def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statistics):
-    figure = figures.draw("calibration", varied[0], varied_statistics, GOAL_SPACE)
+    figure = figures.draw("calibration", varied, varied_statistics, GOAL_SPACE)
     rows = [figure.axes[5 * row : 5 * row + 5] for row in (2, 5)]
     assert len({ax.get_ylim() for row in rows for ax in row}) == 1
     assert "MAGELLAN, small" in words_of(figure)
@@ -223,12 +215,12 @@ def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statist
 
 
 def test_an_empty_panel_says_why(results):
-    there = results.tables["evaluation"]
-    gone = (there["split"] == "train") & (there["category"] == "grow_carnivore")
-    fewer = Results({**results.tables, "evaluation": there[~gone]}, results.manifest)
+    frame = results.tables["evaluation"]
+    gone = (frame["split"] == "train") & (frame["category"] == "grow_carnivore")
+    fewer = synthetic.with_tables(results, evaluation=frame[~gone])
     figure = figures.draw("success_by_category", fewer, {}, GOAL_SPACE)
-    told = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert told == ["no goals of this category\nin the goal space"]
+    texts = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert texts == ["no goals of this category\nin the goal space"]
     assert figure.axes[3].texts
 
 
@@ -280,39 +272,34 @@ def test_no_two_looks_are_the_same():
 
 
 def test_the_first_variant_has_the_look_of_its_sampler_and_labels_name_variants():
-    algorithms = [
-        Algorithm("random", "whole"),
-        Algorithm("magellan", "whole"),
-        Algorithm("magellan", "small"),
-        Algorithm("newcomer", "whole"),
-    ]
-    styles = style.algorithm_styles(algorithms)
+    names = ("random", "magellan", "newcomer")
+    random, magellan, newcomer = (Algorithm(name, "whole") for name in names)
+    small = Algorithm("magellan", "small")
+    styles = style.algorithm_styles([random, magellan, small, newcomer])
     labels = [look.label for look in styles.values()]
     assert labels == ["Random", "MAGELLAN, whole", "MAGELLAN, small", "newcomer"]
-    assert styles[algorithms[1]].color == style.LOOKS["sampler"]["magellan"].color
-    assert styles[algorithms[2]].color == style.SPARE_LOOKS[0].color
-    assert styles[algorithms[3]].color == style.SPARE_LOOKS[1].color
+    assert styles[magellan].color == style.LOOKS["sampler"]["magellan"].color
+    assert styles[small].color == style.SPARE_LOOKS[0].color
+    assert styles[newcomer].color == style.SPARE_LOOKS[1].color
 
 
 def test_names_of_a_user_come_from_the_manifest_where_his_files_are_not(varied):
     """Label and look of what is not registered here; labels of variants; nothing that is unsafe."""
-    results, _ = varied
-    runs = [dict(run) for run in results.manifest["runs"]]
+    runs = [dict(run) for run in varied.manifest["runs"]]
     look = {"color": "#123456", "dash": [0, [2, 1]], "marker": "P"}
     runs[0]["registered"] = {"sampler": {"mine": {"label": "My own", "look": look}}}
     runs[1]["registered"] = {
         "estimator": {"theirs": {"label": "Theirs"}},
         "sampler": {"odd": {"label": "<b>", "look": {**look, "color": "no colour"}}},
     }
-    analysis = {**results.experiment["analysis"], "labels": {"small": "few episodes kept"}}
-    experiment = {**results.experiment, "analysis": analysis}
+    experiment = synthetic.with_analysis(varied, labels={"small": "few episodes kept"}).experiment
     names = store.Results({}, {"runs": runs, "experiment": experiment, "plan": []}).names
-    places = [("mine", "whole"), ("odd", "whole"), ("magellan", "whole"), ("magellan", "small")]
-    styles = style.algorithm_styles(Algorithms((Algorithm(*each) for each in places), names))
-    labels = [each.label for each in styles.values()]
+    pairs = [("mine", "whole"), ("odd", "whole"), ("magellan", "whole"), ("magellan", "small")]
+    styles = style.algorithm_styles(Algorithms((Algorithm(*pair) for pair in pairs), names))
+    labels = [look.label for look in styles.values()]
     assert labels == ["My own", "odd", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
-    mine, odd = list(styles.values())[:2]
-    assert (mine.color, mine.dash, mine.marker) == ("#123456", (0, (2, 1)), "P")
+    own, odd = list(styles.values())[:2]
+    assert (own.color, own.dash, own.marker) == ("#123456", (0, (2, 1)), "P")
     assert odd.color == style.SPARE_LOOKS[0].color
     assert style.estimator_styles(["theirs"], names)["theirs"].label == "Theirs"
 
@@ -374,16 +361,11 @@ def test_only_figures_that_make_sense_are_offered(runs):
 # --- variants, watchers, samplers that are not registered --------------------------------------
 
 
-def words_of(figure):
-    return " | ".join(text.get_text() for text in visible_texts(figure))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])
 def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
     """One more variant: its label and its lines."""
-    results, _ = varied
-    figure = figures.draw(name, results, varied_statistics, GOAL_SPACE)
+    figure = figures.draw(name, varied, varied_statistics, GOAL_SPACE)
     words = words_of(figure)
     assert "small" in words
     assert "whole" in words
@@ -393,35 +375,32 @@ def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
         upper, lower = (figure.axes[at].get_lines()[-1].get_ydata() for at in (2, 15 + 2))
         assert not np.array_equal(upper, lower)
         return
-    colors = [look.color for look in style.algorithm_styles(results.algorithms).values()]
+    colors = [look.color for look in style.algorithm_styles(varied.algorithms).values()]
     for color in colors:
         assert all(lines_of(ax, color) for ax in figure.axes), color
     assert len(set(colors)) == 3
 
 
 def test_improvement_is_of_the_named_variant_over_the_other(varied, varied_statistics):
-    results, _ = varied
-    figure = figures.draw("improvement", results, varied_statistics, GOAL_SPACE)
+    figure = figures.draw("improvement", varied, varied_statistics, GOAL_SPACE)
     assert "Probability that MAGELLAN, whole beats the others" in words_of(figure)
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert rows == ["Online-ALP", "MAGELLAN, small"]
-    declared = {**results.experiment["analysis"], "reference": "magellan/small"}
-    manifest = {**results.manifest, "experiment": {**results.experiment, "analysis": declared}}
-    other = store.Results(results.tables, manifest)
+    other = synthetic.with_analysis(varied, reference="magellan/small")
     turned = figures.draw("improvement", other, summaries.compute(other), GOAL_SPACE)
     assert "Probability that MAGELLAN, small beats the others" in words_of(turned)
     rows = [label.get_text() for label in turned.axes[0].get_yticklabels()]
     assert rows == ["Online-ALP", "MAGELLAN, whole"]
     whole, small = style.LOOKS["sampler"]["magellan"].color, style.SPARE_LOOKS[0].color
-    mine = lines_of(figure.axes[0], small)[1].get_xdata()[0]
-    theirs = lines_of(turned.axes[0], whole)[1].get_xdata()[0]
-    assert mine == pytest.approx(1 - theirs)
+    first = lines_of(figure.axes[0], small)[1].get_xdata()[0]
+    second = lines_of(turned.axes[0], whole)[1].get_xdata()[0]
+    assert first == pytest.approx(1 - second)
 
 
 @pytest.mark.slow
-def test_every_estimator_of_the_reference_has_its_line(watched):
-    results, statistics = watched
-    figure = figures.draw("calibration", results, statistics, GOAL_SPACE)
+def test_every_estimator_of_the_reference_has_its_line(shaped):
+    results, *others = shaped("watchers and long names of variants")
+    figure = figures.draw("calibration", results, *others)
     words = words_of(figure)
     assert "observed success, Online-ALP" in words
     for name in ("learned", "per_goal", "evaluated_goals"):
@@ -440,11 +419,7 @@ def renamed(results, old, new):
     frames = {
         name: frame.replace({"sampler": {old: new}}) for name, frame in results.tables.items()
     }
-    text = json.dumps({**results.manifest, "runs": [], "plan": []})
-    manifest = json.loads(text.replace(f'"{old}"', f'"{new}"'))
-    for key in ("runs", "plan"):
-        entries = json.dumps(results.manifest[key])
-        manifest[key] = json.loads(entries.replace(f'"{old}"', f'"{new}"'))
+    manifest = json.loads(json.dumps(results.manifest).replace(f'"{old}"', f'"{new}"'))
     identities = {}
     for run in manifest["runs"]:
         run["identity"] = identities[run["sampler"], run["seed"]] = hash_of(run["counted"])
@@ -456,9 +431,7 @@ def renamed(results, old, new):
 @pytest.mark.slow
 def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path):
     other = renamed(results, "magellan", "newcomer")
-    experiment = {**other.experiment}
-    experiment["analysis"] = {**experiment["analysis"], "reference": "newcomer"}
-    store.write(Results(other.tables, {**other.manifest, "experiment": experiment}), tmp_path)
+    store.write(synthetic.with_analysis(other, reference="newcomer"), tmp_path)
     other = store.load(tmp_path)
     statistics = summaries.compute(other)
     for name in PLAIN_FIGURES:

@@ -1,19 +1,16 @@
 """What an experiment has found, in sentences, and the page that shows it."""
 
-import copy
 import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.report import finding, summary_page
 from analysis.statistics import summaries
 from analysis.statistics.intervals import permutation_test
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.results import Results
 from tests.analysis import synthetic
 from tests.analysis.test_pages import Reader
 
@@ -24,15 +21,12 @@ PIXEL = b"\x89PNG pixel"
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     """Five runs each: all runs of ek_online above all of magellan; online like magellan."""
-    results = synthetic.combined(
-        tmp_path_factory.mktemp("seen"), ALL, seeds=(1, 2, 3, 4, 5), episodes=4_000
-    )
-    frames = dict(results.tables)
-    evaluation = frames["evaluation"].copy()
+    folder = tmp_path_factory.mktemp("seen")
+    results = synthetic.combined(folder, ALL, seeds=(1, 2, 3, 4, 5), episodes=4_000)
+    evaluation = results.tables["evaluation"]
     of_64 = evaluation["sampler"].map({"ek_online": 38, "online": 20, "random": 6, "magellan": 19})
-    evaluation["success"] = (of_64 + evaluation["seed"]) / 64
-    frames["evaluation"] = evaluation
-    return Results(frames, results.manifest)
+    success = (of_64 + evaluation["seed"]) / 64
+    return synthetic.with_tables(results, evaluation=evaluation.assign(success=success))
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +34,24 @@ def statistics(seen):
     return summaries.compute(seen, summary_page.STATISTICS)
 
 
-def with_analysis(results: Results, **changes) -> Results:
-    manifest = copy.deepcopy(dict(results.manifest))
-    manifest["experiment"]["analysis"] |= changes
-    return Results(results.tables, manifest)
-
-
 def test_the_winner_is_the_subject_and_equal_ones_are_not_told_apart(seen, statistics):
     """n = 5: every split but 2 of 252 is less extreme, p = .0079, times three .024."""
-    found = finding.finding(seen, statistics)
-    assert [re.sub(r" \(.*?\)", "", text) for text in found.told] == [
+    summary = finding.finding(seen, statistics)
+    assert [re.sub(r" \(.*?\)", "", text) for text in summary.told] == [
         "ek_online beats magellan by .30, p = .024, n = 5",
         "magellan beats random by .20, p = .024, n = 5",
     ]
     rows = statistics["comparison"]
     row = rows[(rows["baseline"] == "ek_online") & rows["primary"]].iloc[0]
-    assert f"({-row['high']:.2f} to {-row['low']:.2f})".replace("0.", ".") in found.told[0]
-    assert len(found.untold) == 1
+    assert f"({-row['high']:.2f} to {-row['low']:.2f})".replace("0.", ".") in summary.told[0]
+    assert len(summary.untold) == 1
     start = "magellan and online are not told apart: magellan minus online is -.02 (-.0"
-    assert found.untold[0].startswith(start)
-    assert "corrected over 3 comparisons (Holm)" in found.measured
+    assert summary.untold[0].startswith(start)
+    assert "corrected over 3 comparisons (Holm)" in summary.measured
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "sentence"),
     [
         ((0.0, -0.1, 0.1, 1.0, 5, 5), "a minus b is .00 (-.10 to .10), p = 1.000, n = 5"),
         ((-0.004, -0.1, 0.1, 0.5, 5, 4), "a minus b is .00 (-.10 to .10), p = .500, n = 5 and 4"),
@@ -73,36 +61,34 @@ def test_the_winner_is_the_subject_and_equal_ones_are_not_told_apart(seen, stati
         ((-0.25, -0.5, 0.01, 0.01, 9, 9), "b beats a by .25 (-.01 to .50), p = .010, n = 9"),
     ],
 )
-def test_sentences(row, said):
+def test_sentences(row, sentence):
     names = ("difference", "low", "high", "p_holm", "runs", "baseline_runs")
     where = {"goal_space": "25k", "sampler": "a", "variant": "x", "baseline": "b"}
     algorithms = [Algorithm("a", "x"), Algorithm("b", "x")]
     results = SimpleNamespace(goal_spaces=["25k"], algorithms=algorithms)
     values = {**where, "baseline_variant": "x", **dict(zip(names, row, strict=True))}
-    assert said in finding.verdict(SimpleNamespace(**values), results, 0.05)
+    assert sentence in finding.verdict(SimpleNamespace(**values), results, 0.05)
 
 
 def test_variants_and_goal_spaces_are_named_where_there_are_several(varied, varied_statistics):
-    results, _ = varied
-    found = finding.finding(results, varied_statistics)
-    assert any("magellan/whole and magellan/small" in text for text in found.untold)
-    assert any("magellan/whole and online" in text for text in found.untold)
+    untold = finding.finding(varied, varied_statistics).untold
+    assert any("magellan/whole and magellan/small" in text for text in untold)
+    assert any("magellan/whole and online" in text for text in untold)
 
 
 def test_labels_of_variants_are_explained(varied):
-    results, _ = varied
-    labelled = with_analysis(results, labels={"base": "window 384"})
+    labelled = synthetic.with_analysis(varied, labels={"base": "window 384"})
     assert "figures base is “window 384”." in summary_page.names(labelled)
-    assert "window" not in summary_page.names(results)
+    assert "window" not in summary_page.names(varied)
 
 
 def test_the_smallest_difference_is_where_the_test_begins_to_tell_apart():
     ours, theirs = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.12, 0.2, 0.31, 0.44])
-    found = finding.smallest_difference(ours, theirs, 0.05)
-    assert found is not None
-    base = ours - ours.mean(), theirs - theirs.mean()
-    for step, told in ((found, True), (found - 0.01, False)):
-        assert (permutation_test(base[0] + step, base[1]).p < 0.05) == told
+    smallest = finding.smallest_difference(ours, theirs, 0.05)
+    assert smallest is not None
+    ours, theirs = ours - ours.mean(), theirs - theirs.mean()
+    assert permutation_test(ours + smallest, theirs).p < 0.05
+    assert permutation_test(ours + (smallest - 0.01), theirs).p >= 0.05
 
 
 def test_three_runs_each_are_never_told_apart():
@@ -125,9 +111,9 @@ def test_limits_hold_for_the_runs_that_are_there(seen, statistics):
 
 def test_where_nothing_is_compared_it_is_said(tmp_path):
     alone = synthetic.combined(tmp_path, ("random",), seeds=(0,), episodes=1_000)
-    found = finding.finding(alone, summaries.compute(alone, ("comparison",)))
-    assert found.untold == ["random is the only sampler of this experiment: nothing is compared"]
-    assert (found.told, found.limits) == ([], [])
+    summary = finding.finding(alone, summaries.compute(alone, ("comparison",)))
+    assert summary.untold == ["random is the only sampler of this experiment: nothing is compared"]
+    assert (summary.told, summary.limits) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -143,8 +129,8 @@ def test_where_nothing_is_compared_it_is_said(tmp_path):
     ],
 )
 def test_the_terminal_gets_five_lines(told, untold, first):
-    found = {"told": told, "untold": untold, "measured": "measured", "limits": []}
-    lines = finding.terminal(found, "results/mine", ["one", "two"])
+    summary = {"told": told, "untold": untold, "measured": "measured", "limits": []}
+    lines = finding.terminal(summary, "results/mine", ["one", "two"])
     assert lines == [
         *first,
         "summary: results/mine/summary.html; tables: results/mine/tables, results/mine/statistics",
@@ -157,7 +143,7 @@ def test_the_terminal_gets_five_lines(told, untold, first):
 
 
 @pytest.fixture(scope="module")
-def folder(seen, statistics, tmp_path_factory):
+def folder(seen, tmp_path_factory):
     """A results folder, with a picture."""
     place = tmp_path_factory.mktemp("results")
     store.write(seen, place / "tables")
@@ -168,32 +154,28 @@ def folder(seen, statistics, tmp_path_factory):
     return place
 
 
-def test_the_page_needs_nothing_else(folder, seen, statistics):
+def test_the_page_needs_nothing_else(folder, seen, statistics, printed):
     page = folder / "summary.html"
-    assert main(["page", str(folder), str(page)]) == 0
+    printed("page", folder, page)
     text = page.read_text()
     reader = Reader(text)
     assert "script" not in reader.tags
     assert reader.tags.count("img") == 1
     assert re.findall(r'(?:src|href)="(.{10})', text) == ["data:image"]
     assert "url(" not in text
-    found = finding.finding(seen, statistics)
-    for said in (*found.told, *found.untold, *found.limits, found.measured):
-        assert said in reader.text
+    summary = finding.finding(seen, statistics)
+    for sentence in (*summary.told, *summary.untold, *summary.limits, summary.measured):
+        assert sentence in reader.text
     assert "Time to mastery" in reader.text
     assert "n = 5 seeds each." in reader.text
     assert "Kaplan-Meier" in reader.text
     assert reader.text.index("Kaplan-Meier") < reader.text.index("What so few runs cannot show")
-    assert reader.text.index(found.limits[0]) < reader.text.index("0.1.0+0123456789ab")
+    assert reader.text.index(summary.limits[0]) < reader.text.index("0.1.0+0123456789ab")
 
 
-def test_tables_alone_are_a_folder_too(folder, capsys):
+def test_tables_alone_are_a_folder_too(folder, printed, refused):
     """Its statistics are computed then; and so are the numbers."""
-    assert main(["summary", str(folder)]) == 0
-    whole = capsys.readouterr().out
+    whole = printed("summary", folder)
     assert "MAGELLAN minus each other (permutation of whole runs, Holm)" in whole
-    assert main(["summary", str(folder / "tables")]) == 0
-    alone = capsys.readouterr().out
-    assert alone.split() == whole.split()
-    assert main(["summary", str(folder / "figures")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert printed("summary", folder / "tables").split() == whole.split()
+    assert "there is no folder" in refused("summary", folder / "figures")

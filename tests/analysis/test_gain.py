@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.studies import gain
-from analysis.tables import store
-from analysis.tables.results import Results, rows_where
+from analysis.tables.results import rows_where
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
 
@@ -18,22 +16,17 @@ STARTS = {3: 0.1, 1: 0.2, 2: 0.0}
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
     """Runs that start at `STARTS` and end at `ENDS` in every category; between, at 1."""
-    results = synthetic.combined(
-        tmp_path_factory.mktemp("gain"), samplers=("magellan",), seeds=SEEDS, episodes=4_000
-    )
-    evaluation = results.tables["evaluation"].copy()
-    first, last = (
-        evaluation[results.unit_column] == evaluation[results.unit_column].agg(f)
-        for f in ("min", "max")
-    )
-    evaluation["success"] = np.where(
-        first, evaluation["seed"].map(STARTS), np.where(last, evaluation["seed"].map(ENDS), 1.0)
-    )
+    folder = tmp_path_factory.mktemp("gain")
+    results = synthetic.combined(folder, ("magellan",), seeds=SEEDS, episodes=4_000)
+    evaluation = results.tables["evaluation"].assign(success=1.0)
+    for end, values in (("min", STARTS), ("max", ENDS)):
+        rows = evaluation["episode"] == evaluation["episode"].agg(end)
+        evaluation.loc[rows, "success"] = evaluation["seed"].map(values)
     # On unseen goals only plants are learned, and by seed 3 alone.
     unseen = evaluation["split"] == "unseen"
     plants = (evaluation["category"] == "grow_plant") & (evaluation["seed"] == 3)
     evaluation.loc[unseen & ~plants, "success"] = 0.25
-    return Results({**results.tables, "evaluation": evaluation}, results.manifest)
+    return synthetic.with_tables(results, evaluation=evaluation)
 
 
 def test_a_run_is_its_own_pair(known):
@@ -57,19 +50,18 @@ def test_the_mean_is_one_number_of_a_run(known):
     assert rows.loc["mean", "gain"] == pytest.approx(rows.loc["grow_plant", "gain"] / 4)
 
 
-def test_a_single_run_has_no_interval(tmp_path, capsys):
-    found = synthetic.combined(tmp_path, samplers=("random",), seeds=(1,), episodes=4_000)
-    store.write(found, tmp_path / "tables")
-    assert main(["gain", str(tmp_path / "tables")]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Random")]
+def test_a_single_run_has_no_interval(tmp_path, printed):
+    single = synthetic.combined(tmp_path, ("random",), seeds=(1,), episodes=4_000)
+    text = printed("gain", single)
+    lines = [line for line in text.splitlines() if line.startswith("| Random")]
     assert len(lines) == 2 * 5
     assert all(line.endswith("| n/a | 1 |") for line in lines)
 
 
 def test_the_table_names_what_it_shows(known):
-    said = to_markdown(gain, known)
-    assert "minus at the first, goal space" in said
-    assert "| MAGELLAN | grasp | 0.100 | 0.600 | +0.500 | -0.245 to +1.000 | 3 |" in said
+    text = to_markdown(gain, known)
+    assert "minus at the first, goal space" in text
+    assert "| MAGELLAN | grasp | 0.100 | 0.600 | +0.500 | -0.245 to +1.000 | 3 |" in text
 
 
 def test_equal_runs_have_no_interval(known):

@@ -3,10 +3,8 @@
 import pandas as pd
 import pytest
 
-from analysis.__main__ import main
 from analysis.statistics.primary import comparison
 from analysis.studies import halves
-from analysis.tables import store
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
@@ -30,18 +28,15 @@ def test_a_claim_needs_both_halves(study, monkeypatch):
     whole = comparison(study)
 
     def made_up(results):
-        frame = whole.copy()
         first_half = list(results.experiment["seeds"]) == [3, 1]
-        frame["difference"] = [0.2, 0.2, -0.1] * (len(frame) // 3)
-        frame["p_holm"] = [0.01, 0.01, 0.2] * (len(frame) // 3)
-        if first_half:
-            frame["difference"] = [-0.1, 0.1, -0.1] * (len(frame) // 3)
-        return frame
+        differences = [-0.1, 0.1, -0.1] if first_half else [0.2, 0.2, -0.1]
+        families = len(whole) // 3
+        return whole.assign(difference=differences * families, p_holm=[0.01, 0.01, 0.2] * families)
 
     monkeypatch.setattr(halves, "comparison", made_up)
-    found = halves.compare_halves(study).iloc[:3]
-    assert found["repeated"].tolist() == [False, True, True]
-    assert found["claimed"].tolist() == [False, True, False]
+    frame = halves.compare_halves(study).iloc[:3]
+    assert frame["repeated"].tolist() == [False, True, True]
+    assert frame["claimed"].tolist() == [False, True, False]
 
 
 def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
@@ -49,17 +44,16 @@ def test_nothing_is_repeated_by_a_half_without_runs(study, monkeypatch):
     whole = comparison(study)
 
     def made_up(results):
-        frame = whole.copy()
-        frame["difference"], frame["p_holm"] = 0.2, 0.01
+        frame = whole.assign(difference=0.2, p_holm=0.01)
         second = list(results.experiment["seeds"]) == [4, 5, 9]
         return frame[frame["baseline"] != "random"] if second else frame
 
     monkeypatch.setattr(halves, "comparison", made_up)
-    found = halves.compare_halves(study)
-    there = found["baseline"] != "random"
-    assert set(found["baseline"]) == {"random", "online", "ek_online"}
-    assert (found["repeated"] == there).all()
-    assert (found["claimed"] == there).all()
+    frame = halves.compare_halves(study)
+    has_runs = frame["baseline"] != "random"
+    assert set(frame["baseline"]) == {"random", "online", "ek_online"}
+    assert (frame["repeated"] == has_runs).all()
+    assert (frame["claimed"] == has_runs).all()
     assert "n/a | n/a | no | no |" in to_markdown(halves, study)
 
 
@@ -74,9 +68,7 @@ def test_one_sampler_alone_has_no_comparison(tmp_path):
         to_markdown(halves, alone)
 
 
-def test_the_command_prints_both_halves(study, tmp_path, capsys):
-    store.write(study, tmp_path)
-    assert main(["halves", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "seeds 3, 1 and seeds 4, 5, 9" in out
-    assert out.count("| Random |") == 2
+def test_the_command_prints_both_halves(study, printed):
+    text = printed("halves", study)
+    assert "seeds 3, 1 and seeds 4, 5, 9" in text
+    assert text.count("| Random |") == 2

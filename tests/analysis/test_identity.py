@@ -1,13 +1,11 @@
 """A run that is not the one asked for is refused by name, wherever tables are made or read."""
 
-import copy
 import json
 import re
 import shutil
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.tables import coverage, identity, store
 from magellan.config import hash_of
 from magellan.core.errors import InputError
@@ -19,6 +17,7 @@ DECLARED = synthetic.experiment(
     overrides={"agent": {"gamma": 0.9, "learning_rate": "1e-4"}},
 )
 PLAN = synthetic.plan(DECLARED)
+COMBINE = ("combine", "--experiment", json.dumps(DECLARED), "--output")
 MAGELLAN_SMALL = r"sampler 'magellan', variant 'small', goal space '1000-400-200-100-50', seed 0"
 
 
@@ -65,36 +64,30 @@ def test_the_plan_names_each_run_and_what_is_the_same_is_made_once(good):
     assert [run["variant"] for run in good.manifest["runs"]] == [run.variant for run in PLAN]
 
 
-def test_variants_keep_their_order_in_files(tmp_path):
-    """The first one, with the look of the sampler, is not the first of the alphabet."""
-    declared = synthetic.experiment(("magellan",), variants=synthetic.VARIANTS, seeds=(0,))
-    runs = synthetic.write_runs(tmp_path, declared, episodes=1_000)
-    store.write(store.combine(runs, declared), tmp_path / "tables")
-    again = store.load(tmp_path / "tables")
-    assert [algorithm.variant for algorithm in again.algorithms] == ["whole", "small"]
-    assert again.reference == ("magellan", "whole")
-
-
 def test_overrides_are_kept_as_the_runs_have_them(good):
     """YAML reads 1e-4 as a word; the manifest has the number."""
     assert good.experiment["overrides"] == {"agent": {"gamma": 0.9, "learning_rate": 1e-4}}
     assert good.experiment["variants"] == synthetic.VARIANTS
 
 
-def other_experiment(manifest):
-    manifest["experiment"]["overrides"]["agent"]["gamma"] = 0.5
+def put(values, path, value):
+    """Replace a value; the path to it has dots."""
+    *sections, key = path.split(".")
+    for section in sections:
+        values = values[section]
+    values[key] = value
 
 
-def other_variant(manifest):
-    manifest["experiment"]["variants"]["small"]["competence"]["buffer"] = 50
+def in_experiment(path, value):
+    return lambda manifest: put(manifest["experiment"], path, value)
+
+
+def in_small(path, value):
+    return lambda manifest: put(at_small(manifest), path, value)
 
 
 def other_value(manifest):
     with_counted(at_small(manifest), "agent.gamma", 0.5)
-    sync_plan(manifest)
-
-
-def sync_plan(manifest):
     for entry, run in zip(manifest["plan"], manifest["runs"], strict=True):
         entry["identity"] = run["identity"]
 
@@ -113,77 +106,61 @@ def swapped_with_plan(manifest):
         entry["identity"] = identities[entry["sampler"], entry["variant"], entry["seed"]]
 
 
-def another(*path, value):
-    def change(manifest):
-        inner = at_small(manifest)
-        for key in path[:-1]:
-            inner = inner[key]
-        inner[path[-1]] = value
-
-    return change
-
-
 def other_preset(manifest):
     run = at_small(manifest)
     run["preset"] = run["config"]["preset"] = "laptop"
 
 
-def other_observers(manifest):
-    manifest["experiment"]["variants"]["small"]["observers"] = ["per_goal"]
-
-
-def other_default(manifest):
-    at_small(manifest)["config"]["agent"]["polyak"] = 0.5
-
-
-def undeclared_in_plan(manifest):
-    manifest["experiment"]["variants"] = {"whole": {}}
-
-
 REFUSED = {
     "another experiment": (
-        other_experiment,
+        in_experiment("overrides.agent.gamma", 0.5),
         "agent.gamma is 0.9 in the run and 0.5 in the experiment, for sampler 'random', "
         "variant 'whole', ",
     ),
     "another variant": (
-        other_variant,
+        in_experiment("variants.small.competence.buffer", 50),
         f"competence.buffer is 100 in the run and 50 in the experiment, for {MAGELLAN_SMALL}",
     ),
     "another value that agrees with itself": (
         other_value,
         f"agent.gamma is 0.5 in the run and 0.9 in the experiment, for {MAGELLAN_SMALL}",
     ),
-    "another default": (other_default, "agent.polyak is 0.5 for .*, 0.005 elsewhere"),
+    "another default": (
+        in_small("config.agent.polyak", 0.5),
+        "agent.polyak is 0.5 for .*, 0.005 elsewhere",
+    ),
     "variants swapped": (swapped, "identity is '.*' in the run and '.*' in the plan, for .*"),
     "variants swapped, in the plan too": (
         swapped_with_plan,
         "competence.buffer is 5000 in the run and 100 in the experiment, for .*'small'",
     ),
     "another sampler": (
-        another("config", "sampler", value="online"),
+        in_small("config.sampler", "online"),
         "sampler is 'online' in the config and 'magellan' in the manifest",
     ),
     "another preset": (other_preset, "preset is 'laptop' in the run and 'smoke' in the experiment"),
     "other observers": (
-        other_observers,
+        in_experiment("variants.small.observers", ["per_goal"]),
         rf"observers is \[\] in the run and \['per_goal'\] in the experiment, for {MAGELLAN_SMALL}",
     ),
-    "a variant that is not declared": (undeclared_in_plan, "plan: undeclared run for .*'small'"),
+    "a variant that is not declared": (
+        in_experiment("variants", {"whole": {}}),
+        "plan: undeclared run for .*'small'",
+    ),
     "other estimators": (
         lambda m: m["runs"][-1].update(estimation_episodes={"learned": 0, "per_goal": 0}),
         r"estimators are .* for .*variant 'small'.*allowed: the same for all runs of an algorithm",
     ),
     "an estimator without predictions": (
-        another("estimation_episodes", value={"per_goal": 0}),
+        in_small("estimation_episodes", {"per_goal": 0}),
         r"competence.csv: estimators are \['learned'\] for .*allowed: \['per_goal'\]",
     ),
     "other weights of the model": (
-        another("backbone", value={"model": "zoo-mini", "sha256": "b" * 64}),
+        in_small("backbone", {"model": "zoo-mini", "sha256": "b" * 64}),
         "backbone.model: 'zoo-mini' has SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0",
     ),
     "a reference that makes no difference": (
-        lambda m: m["experiment"]["analysis"].update(reference="random/small"),
+        in_experiment("analysis.reference", "random/small"),
         "analysis.reference: 'random/small' is not .*; allowed: random/whole, magellan/whole, ",
     ),
 }
@@ -200,7 +177,7 @@ def with_backbones(folder):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_tables_with_another_run_are_refused_in_one_line(with_backbones, case, capsys, tmp_path):
+def test_tables_with_another_run_are_refused_in_one_line(with_backbones, case, refused, tmp_path):
     change, pattern = REFUSED[case]
     store.load(with_backbones)
     edit(with_backbones / "manifest.json", change)
@@ -208,15 +185,12 @@ def test_tables_with_another_run_are_refused_in_one_line(with_backbones, case, c
         store.load(with_backbones)
     line = str(error.value)
     assert re.search(pattern, line), line
-    assert "\n" not in line
-    place = str(with_backbones)
     for command in (
-        ["statistics", place, str(tmp_path / "statistics")],
-        ["compare", place, "--variants", "whole", "small"],
-        ["adopt", str(with_backbones.parent), str(tmp_path / "reference")],
+        ["statistics", with_backbones, tmp_path / "statistics"],
+        ["compare", with_backbones, "--variants", "whole", "small"],
+        ["adopt", with_backbones.parent, tmp_path / "reference"],
     ):
-        assert main(command) == 2
-        assert capsys.readouterr().err == f"error: {line}\n"
+        assert refused(*command) == f"error: {line}\n"
     assert not (tmp_path / "statistics").exists()
     assert not (tmp_path / "reference").exists()
 
@@ -225,6 +199,15 @@ def copied(folder, place, change):
     shutil.copytree(folder, place)
     edit(place / "manifest.json", change)
     return place
+
+
+def copied_with(folders, place, changes):
+    """The folders; the first ones copied, with these entries in their manifests."""
+    copies = [
+        copied(folder, place / str(number), lambda run, entries=entries: run.update(entries))
+        for number, (folder, entries) in enumerate(zip(folders, changes, strict=False))
+    ]
+    return [*copies, *folders[len(copies) :]]
 
 
 def test_a_folder_of_another_run_is_refused_by_name_with_the_key(folders, tmp_path):
@@ -243,12 +226,11 @@ def test_a_folder_of_no_run_of_the_grid_is_refused_by_name(folders):
         store.combine(folders, declared)
 
 
-def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, capsys):
+def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, refused):
     place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update({"\x1b[2J": 1}))
     edit(place / "manifest.json", lambda run: run.update(identity=hash_of(run["counted"])))
-    call = ["combine", "--experiment", json.dumps(DECLARED), "--output", str(tmp_path / "tables")]
-    assert main([*call, str(place)]) == 2
-    assert "run: \\x1b[2J is 'absent' in the config" in capsys.readouterr().err
+    line = refused(*COMBINE, tmp_path / "tables", place)
+    assert "run: \\x1b[2J is 'absent' in the config" in line
 
 
 def test_two_folders_of_one_run_are_refused(folders, tmp_path):
@@ -263,8 +245,8 @@ def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders,
         folders[0], tmp_path / "run", lambda run: run["config"]["competence"].update(hidden=999)
     )
     declared = {**DECLARED, "overrides": {**DECLARED["overrides"], "competence": {"hidden": 16}}}
-    found = store.combine([place, *folders[1:]], declared)
-    assert found.manifest["runs"][0]["config"]["competence"]["hidden"] == 999
+    manifest = store.combine([place, *folders[1:]], declared).manifest
+    assert manifest["runs"][0]["config"]["competence"]["hidden"] == 999
 
 
 def test_json_values_are_compared_as_such():
@@ -279,8 +261,12 @@ def test_json_values_are_compared_as_such():
 
 
 def run_with(**changes):
-    known = {"code_version": "0.1.0+abc", "versions": {"torch": "2.9.0"}, "modules": {}}
-    return copy.deepcopy(known) | changes
+    return {
+        "code_version": "0.1.0+abc",
+        "versions": {"torch": "2.9.0"},
+        "modules": {},
+        **changes,
+    }
 
 
 def test_notes_count_runs_by_version_and_name_what_no_commit_has():
@@ -340,14 +326,14 @@ def test_runs_that_started_from_another_are_told_from_those_that_did_not():
 
 def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):
     change = {"attempt_log": [FLOAT, BFLOAT], "dtype": "bfloat16"}
-    place = copied(folders[-1], tmp_path / "run", lambda run: run.update(change))
-    store.write(store.combine([*folders[:-1], place], DECLARED), tmp_path / "tables")
-    found = store.load(tmp_path / "tables").manifest
-    assert "number format: float32 (5 runs), float32 then bfloat16 (1 run)" in found["notes"]
-    run = found["runs"][-1]
-    (row,) = coverage.changed_table(found).rows
+    mixed = copied_with(folders[::-1], tmp_path / "runs", [change])
+    store.write(store.combine(mixed, DECLARED), tmp_path / "tables")
+    manifest = store.load(tmp_path / "tables").manifest
+    assert "number format: float32 (5 runs), float32 then bfloat16 (1 run)" in manifest["notes"]
+    run = manifest["runs"][-1]
+    (row,) = coverage.changed_table(manifest).rows
     assert row[-3:] == (run["goal_space"], str(run["seed"]), ON_THE_WAY["format"][1])
-    assert "Runs that changed during training" in coverage.to_html(found)
+    assert "Runs that changed during training" in coverage.to_html(manifest)
     assert not coverage.changed_table(store.combine(folders, DECLARED).manifest).rows
 
 
@@ -367,38 +353,22 @@ MIXES = {
 
 @pytest.mark.parametrize("case", MIXES)
 def test_runs_of_two_versions_of_a_module_are_not_put_together(case, folders, tmp_path):
-    mixed = [
-        copied(folder, tmp_path / str(at), lambda run, change=change: run.update(change))
-        for at, (folder, change) in enumerate(zip(folders, MIXES[case], strict=False))
-    ]
+    mixed = copied_with(folders, tmp_path, MIXES[case])
     with pytest.raises(InputError, match=r"^modules: '.*' with .* had SHA-256 a{12} for ") as error:
-        store.combine([*mixed, *folders[len(mixed) :]], DECLARED)
+        store.combine(mixed, DECLARED)
     assert "allowed: one version in all runs" in str(error.value)
 
 
 def test_a_module_that_a_run_does_not_use_may_differ(folders, tmp_path):
-    both = [
-        copied(folder, tmp_path / str(at), lambda run, change=change: run.update(change))
-        for at, (folder, change) in enumerate(
-            zip(
-                folders,
-                ({**using(digit, path="figure.py"), "uses": {}} for digit in "ab"),
-                strict=False,
-            )
-        )
-    ]
-    notes = store.combine([*both, *folders[2:]], DECLARED).manifest["notes"]
+    changes = [{**using(digit, path="figure.py"), "uses": {}} for digit in "ab"]
+    mixed = copied_with(folders, tmp_path, changes)
+    notes = store.combine(mixed, DECLARED).manifest["notes"]
     assert notes[-1].startswith(f"module figure.py: {'a' * 12} (1 run), {'b' * 12} (1 run)")
 
 
-def test_combine_says_what_differs_and_keeps_it(folders, tmp_path, capsys):
-    place = copied(
-        folders[0], tmp_path / "run", lambda run: run.update(code_version="0.1.0+\x1b[2J")
-    )
-    output = tmp_path / "tables"
-    call = ["combine", "--experiment", json.dumps(DECLARED), "--output", str(output), str(place)]
-    assert main([*call, *map(str, folders[1:])]) == 0
+def test_combine_says_what_differs_and_keeps_it(folders, tmp_path, printed):
+    mixed = copied_with(folders, tmp_path / "runs", [{"code_version": "0.1.0+\x1b[2J"}])
     note = "code: 0.1.0+\\x1b[2J (1 run), 0.1.0+0123456789ab (5 runs)"
-    assert f"not alike: {note}\n" in capsys.readouterr().out
-    assert main(["coverage", str(output), str(tmp_path / "page.html")]) == 0
+    assert f"not alike: {note}\n" in printed(*COMBINE, tmp_path / "tables", *mixed)
+    printed("coverage", tmp_path / "tables", tmp_path / "page.html")
     assert note in (tmp_path / "page.html").read_text()

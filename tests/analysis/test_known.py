@@ -4,13 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.__main__ import main
 from analysis.studies import estimation
 from analysis.tables import store
-from analysis.tables.results import Results
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 from magellan.worlds.simulated import KINDS
+from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
@@ -44,11 +43,11 @@ def practice():
 
 def test_skills_are_those_of_the_learner(practice):
     frame, skills = practice
-    found = estimation.skills_of(frame, 800)
-    assert found.shape == (801, len(KINDS))
+    estimated = estimation.skills_of(frame, 800)
+    assert estimated.shape == (801, len(KINDS))
     assert skills[800][0] > 0.5
     for episode, true in skills.items():
-        np.testing.assert_allclose(found[episode], true, atol=0.01)
+        np.testing.assert_allclose(estimated[episode], true, atol=0.01)
 
 
 def test_success_becomes_the_competence_and_nothing_else_changes(study):
@@ -70,11 +69,10 @@ def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
         estimation.with_known_competence(store.load(REFERENCE / "default"))
     runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
-    phased = Results(study.tables, {**study.manifest, "runs": runs})
     with pytest.raises(InputError, match="allowed: runs of one phase"):
-        estimation.with_known_competence(phased)
+        estimation.with_known_competence(synthetic.with_manifest(study, runs=runs))
 
 
-def test_the_option_wants_estimators(capsys):
-    assert main(["compare", str(REFERENCE / "simulated"), "--known-competence"]) == 2
-    assert "--known-competence: allowed: with --estimators" in capsys.readouterr().err
+def test_the_option_wants_estimators(refused):
+    line = refused("compare", REFERENCE / "simulated", "--known-competence")
+    assert "--known-competence: allowed: with --estimators" in line

@@ -17,12 +17,8 @@ SPACE = synthetic.GOAL_SPACE
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
     """Runs long enough for some mastery and some censoring."""
-    return synthetic.combined(
-        tmp_path_factory.mktemp("long"),
-        ("random", "online", "magellan"),
-        seeds=(1, 2, 3, 4),
-        episodes=14_000,
-    )
+    folder, samplers = tmp_path_factory.mktemp("long"), ("random", "online", "magellan")
+    return synthetic.combined(folder, samplers, seeds=(1, 2, 3, 4), episodes=14_000)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +51,11 @@ def test_the_reference_is_tested_against_each_other(long, frame):
     for _, family in frame.groupby(mastery.FAMILY):
         np.testing.assert_allclose(family["p_holm"], intervals.holm(family["p"].to_numpy()))
     row = rows_where(frame, sampler="random", split="train", category="grow_plant").iloc[0]
-    ours, theirs = (
+    magellan, random = (
         mastery.times_of(long, Algorithm(name, "default"), SPACE, "train")["grow_plant"]
         for name in ("magellan", "random")
     )
-    assert row["p"] == pytest.approx(mastery.log_rank(ours, theirs).p)
+    assert row["p"] == pytest.approx(mastery.log_rank(magellan, random).p)
     assert row["p"] < 0.05
 
 

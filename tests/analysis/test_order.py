@@ -9,9 +9,7 @@ from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.statistics.power import order_in
 from analysis.statistics.primary import run_means
-from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.results import Results
 from tests.analysis import synthetic
 
 PAIR = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -31,33 +29,29 @@ def study(tmp_path_factory):
 def test_the_chance_of_one_run_each_is_the_share_of_pairs_in_order(study, tmp_path):
     small = combined(tmp_path, samplers=("random", "magellan"), seeds=(0,))
     order = order_in(study, small, PAIR, SPACE, "train")
-    ours, theirs = (run_means(study, each, SPACE, "train") for each in PAIR)
-    assert order.difference == pytest.approx(ours.mean() - theirs.mean())
+    magellan, random = (run_means(study, algorithm, SPACE, "train") for algorithm in PAIR)
+    assert order.difference == pytest.approx(magellan.mean() - random.mean())
     assert order.runs == (4, 4)
-    pairs = [np.sign(a - b) for a, b in itertools.product(ours, theirs)]
+    pairs = [np.sign(a - b) for a, b in itertools.product(magellan, random)]
     exact = 0.5 + 0.5 * np.mean(pairs) * np.sign(order.difference)
     assert order.chance == pytest.approx(exact, abs=0.02)
 
 
 def test_the_other_way_round_the_difference_turns_and_the_chance_stays(study, tmp_path):
     small = combined(tmp_path, samplers=("random", "magellan"), seeds=(0, 1))
-    one = order_in(study, small, PAIR, SPACE, "train")
-    other = order_in(study, small, PAIR[::-1], SPACE, "train")
-    assert other == one._replace(difference=-one.difference, runs=one.runs[::-1])
-    assert one.chance > 0.5
+    order = order_in(study, small, PAIR, SPACE, "train")
+    turned = order_in(study, small, PAIR[::-1], SPACE, "train")
+    assert turned == order._replace(difference=-order.difference, runs=order.runs[::-1])
+    assert order.chance > 0.5
 
 
 def test_a_shorter_experiment_is_compared_with_as_much_of_the_study(study, tmp_path):
-    short = synthetic.experiment(seeds=(0,))
-    folders = synthetic.write_runs(tmp_path, short, episodes=4_000)
-    small = store.combine(folders, short)
+    small = synthetic.combined(tmp_path, seeds=(0,), episodes=4_000)
     order = order_in(study, small, PAIR, SPACE, "train")
     evaluation = study.tables["evaluation"]
-    early = Results(
-        {**study.tables, "evaluation": evaluation[evaluation["episode"] <= 4_000]}, study.manifest
-    )
-    ours, theirs = (run_means(early, each, SPACE, "train") for each in PAIR)
-    assert order.difference == pytest.approx(ours.mean() - theirs.mean())
+    early = synthetic.with_tables(study, evaluation=evaluation[evaluation["episode"] <= 4_000])
+    magellan, random = (run_means(early, algorithm, SPACE, "train") for algorithm in PAIR)
+    assert order.difference == pytest.approx(magellan.mean() - random.mean())
     assert order_in(small, study, PAIR, SPACE, "train") is None  # too short to say
 
 
@@ -72,10 +66,10 @@ def test_a_variant_is_found_by_what_it_is_and_not_by_its_name(tmp_path):
     study = combined(tmp_path / "a", variants={"whole": {}, "small": layer}, **declared)
     other = combined(tmp_path / "b", variants={"short_memory": layer}, **declared)
     pair = Algorithm("magellan", "short_memory"), Algorithm("random", "short_memory")
-    found = order_in(study, other, pair, SPACE, "train")
+    order = order_in(study, other, pair, SPACE, "train")
     expected = run_means(study, Algorithm("magellan", "small"), SPACE, "train")
     random = run_means(study, Algorithm("random", "whole"), SPACE, "train")
-    assert found.difference == pytest.approx(expected.mean() - random.mean())
+    assert order.difference == pytest.approx(expected.mean() - random.mean())
 
 
 def test_the_comparison_says_how_often_its_size_is_right(study, tmp_path):

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.__main__ import main
 from analysis.report.finding import as_plain_text
 from analysis.statistics import summaries
 from analysis.statistics.registry import FIGURES, STATISTICS, call_checked
@@ -40,27 +39,20 @@ def files(tmp_path):
     return paths["my_statistic.py"], paths["my_figure.py"]
 
 
-@pytest.fixture
-def folder(results, tmp_path):
-    store.write(results, tmp_path / "tables")
-    return tmp_path / "tables"
-
-
 def modules(*paths):
-    return [word for path in paths for word in ("--module", str(path))]
+    return [word for path in paths for word in ("--module", path)]
 
 
 def draw(name, folder, *paths):
-    """Exit status of drawing one figure into the folder beside the tables."""
-    where = ["--tables", str(folder), "--statistics", str(folder.parent / "statistics")]
-    stem = str(folder.parent / name)
-    return main(["figure", name, *where, "--goal-space", SPACE, "--stem", stem, *modules(*paths)])
+    """Words of the command that draws one figure into the folder beside the tables."""
+    tables = ["--tables", folder, "--statistics", folder.parent / "statistics"]
+    picture = ["--goal-space", SPACE, "--stem", folder.parent / name]
+    return ["figure", name, *tables, *picture, *modules(*paths)]
 
 
-def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, results):
+def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, results, printed):
     output = folder.parent / "statistics"
-    asked = ["statistics", str(folder), str(output), "--only", "forgetting", *modules(files[0])]
-    assert main(asked) == 0
+    printed("statistics", folder, output, "--only", "forgetting", *modules(files[0]))
     assert [path.name for path in output.iterdir()] == ["forgetting.csv"]
     frame = pd.read_csv(output / "forgetting.csv").set_index(
         ["split", "category", "sampler", "seed"]
@@ -71,20 +63,20 @@ def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, res
     assert row["best"] == pytest.approx(curve.max(), abs=1e-5)
     assert row["forgotten"] == pytest.approx(curve.max() - curve.iloc[-1], abs=1e-5)
     assert len(frame) == 4 * 2 * 2 * 4  # samplers, seeds, splits, categories
-    assert draw("forgetting", folder, *files) == 0
+    printed(*draw("forgetting", folder, *files))
     assert (folder.parent / "forgetting.png").stat().st_size > 10_000
     assert (folder.parent / "forgetting.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_without_only_it_stands_beside_those_of_the_package(files, folder, capsys):
+def test_without_only_it_stands_beside_those_of_the_package(files, folder, printed):
     built_in = list(STATISTICS)
     output = folder.parent / "statistics"
-    assert main(["statistics", str(folder), str(output), *modules(files[0])]) == 0
+    text = printed("statistics", folder, output, *modules(files[0]))
     assert {path.stem for path in output.iterdir()} == {*built_in, "forgetting"}
-    assert f"{len(built_in) + 1} tables" in capsys.readouterr().out
+    assert f"{len(built_in) + 1} tables" in text
 
 
-def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
+def test_a_file_named_by_tables_is_not_run(tmp_path, runs, printed):
     """Only what the command names: tables may come from somebody else."""
     trap = tmp_path / "trap.py"
     trap.write_text("")
@@ -92,9 +84,8 @@ def test_a_file_named_by_tables_is_not_run(tmp_path, runs, capsys):
     store.write(store.combine(runs, foreign), tmp_path / "tables")
     trap.write_text("from pathlib import Path\nPath(__file__).with_suffix('.sprung').touch()\n")
     assert str(trap) in (tmp_path / "tables/manifest.json").read_text()
-    output = tmp_path / "statistics"
-    assert main(["statistics", str(tmp_path / "tables"), str(output)]) == 0
-    assert draw("success_by_category", tmp_path / "tables") == 0
+    printed("statistics", tmp_path / "tables", tmp_path / "statistics")
+    printed(*draw("success_by_category", tmp_path / "tables"))
     assert not (tmp_path / "trap.sprung").exists()
 
 
@@ -153,14 +144,13 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(case, 
     text, words = REFUSED[case]
     path = tmp_path / "broken.py"
     path.write_text(text)
-    before = {name: id(spec) for kind in (STATISTICS, FIGURES) for name, spec in kind.items()}
+    before = [dict(STATISTICS), dict(FIGURES)]
     with pytest.raises(InputError) as caught:
         load_modules([str(path)])
     assert str(caught.value).startswith("modules: ")
     assert "broken.py'" in str(caught.value)
     assert words in str(caught.value)
-    after = {name: id(spec) for kind in (STATISTICS, FIGURES) for name, spec in kind.items()}
-    assert after == before
+    assert [dict(STATISTICS), dict(FIGURES)] == before
 
 
 def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
@@ -184,22 +174,19 @@ def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
     assert names.split() == list(FIGURES)
 
 
-def test_an_unknown_statistic_is_refused_with_those_that_there_are(files, folder, capsys):
-    asked = ["statistics", str(folder), str(folder.parent / "x"), "--only", "pie"]
-    assert main([*asked, *modules(files[0])]) == 2
-    line = capsys.readouterr().err
+def test_an_unknown_statistic_is_refused_with_those_that_there_are(files, folder, refused):
+    call = ["statistics", folder, folder.parent / "x", "--only", "pie"]
+    line = refused(*call, *modules(files[0]))
     assert line.startswith("error: statistic: 'pie' is unknown; allowed: ")
     assert line.endswith(", forgetting\n")
 
 
 def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
-    files, tmp_path, capsys
+    files, tmp_path, refused
 ):
-    assert draw("forgetting", tmp_path / "nowhere", files[1]) == 2
-    line = capsys.readouterr().err
+    line = refused(*draw("forgetting", tmp_path / "nowhere", files[1]))
     assert line.startswith(f"error: modules: '{files[1]}': figure forgetting: statistics: ")
     assert "'forgetting' is unknown; allowed: " in line
-    assert len(line.splitlines()) == 1
 
 
 # --- refused when the function has run ----------------------------------------------------------
@@ -227,16 +214,13 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("case", COMPUTED)
-def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, capsys):
+def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, refused):
     body, words = COMPUTED[case]
     path = folder.parent / "mine.py"
     path.write_text(STATISTIC.format("'mine'", f"def compute(results):\n    {body}"))
     output = folder.parent / "statistics"
-    asked = ["statistics", str(folder), str(output), "--only", "mine", *modules(path)]
-    assert main(asked) == 2
-    line = capsys.readouterr().err
+    line = refused("statistics", folder, output, "--only", "mine", *modules(path))
     assert line.startswith(f"error: modules: '{path}': statistic mine {words}")
-    assert len(line.splitlines()) == 1
     assert not output.exists()
 
 
@@ -252,28 +236,25 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("case", DRAWN)
-def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statistics, capsys):
+def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statistics, refused):
     summaries.write(statistics, folder.parent / "statistics")
     body, words = DRAWN[case]
     path = folder.parent / "mine.py"
-    made = f"def draw(results, statistics, goal_space):\n    {body}"
-    path.write_text(FIGURE.format("'mine', 'Mine', 'Mine', ('success',)", made))
-    assert draw("mine", folder, path) == 2
-    line = capsys.readouterr().err
+    function = f"def draw(results, statistics, goal_space):\n    {body}"
+    path.write_text(FIGURE.format("'mine', 'Mine', 'Mine', ('success',)", function))
+    line = refused(*draw("mine", folder, path))
     assert line.startswith(f"error: modules: '{path}': figure mine {words}")
-    assert len(line.splitlines()) == 1
     assert not (folder.parent / "mine.png").exists()
 
 
-def test_a_figure_says_what_a_goal_space_lacks_for_it(folder, results, tmp_path, capsys):
+def test_a_figure_says_what_a_goal_space_lacks_for_it(folder, results, tmp_path, refused):
     path = tmp_path / "mine.py"
     text = FIGURE.format("'mine', 'Mine', 'Mine', lacks=lacks", DRAW)
     start = "def lacks(algorithms, predicting, reference):\n    return {}\n"
     path.write_text(start.format("'' if len(algorithms) > 9 else 'ten algorithms'") + text)
     load_modules([str(path)])
     assert "mine" not in figures.applicable(results.algorithms, results.experiment)
-    assert draw("mine", folder, path) == 2
-    assert capsys.readouterr().err == "error: figure: mine needs ten algorithms\n"
+    assert refused(*draw("mine", folder, path)) == "error: figure: mine needs ten algorithms\n"
     path.write_text(start.format("1 / 0") + text)
     load_modules([str(path)])
     with pytest.raises(InputError, match=r"figure mine failed \(line 2: ZeroDivisionError"):
@@ -294,8 +275,8 @@ def test_a_figure_has_its_docstring_as_caption_unless_it_says_another(files, tmp
     load_modules(list(files))
     assert FIGURES["forgetting"].caption.startswith("Across: categories of training goals.")
     path = tmp_path / "more.py"
-    made = "def draw(results, statistics, goal_space):\n    'Not this.'"
-    path.write_text(FIGURE.format("'more', 'More', 'Mine', caption='This.'", made))
+    function = "def draw(results, statistics, goal_space):\n    'Not this.'"
+    path.write_text(FIGURE.format("'more', 'More', 'Mine', caption='This.'", function))
     load_modules([str(path)])
     assert FIGURES["more"].caption == "This."
 

@@ -39,15 +39,15 @@ class Reader(HTMLParser):
         self.tags.append("comment")
 
 
-def made_of(text: str) -> str:
+def page_of(text: str) -> str:
     table = Table(text, (text, "b"), ((text, text), ("1", text)))
     return page(text, [table], note=text)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_no_string_is_ever_markup(hostile):
-    plain, found = Reader(made_of("plain")), Reader(made_of(hostile))
-    assert found.tags == plain.tags
-    assert found.attributes == plain.attributes
+    plain, read = Reader(page_of("plain")), Reader(page_of(hostile))
+    assert read.tags == plain.tags
+    assert read.attributes == plain.attributes
     # Title, note, caption, column and three cells.
-    assert found.text.count(hostile) == plain.text.count("plain") == 7
+    assert read.text.count(hostile) == plain.text.count("plain") == 7

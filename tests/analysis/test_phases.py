@@ -13,7 +13,7 @@ from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.tables import store
 from analysis.tables.phases import each_phase, last_phase
-from analysis.tables.results import Results, rows_where
+from analysis.tables.results import rows_where
 from analysis.tables.store import unpack
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
@@ -60,15 +60,14 @@ def in_order(frame):
     return frame.iloc[np.lexsort((frame["episode"].astype(int), frame["phase"]))]
 
 
-def combined(tmp_path, experiment):
-    runs = synthetic.plan(experiment)
-    folders = [phased(tmp_path / run.path, run) for run in runs]
+def combine(tmp_path, experiment, write_run=phased):
+    folders = [write_run(tmp_path / run.path, run) for run in synthetic.plan(experiment)]
     return store.combine(folders, experiment)
 
 
 @pytest.fixture
 def written(tmp_path):
-    store.write(combined(tmp_path / "runs", declared()), tmp_path / "tables")
+    store.write(combine(tmp_path / "runs", declared()), tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -83,8 +82,8 @@ def test_tables_keep_all_phases_and_what_is_compared_has_the_last(written):
     for variant, begins in (("early", 4_000), ("late", 8_000)):
         chosen = {"variant": variant, "sampler": "online", "seed": 1, "category": "grasp"}
         now = compared.table("evaluation", **chosen)
-        mine = own[own["phase"] == own[own["variant"] == variant]["phase"].max()]
-        then = mine[np.logical_and.reduce([mine[key] == value for key, value in chosen.items()])]
+        last = own[own["phase"] == own[own["variant"] == variant]["phase"].max()]
+        then = rows_where(last, **chosen)
         assert np.array_equal(now["success"], then["success"])
         assert np.array_equal(now["episode"], then["episode"] - begins)
         assert np.array_equal(now["update"], then["update"] - begins // 10)
@@ -95,9 +94,7 @@ def test_tables_keep_all_phases_and_what_is_compared_has_the_last(written):
 
 def test_a_phase_with_the_goals_of_the_one_before_begins_with_its_last_evaluation(tmp_path):
     phases = {"phases": [{"until": 4_000}, {}], "budget": {"episodes": 12_000}}
-    experiment = synthetic.experiment(("random", "online"), overrides=phases)
-    runs = synthetic.plan(experiment)
-    results = store.combine([phased(tmp_path / run.path, run) for run in runs], experiment)
+    results = combine(tmp_path, synthetic.experiment(("random", "online"), overrides=phases))
     whole = results.tables["evaluation"]
     compared = last_phase(results).tables["evaluation"]
     assert sorted(compared["episode"].unique()) == list(range(0, 8_001, 1_000))
@@ -114,20 +111,17 @@ def test_unpacked_runs_combine_to_the_same_tables(written, tmp_path):
 
 
 def test_runs_without_phases_beside_others_are_their_only_one(tmp_path):
-    variants = {"plain": {"budget": {"episodes": 8_000}}, "early": PHASES["early"]}
-    experiment = declared(variants=variants)
-    folders = []
-    for run in synthetic.plan(experiment):
+    def write_run(folder, run):
         if run.variant == "plain":
-            folders.append(synthetic.write_run(tmp_path / run.path, run, episodes=8_000))
-        else:
-            folders.append(phased(tmp_path / run.path, run))
-    results = store.combine(folders, experiment)
+            return synthetic.write_run(folder, run, episodes=8_000)
+        return phased(folder, run)
+
+    variants = {"plain": {"budget": {"episodes": 8_000}}, "early": PHASES["early"]}
+    results = combine(tmp_path, declared(variants=variants), write_run)
     plain = results.table("evaluation", variant="plain")
     assert set(plain["phase"]) == {1}
-    assert sorted(last_phase(results).table("evaluation", variant="plain")["episode"].unique()) == [
-        *range(0, 8_001, 1_000)
-    ]
+    compared = last_phase(results).table("evaluation", variant="plain")
+    assert sorted(compared["episode"].unique()) == list(range(0, 8_001, 1_000))
 
 
 @pytest.mark.parametrize(
@@ -160,76 +154,60 @@ def test_axes_say_where_training_is_counted_from(written, tmp_path):
         figure = FIGURES[name].draw(results, statistics, synthetic.GOAL_SPACE)
         labels = {ax.get_xlabel() for ax in figure.axes} - {""}
         assert labels == {"training episodes of the last phase"}, name
-    plain = synthetic.experiment(("random", "magellan"))
-    folders = synthetic.write_runs(tmp_path / "plain", plain, episodes=2_000)
-    assert store.combine(folders, plain).length_label == "training episodes"
+    plain = synthetic.combined(tmp_path / "plain", ("random", "magellan"), episodes=2_000)
+    assert plain.length_label == "training episodes"
 
 
 # --- phase by phase ------------------------------------------------------------------------------
 
 
-def shared(tmp_path, seeds=(0, 1), until=4_000):
-    """Samplers that go on from the same runs of `magellan`, on held-out goals."""
-    phases = [{"until": until, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]
-    changes = {"overrides": {"phases": phases, "budget": {"episodes": 12_000}}, "seeds": seeds}
-    experiment = synthetic.experiment(("random", "online"), **changes)
-    folders = []
-    for run in synthetic.plan(experiment):
-        folders.append(phased_once(tmp_path / run.path, run, until))
-    store.write(store.combine(folders, experiment), tmp_path / "tables")
-    return store.load(tmp_path / "tables")
-
-
-def phased_once(folder, run, until):
+def phased_once(folder, run, until=4_000):
     """Two phases; evaluations of the first are those of the seed, whatever the sampler is."""
     synthetic.write_run(folder, run, episodes=run.config.budget.episodes)
     first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
+
+    def success_of(row):
+        if row["phase"] == 2:
+            return row["success"]
+        chance = first.chance(int(row["episode"]), row["category"], row["split"])
+        return f"{round(chance * 64) / 64:.6g}"
+
     for name in store.TABLES:
         frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
         at = frame["episode"].astype(int)
         frame.insert(0, "phase", 1 + (at > until))
         if "split" in frame.columns:
-            frame = pd.concat([frame, frame[at == until].assign(phase=2)])
-            frame = in_order(frame)
+            frame = in_order(pd.concat([frame, frame[at == until].assign(phase=2)]))
         if name == "evaluation":
-            cells = zip(
-                frame["phase"],
-                frame["episode"].astype(int),
-                frame["category"],
-                frame["split"],
-                frame["success"],
-                strict=True,
-            )
-            frame["success"] = [
-                f"{round(first.chance(episode, category, split) * 64) / 64:.6g}"
-                if phase == 1
-                else success
-                for phase, episode, category, split, success in cells
-            ]
+            frame["success"] = [success_of(row) for row in frame.to_dict("records")]
         frame.to_csv(folder / f"{name}.csv", index=False)
     return folder
 
 
 @pytest.fixture
 def evolving(tmp_path):
-    return shared(tmp_path)
+    """Samplers that go on from the same runs of `magellan`, on held-out goals."""
+    layer = {"phases": PHASES["early"]["phases"], "budget": {"episodes": 12_000}}
+    experiment = synthetic.experiment(("random", "online"), overrides=layer)
+    store.write(combine(tmp_path, experiment, phased_once), tmp_path / "tables")
+    return store.load(tmp_path / "tables")
 
 
 def test_each_phase_by_itself_has_its_rows_and_its_goals(written):
     results = store.load(written)
-    found = {(phase.results.runs[0].variant, phase.number): phase for phase in each_phase(results)}
-    assert list(found) == [("early", 1), ("early", 2), ("late", 1), ("late", 2), ("late", 3)]
-    begins = {key: (phase.begins, phase.replaces) for key, phase in found.items()}
+    phases = {(phase.results.runs[0].variant, phase.number): phase for phase in each_phase(results)}
+    assert list(phases) == [("early", 1), ("early", 2), ("late", 1), ("late", 2), ("late", 3)]
+    begins = {key: (phase.begins, phase.replaces) for key, phase in phases.items()}
     assert begins["early", 2] == (4_000, True)
     assert begins["late", 2] == (4_000, False)
     assert begins["late", 3] == (8_000, True)
-    assert found["early", 2].goals.split == "unseen"
-    assert [found["late", number].goals.seed for number in (1, 2, 3)] == [0, 0, 3]
-    for key, phase in found.items():
+    assert phases["early", 2].goals.split == "unseen"
+    assert [phases["late", number].goals.seed for number in (1, 2, 3)] == [0, 0, 3]
+    for key, phase in phases.items():
         episodes = phase.results.tables["evaluation"]["episode"]
         length = 8_000 if key in (("early", 2), ("late", 3)) else 4_000
         assert (episodes.min(), episodes.max()) == (0, length)
-    last = found["late", 3].results.tables["evaluation"].reset_index(drop=True)
+    last = phases["late", 3].results.tables["evaluation"].reset_index(drop=True)
     compared = results.table("evaluation", variant="late").reset_index(drop=True)
     pd.testing.assert_frame_equal(last, compared)
 
@@ -244,30 +222,28 @@ def test_the_statistic_has_what_each_phase_begins_with_ends_with_and_averages(wr
     area = runs.groupby(["seed", "category"]).apply(
         lambda run: np.trapezoid(run, run.index.get_level_values("episode")) / 4_000
     )
-    mine = rows_where(frame, **where).set_index(["category", "score"])
-    assert set(mine["begins"]) == {4_000}
-    assert set(mine["practised"]) == {"train"}
-    assert (mine["runs"] == 2).all()
+    scores = rows_where(frame, **where).set_index(["category", "score"])
+    assert set(scores["begins"]) == {4_000}
+    assert set(scores["practised"]) == {"train"}
+    assert (scores["runs"] == 2).all()
     for category in (*synthetic.FEASIBLE, "mean"):
         chosen = area if category == "mean" else area[:, category]
-        assert mine.loc[(category, "area"), "value"] == pytest.approx(chosen.mean())
+        assert scores.loc[(category, "area"), "value"] == pytest.approx(chosen.mean())
     for score, episode in (("first", 4_000), ("final", 8_000)):
         at = runs[:, "grasp", episode]
-        assert mine.loc[("grasp", score), "value"] == pytest.approx(at.mean())
-        low, high = (mine.loc[("grasp", score), bound] for bound in ("low", "high"))
+        assert scores.loc[("grasp", score), "value"] == pytest.approx(at.mean())
+        low, high = (scores.loc[("grasp", score), bound] for bound in ("low", "high"))
         assert low <= at.mean() <= high
     assert set(frame[frame["variant"] == "early"]["practised"]) == {"train", "unseen"}
 
 
 def test_runs_of_one_phase_have_neither_the_statistic_nor_the_figure(tmp_path):
-    plain = synthetic.experiment(("random", "magellan"))
-    results = store.combine(synthetic.write_runs(tmp_path, plain, episodes=2_000), plain)
+    results = synthetic.combined(tmp_path, ("random", "magellan"), episodes=2_000)
     assert summaries.compute(results, ["phases"])["phases"].empty
     with pytest.raises(InputError, match="phases needs runs of several phases"):
         figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
-    algorithms = results.algorithms
-    assert "phases" not in figures.applicable(algorithms, results.experiment)
-    assert "phases" in figures.applicable(algorithms, declared())
+    assert "phases" not in figures.applicable(results.algorithms, results.experiment)
+    assert "phases" in figures.applicable(results.algorithms, declared())
     assert "Phase 2" not in to_markdown(summary, results, summaries.compute(results))
 
 
@@ -284,7 +260,7 @@ def test_the_primary_metric_is_of_the_goals_that_are_practised_in_the_last_phase
     assert "Phase 2, at the end" in text
 
 
-def drawn(results):
+def draw(results):
     return figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
 
 
@@ -295,7 +271,7 @@ def lines_of(ax, color):
 
 
 def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evolving):
-    figure = drawn(evolving)
+    figure = draw(evolving)
     assert {ax.get_xlabel() for ax in figure.axes} - {""} == {"training episodes"}
     for ax in figure.axes:
         assert ax.get_xlim() == (0, 12_000)
@@ -326,7 +302,7 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
 @pytest.mark.slow
 def test_phases_of_their_own_are_lines_of_their_own(written):
     results = store.load(written)
-    figure = drawn(results)
+    figure = draw(results)
     assert "phase that all share" not in [t.get_text() for t in figure.legends[0].get_texts()]
     for look in style.algorithm_styles(results.algorithms).values():
         own = lines_of(figure.axes[0], look.color)
@@ -337,17 +313,15 @@ def test_phases_of_their_own_are_lines_of_their_own(written):
 
 @pytest.mark.slow
 def test_nothing_in_the_figure_is_cut_off(evolving, tmp_path):
-    assert_whole(drawn(evolving))
-    png, _ = style.save(drawn(evolving), tmp_path / "first")
-    again, _ = style.save(drawn(evolving), tmp_path / "second")
+    assert_whole(draw(evolving))
+    png, _ = style.save(draw(evolving), tmp_path / "first")
+    again, _ = style.save(draw(evolving), tmp_path / "second")
     assert png.read_bytes() == again.read_bytes()
 
 
 def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share(evolving):
     whole = evolving.whole
     evaluation = whole.tables["evaluation"].assign(success=0.0)
-    nothing = last_phase(Results({**whole.tables, "evaluation": evaluation}, whole.manifest))
-    shared_ones = [
-        is_shared(phase, curves(phase, synthetic.GOAL_SPACE)) for phase in each_phase(nothing)
-    ]
-    assert shared_ones == [True, False]
+    phases = each_phase(last_phase(synthetic.with_tables(whole, evaluation=evaluation)))
+    shared = [is_shared(phase, curves(phase, synthetic.GOAL_SPACE)) for phase in phases]
+    assert shared == [True, False]

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.statistics import power
-from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from magellan.core.errors import InputError
 
@@ -17,8 +15,7 @@ def test_seeds_for_a_difference_of_one_deviation_as_in_textbooks():
     """Two groups, d = 1, 80 % at two-sided 5 %: 17 each (Cohen 1988, table 2.4.1)."""
     normal = RNG.standard_normal(4_000)
     normal = (normal - normal.mean()) / normal.std(ddof=1) * 0.1
-    found = power.seeds_needed({A: normal}, 0.1, 0.8)
-    assert found == 17
+    assert power.seeds_needed({A: normal}, 0.1, 0.8) == 17
     assert power.t_power(17, 1.0, 1.0) == pytest.approx(0.807, abs=0.001)
 
 
@@ -31,8 +28,8 @@ def test_more_seeds_for_less():
 
 def test_residuals_have_the_unbiased_variance_within_algorithms():
     runs = {A: np.array([0.1, 0.3]), B: np.array([0.5, 0.5, 0.8]), Algorithm("c", "x"): np.ones(1)}
-    found = power.residuals(runs)
-    assert (found**2).mean() == pytest.approx(np.average([0.02, 0.03], weights=[2, 3]))
+    residuals = power.residuals(runs)
+    assert (residuals**2).mean() == pytest.approx(np.average([0.02, 0.03], weights=[2, 3]))
     with pytest.raises(InputError, match="no spread"):
         power.residuals({A: np.ones(1)})
 
@@ -44,18 +41,13 @@ def test_chance_of_the_right_order_by_enumeration():
     assert power.order_chance(better, worse, (200, 200)) > 0.99
 
 
-def test_the_command_prints_a_table(results, tmp_path, capsys):
-    store.write(results, tmp_path)
-    assert main(["power", str(tmp_path), "--difference", "0.2"]) == 0
-    out = capsys.readouterr().out
-    assert "difference of 0.2 with a chance of 80%" in out
-    assert "| all algorithms | 8 |" in out
-    assert out.count("| MAGELLAN |") == 1
+def test_the_command_prints_a_table(results, printed):
+    text = printed("power", results, "--difference", "0.2")
+    assert "difference of 0.2 with a chance of 80%" in text
+    assert "| all algorithms | 8 |" in text
+    assert text.count("| MAGELLAN |") == 1
 
 
 @pytest.mark.parametrize("arguments", [["--difference", "0"], ["--power", "x"]])
-def test_other_numbers_are_refused_in_one_line(tmp_path, capsys, arguments):
-    assert main(["power", str(tmp_path), *arguments]) == 2
-    line = capsys.readouterr().err
-    assert arguments[0] in line
-    assert line.count("\n") == 1
+def test_other_numbers_are_refused_in_one_line(tmp_path, refused, arguments):
+    assert arguments[0] in refused("power", tmp_path, *arguments)

@@ -1,7 +1,5 @@
 """The pre-registered comparison: what is compared, and what the tables say of it."""
 
-import copy
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from analysis import figures
 from analysis.report import summary
 from analysis.statistics import intervals, primary, summaries
 from analysis.tables import store
-from analysis.tables.results import Results, rows_where
+from analysis.tables.results import rows_where
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
 
@@ -19,12 +17,8 @@ SPACE = synthetic.GOAL_SPACE
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
     """Three samplers and five seeds."""
-    return synthetic.combined(
-        tmp_path_factory.mktemp("five"),
-        ("random", "online", "magellan"),
-        seeds=(1, 2, 3, 4, 5),
-        episodes=6_000,
-    )
+    folder, samplers = tmp_path_factory.mktemp("five"), ("random", "online", "magellan")
+    return synthetic.combined(folder, samplers, seeds=(1, 2, 3, 4, 5), episodes=6_000)
 
 
 def means(results, sampler, split="train"):
@@ -46,10 +40,10 @@ def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five
     assert row["p"] == pytest.approx(intervals.permutation_test(ours, theirs).p)
     assert row["test"] == "exact: all 252 splits of the runs"
     assert row["p_paired"] == pytest.approx(intervals.sign_flip_test(ours - theirs).p)
-    found = intervals.difference_estimate(
+    estimate = intervals.difference_estimate(
         ours[:, None], theirs[:, None], summaries.bootstrap_of(five)
     )
-    np.testing.assert_allclose([row["low"], row["high"]], [found.low[0], found.high[0]])
+    np.testing.assert_allclose([row["low"], row["high"]], [estimate.low[0], estimate.high[0]])
     assert row["method"] == intervals.STUDENTISED
 
 
@@ -62,9 +56,7 @@ def test_p_is_corrected_over_the_baselines_within_split_and_score(five):
 
 
 def test_a_question_may_be_one_family_with_both_splits(five):
-    manifest = copy.deepcopy(dict(five.manifest))
-    manifest["experiment"]["analysis"]["family"] = "question"
-    frame = primary.comparison(Results(five.tables, manifest))
+    frame = primary.comparison(synthetic.with_analysis(five, family="question"))
     apart = primary.comparison(five)
     np.testing.assert_array_equal(frame["p"], apart["p"])
     for _, family in frame.groupby(["goal_space", "score"]):
@@ -75,8 +67,8 @@ def test_a_question_may_be_one_family_with_both_splits(five):
 
 
 def test_other_seeds_are_not_paired(runs, tmp_path):
-    declared = synthetic.experiment()
-    partial = store.combine(runs[1:], declared, incomplete=tmp_path)  # random has one seed
+    # `random` has one seed.
+    partial = store.combine(runs[1:], synthetic.experiment(), incomplete=tmp_path)
     frame = primary.comparison(partial).set_index(["baseline", "split", "score"])
     row = frame.loc[("random", "train", "area")]
     assert np.isnan([row["p_paired"], row["low"], row["high"]]).all()

@@ -12,23 +12,23 @@ RNG = np.random.default_rng(5)
 
 def test_permutation_test_by_hand():
     """Of the six splits of 1 2 | 3 4 two are as extreme: the observed one and its mirror."""
-    found = permutation_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
-    assert found == (2 / 6, "exact: all 6 splits of the runs")
+    test = permutation_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
+    assert test == (2 / 6, "exact: all 6 splits of the runs")
 
 
 def test_ties_count_as_at_least_as_far():
-    found = permutation_test(np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.1]))
-    assert found.p == 1.0  # .15 against .133: no other split is nearer
+    test = permutation_test(np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.1]))
+    assert test.p == 1.0  # .15 against .133: no other split is nearer
     assert permutation_test(np.full(4, 0.3), np.full(4, 0.3)).p == 1.0
 
 
 def test_many_runs_are_sampled_with_the_observed_split_among_them():
     ours, theirs = RNG.normal(0.5, 0.1, 20), RNG.normal(0.57, 0.1, 20)
-    found = permutation_test(ours, theirs, seed=1)
-    assert found.method.startswith("Monte Carlo: 99,999")
-    assert found.p == pytest.approx(stats.ttest_ind(ours, theirs).pvalue, rel=0.15)
-    assert found == permutation_test(ours, theirs, seed=1)
-    assert found != permutation_test(ours, theirs, seed=2)
+    test = permutation_test(ours, theirs, seed=1)
+    assert test.method.startswith("Monte Carlo: 99,999")
+    assert test.p == pytest.approx(stats.ttest_ind(ours, theirs).pvalue, rel=0.15)
+    assert test == permutation_test(ours, theirs, seed=1)
+    assert test != permutation_test(ours, theirs, seed=2)
     assert permutation_test(np.zeros(20), np.ones(20)).p == 1 / 100_000
 
 
@@ -77,4 +77,4 @@ def test_holm_by_hand():
     np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
     np.testing.assert_allclose(holm(np.array([0.02, np.nan])), [0.02, np.nan])
     assert len(holm(np.array([]))) == 0
-    assert intervals.holm(np.array([0.03]))[0] == 0.03
+    assert holm(np.array([0.03]))[0] == 0.03

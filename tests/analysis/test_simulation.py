@@ -14,14 +14,16 @@ BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
 HALF, FIFTH, SPREAD = WORLDS
 
 
-def of(statistic, name):
+def method_of(statistic, name):
     return next(
-        each for each in METHODS if each.statistic == statistic and each.name.startswith(name)
+        method
+        for method in METHODS
+        if method.statistic == statistic and method.name.startswith(name)
     )
 
 
-def covered(statistic, name, world, runs, experiments=400):
-    return coverage(of(statistic, name), world, runs, experiments, BOOTSTRAP)
+def covered(statistic, name, world, runs):
+    return coverage(method_of(statistic, name), world, runs, 400, BOOTSTRAP)
 
 
 def test_made_up_runs_are_like_the_observed_ones():

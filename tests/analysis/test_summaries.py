@@ -15,44 +15,36 @@ from tests.analysis.synthetic import to_markdown
 PAIRWISE = ("improvement", "comparison", "comparison_steps")
 # `phases` is empty where runs have one.
 OF_ONE_ALGORITHM = [name for name in summaries.STATISTICS if name not in (*PAIRWISE, "phases")]
+SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 
-def cell(results, **where):
-    frame = results.table("evaluation", **where)
-    assert len(frame) == 1
-    return frame["success"].iloc[0]
+def success_at(results, **where):
+    (success,) = results.table("evaluation", **where)["success"]
+    return success
 
 
 def test_rows_are_seeds_and_columns_are_categories(results):
-    curves = summaries.success_curves(results, MAGELLAN, synthetic.GOAL_SPACE, "unseen")
+    curves = summaries.success_curves(results, MAGELLAN, SPACE, "unseen")
     assert curves.shape == (2, 4, 9)
-    for (row, seed), (column, category) in [
-        ((1, 1), (0, "grasp")),
-        ((0, 0), (2, "grow_herbivore")),
-    ]:
-        expected = cell(
-            results, sampler="magellan", seed=seed, split="unseen", category=category, episode=4_000
-        )
-        assert curves[row, column, 4] == expected
+    where = {"sampler": "magellan", "split": "unseen", "episode": 4_000}
+    for seed, column, category in [(1, 0, "grasp"), (0, 2, "grow_herbivore")]:
+        expected = success_at(results, seed=seed, category=category, **where)
+        assert curves[seed, column, 4] == expected
 
 
 def test_seeds_keep_the_order_of_the_configuration(runs):
     declared = synthetic.experiment(seeds=(1, 0))
     turned = store.combine(runs, declared)
-    curves = summaries.success_curves(turned, RANDOM, synthetic.GOAL_SPACE, "train")
-    expected = cell(
-        turned, sampler="random", seed=1, split="train", category="grow_plant", episode=8_000
-    )
-    assert curves[0, 1, -1] == expected
+    curves = summaries.success_curves(turned, RANDOM, SPACE, "train")
+    where = {"sampler": "random", "split": "train", "category": "grow_plant"}
+    assert curves[0, 1, -1] == success_at(turned, seed=1, episode=8_000, **where)
 
 
 def test_success_rows_hold_mean_and_range_of_the_seeds(results, statistics):
-    frame = statistics["success"].set_index(["sampler", "split", "category", "episode"])
-    row = frame.loc[("online", "train", "grow_plant", 7_000)]
-    values = results.table(
-        "evaluation", sampler="online", split="train", category="grow_plant", episode=7_000
-    )["success"]
+    where = {"sampler": "online", "split": "train", "category": "grow_plant", "episode": 7_000}
+    (row,) = rows_where(statistics["success"], **where).to_dict("records")
+    values = results.table("evaluation", **where)["success"]
     assert row["mean"] == pytest.approx(values.mean())
     assert (row["lowest_seed"], row["highest_seed"]) == (values.min(), values.max())
     assert row["low"] <= row["mean"] <= row["high"]
@@ -60,11 +52,9 @@ def test_success_rows_hold_mean_and_range_of_the_seeds(results, statistics):
 
 
 def test_scores_are_final_success_and_area(results, statistics):
-    frame = statistics["scores"].set_index(["sampler", "split", "category", "seed"])
-    curve = results.table(
-        "evaluation", sampler="ek_online", split="train", category="grow_plant", seed=1
-    ).sort_values("episode")
-    row = frame.loc[("ek_online", "train", "grow_plant", 1)]
+    where = {"sampler": "ek_online", "split": "train", "category": "grow_plant", "seed": 1}
+    curve = results.table("evaluation", **where).sort_values("episode")
+    (row,) = rows_where(statistics["scores"], **where).to_dict("records")
     assert row["final"] == curve["success"].iloc[-1]
     heights = curve["success"].to_numpy()
     assert row["area"] == pytest.approx((heights[1:] + heights[:-1]).sum() / 2 / 8)
@@ -84,7 +74,7 @@ def test_every_interval_says_how_it_was_made(statistics):
 
 
 def test_intervals_of_a_mean_are_those_of_run_means(results, statistics):
-    matrix = summaries.score_matrices(results, MAGELLAN, synthetic.GOAL_SPACE, "train")["area"]
+    matrix = summaries.score_matrices(results, MAGELLAN, SPACE, "train")["area"]
     first, second = matrix.mean(axis=1)
     half = 12.7062 * abs(first - second) / 2  # Student's t with one degree of freedom
     row = rows_where(
@@ -98,10 +88,12 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
     frame = statistics["improvement"]
     assert list(frame["baseline"].unique()) == ["random", "online", "ek_online"]
     row = frame[(frame["baseline"] == "random") & (frame["split"] == "train")].set_index("score")
-    ours = summaries.score_matrices(results, MAGELLAN, synthetic.GOAL_SPACE, "train")["final"]
-    theirs = summaries.score_matrices(results, RANDOM, synthetic.GOAL_SPACE, "train")["final"]
+    magellan, random = (
+        summaries.score_matrices(results, algorithm, SPACE, "train")["final"]
+        for algorithm in (MAGELLAN, RANDOM)
+    )
     wins = [
-        np.mean([(x > y) + 0.5 * (x == y) for x in ours[:, task] for y in theirs[:, task]])
+        np.mean([(x > y) + 0.5 * (x == y) for x in magellan[:, task] for y in random[:, task]])
         for task in range(4)
     ]
     assert row.loc["final", "probability"] == pytest.approx(np.mean(wins))
@@ -126,12 +118,12 @@ def test_a_sampler_alone_has_no_improvement_to_speak_of(runs):
 
 
 def test_practice_counts_the_whole_run(results, statistics):
-    frame = statistics["practice"].set_index(["sampler", "seed", "category"])
-    rows = results.table("practice", sampler="magellan", seed=0, category="grow_plant")
-    found = frame.loc[("magellan", 0, "grow_plant")]
-    assert found["episodes"] == rows["n"].sum()
-    assert found["share"] == pytest.approx(rows["n"].sum() / 8_000)
-    assert found["success"] == pytest.approx(rows["successes"].sum() / rows["n"].sum())
+    where = {"sampler": "magellan", "seed": 0, "category": "grow_plant"}
+    windows = results.table("practice", **where)
+    (row,) = rows_where(statistics["practice"], **where).to_dict("records")
+    assert row["episodes"] == windows["n"].sum()
+    assert row["share"] == pytest.approx(windows["n"].sum() / 8_000)
+    assert row["success"] == pytest.approx(windows["successes"].sum() / windows["n"].sum())
 
 
 def test_observed_success_on_impossible_goals_is_zero(results):
@@ -155,20 +147,15 @@ def test_calibration_is_of_each_run(results, statistics):
 
 def test_a_prediction_without_an_observation_is_refused(results):
     late = results.tables["competence"].replace({"episode": {8_000: 8_500}})
-    odd = store.Results({**results.tables, "competence": late}, results.manifest)
     with pytest.raises(InputError, match="8500"):
-        summaries.predictions(odd)
+        summaries.predictions(synthetic.with_tables(results, competence=late))
 
 
 def test_the_readable_table_has_mean_and_range(results, statistics):
-    table = summary.success_table(results, statistics, synthetic.GOAL_SPACE, "train")
-    scores = statistics["scores"]
-    mine = scores[
-        (scores["sampler"] == "online")
-        & (scores["split"] == "train")
-        & (scores["category"] == "grow_plant")
-    ]["final"]
-    expected = f"{mine.mean():.2f} ({mine.min():.2f}-{mine.max():.2f})"
+    table = summary.success_table(results, statistics, SPACE, "train")
+    where = {"sampler": "online", "split": "train", "category": "grow_plant"}
+    final = rows_where(statistics["scores"], **where)["final"]
+    expected = f"{final.mean():.2f} ({final.min():.2f}-{final.max():.2f})"
     assert table.set_index("Sampler").loc["Online-ALP", "Grow plant"] == expected
     text = to_markdown(summary, results, statistics)
     assert expected in text
@@ -204,15 +191,17 @@ def test_comparisons_are_over_variants_as_well(varied_statistics, name):
     ]
 
 
-def test_names_of_variants_survive_files(tmp_path):
-    """Names that look like numbers, or like nothing."""
-    names = ["1", "1e3", "NA", "None", "true"]
+def test_names_of_variants_and_their_order_survive_files(tmp_path):
+    """Names that look like numbers, or like nothing; the first one is not first by the alphabet."""
+    names = ["true", "1", "NA", "1e3", "None"]
     layers = {name: {"competence": {"buffer": 10 + at}} for at, name in enumerate(names)}
-    declared = synthetic.experiment(("magellan",), seeds=(0,), variants=layers)
-    folders = synthetic.write_runs(tmp_path, declared, episodes=1_000)
-    store.write(store.combine(folders, declared), tmp_path / "tables")
+    results = synthetic.combined(
+        tmp_path, ("magellan",), seeds=(0,), variants=layers, episodes=1_000
+    )
+    store.write(results, tmp_path / "tables")
     again = store.load(tmp_path / "tables")
     assert [algorithm.variant for algorithm in again.algorithms] == names
+    assert again.reference == ("magellan", "true")
     computed = summaries.compute(again)
     summaries.write(computed, tmp_path / "statistics")
     loaded = summaries.load(tmp_path / "statistics")
@@ -223,42 +212,42 @@ def test_names_of_variants_survive_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "words"),
     [
         ({"goal_spaces": ("3-3-3-3-3",)}, "cost.csv: of other runs than the tables: "),
         ({"samplers": ("random",)}, "magellan default on 1000-400-200-100-50 is in one of the two"),
         ({"samplers": ("random", "magellan", "online")}, "online default on 1000-400-200-100-50"),
     ],
 )
-def test_statistics_of_other_runs_are_refused(tmp_path, change, said):
+def test_statistics_of_other_runs_are_refused(tmp_path, change, words):
     """Other goal spaces, more samplers, fewer: one line before anything is drawn."""
-    declared = synthetic.experiment(("random", "magellan"), seeds=(0,))
-    other = synthetic.experiment(**{"samplers": ("random", "magellan"), "seeds": (0,), **change})
-    for name, each in (("mine", declared), ("other", other)):
-        folders = synthetic.write_runs(tmp_path / name, each, episodes=1_000)
-        results = store.combine(folders, each)
+
+    def analysed(name, **changes):
+        declared = {"samplers": ("random", "magellan"), "seeds": (0,), **changes}
+        results = synthetic.combined(tmp_path / name, **declared, episodes=1_000)
         summaries.write(summaries.compute(results), tmp_path / name / "statistics")
-        if name == "mine":
-            mine = results
-    assert set(summaries.load(tmp_path / "mine/statistics", results=mine)) >= {"cost", "success"}
-    with pytest.raises(InputError, match=said):
-        summaries.load(tmp_path / "other/statistics", ("cost",), mine)
+        return results
+
+    results = analysed("plain")
+    analysed("other", **change)
+    loaded = summaries.load(tmp_path / "plain/statistics", results=results)
+    assert set(loaded) >= {"cost", "success"}
+    with pytest.raises(InputError, match=words):
+        summaries.load(tmp_path / "other/statistics", ("cost",), results)
 
 
-def test_a_table_that_is_no_statistic_is_refused(tmp_path):
-    mine = synthetic.combined(tmp_path, ("random",), seeds=(0,), episodes=1_000)
+def test_a_table_that_is_no_statistic_is_refused(results, tmp_path):
     (tmp_path / "cost.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="lacks columns of goal_space, sampler, variant"):
-        summaries.load(tmp_path, ("cost",), mine)
+        summaries.load(tmp_path, ("cost",), results)
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    declared = synthetic.experiment(
-        ("random", "ek_eval"), seeds=(0,), overrides={"observers": ["learned"]}
+    folder, layer = tmp_path_factory.mktemp("watched"), {"observers": ["learned"]}
+    return synthetic.combined(
+        folder, ("random", "ek_eval"), seeds=(0,), overrides=layer, episodes=2_000
     )
-    folders = synthetic.write_runs(tmp_path_factory.mktemp("watched"), declared, episodes=2_000)
-    return store.combine(folders, declared)
 
 
 def test_calibration_is_of_each_estimator_on_the_same_goals(watched):
@@ -268,16 +257,18 @@ def test_calibration_is_of_each_estimator_on_the_same_goals(watched):
         ("ek_eval", "evaluated_buckets"),
         ("ek_eval", "learned"),
     }
-    rows = summaries.predictions(watched)
-    mine = rows_where(rows, sampler="ek_eval", split="unseen", category="grasp")
-    one, other = (rows_where(mine, estimator=name) for name in ("evaluated_buckets", "learned"))
-    assert one["success"].tolist() == other["success"].tolist()
-    assert one["n"].tolist() == other["n"].tolist() == [64] * len(one)
+    where = {"sampler": "ek_eval", "split": "unseen", "category": "grasp"}
+    rows = rows_where(summaries.predictions(watched), **where)
+    driver, watcher = (
+        rows_where(rows, estimator=name) for name in ("evaluated_buckets", "learned")
+    )
+    assert driver["success"].tolist() == watcher["success"].tolist()
+    assert driver["n"].tolist() == watcher["n"].tolist() == [64] * len(driver)
 
 
 def test_episodes_for_estimating_are_those_of_the_driver(watched, results, statistics):
     cost = summaries.cost(watched).set_index("sampler")
     assert cost["estimation_episodes"].to_dict() == {"random": 0, "ek_eval": 200}
-    table = summary.cost_table(watched, {"cost": cost.reset_index()}, synthetic.GOAL_SPACE)
+    table = summary.cost_table(watched, {"cost": cost.reset_index()}, SPACE)
     assert table[summary.ESTIMATING].tolist() == ["0", "200"]
-    assert summary.ESTIMATING not in summary.cost_table(results, statistics, synthetic.GOAL_SPACE)
+    assert summary.ESTIMATING not in summary.cost_table(results, statistics, SPACE)

@@ -35,8 +35,8 @@ def group(times, censored=()):
     ],
 )
 def test_the_rule_of_mastery(curve, time, mastered):
-    found = mastery_times(np.array([curve]), EPISODES)
-    assert (found[0][0], found[1][0]) == (time, mastered)
+    times, masters = mastery_times(np.array([curve]), EPISODES)
+    assert (times[0], masters[0]) == (time, mastered)
 
 
 def test_a_single_evaluation_shows_no_mastery():
@@ -47,20 +47,20 @@ def test_a_single_evaluation_shows_no_mastery():
 def test_kaplan_meier_by_hand():
     """Runs end at 1, 2, 2 (censored), 3, 5 (censored): 4/5, then 4/5 * 3/4, then * 1/2."""
     times = np.array([1.0, 2.0, 2.0, 3.0, 5.0])
-    found = kaplan_meier(times, np.array([True, True, False, True, False]))
-    np.testing.assert_allclose(found.times, [0, 1, 2, 3])
-    np.testing.assert_allclose(found.shares, [1, 0.8, 0.6, 0.3])
-    assert restricted_mean(found, 5.0) == pytest.approx(1 + 0.8 + 0.6 + 2 * 0.3)
-    assert mastery.median_time(found) == 3
+    steps = kaplan_meier(times, np.array([True, True, False, True, False]))
+    np.testing.assert_allclose(steps.times, [0, 1, 2, 3])
+    np.testing.assert_allclose(steps.shares, [1, 0.8, 0.6, 0.3])
+    assert restricted_mean(steps, 5.0) == pytest.approx(1 + 0.8 + 0.6 + 2 * 0.3)
+    assert mastery.median_time(steps) == 3
 
 
 def test_kaplan_meier_equals_that_of_scipy():
     rng = np.random.default_rng(2)
     times, mastered = np.ceil(rng.exponential(3, 40)), rng.random(40) < 0.6
-    found = kaplan_meier(times, mastered)
+    steps = kaplan_meier(times, mastered)
     data = stats.CensoredData(uncensored=times[mastered], right=times[~mastered])
     expected = stats.ecdf(data).sf
-    np.testing.assert_allclose(found.shares[1:], expected.evaluate(found.times[1:]))
+    np.testing.assert_allclose(steps.shares[1:], expected.evaluate(steps.times[1:]))
 
 
 def test_restricted_mean_is_the_mean_of_times_where_all_are_censored_at_the_limit():
@@ -75,9 +75,9 @@ def test_log_rank_by_hand():
     At 1: expected 2/4, variance 1/4. At 2: expected 1/3, variance 2/9. At 3: expected 1/2, variance
     1/4. Observed 2, expected 4/3, variance 13/18: (2/3)^2 / (13/18) = 8/13.
     """
-    found = log_rank(group([1, 3]), group([2], [4]))
-    assert found.statistic == pytest.approx(8 / 13)
-    assert found.p == pytest.approx(stats.chi2.sf(8 / 13, 1))
+    test = log_rank(group([1, 3]), group([2], [4]))
+    assert test.statistic == pytest.approx(8 / 13)
+    assert test.p == pytest.approx(stats.chi2.sf(8 / 13, 1))
     assert log_rank(group([2], [4]), group([1, 3])).statistic == pytest.approx(8 / 13)
 
 

@@ -1,5 +1,6 @@
 """Runs that end by environment steps or policy updates: tables and figures go by that unit."""
 
+import functools
 import json
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from analysis.report.finding import numbers
 from analysis.statistics import matrices, primary, summaries
 from analysis.statistics.practice_shares import by_length, run_counts, window_shares
 from analysis.tables import store
+from analysis.tables.diagnosis import _check_unit
 from analysis.tables.results import Results
 from magellan.config import load_experiment
 from magellan.core.errors import InputError
@@ -31,47 +33,46 @@ def declared(unit: str, **changes) -> dict:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Results, statistics and run folders of an experiment in a unit."""
-    found = {}
+def counted_in(tmp_path_factory):
+    """Results and statistics of an experiment in a unit."""
 
-    def get(unit):
-        if unit not in found:
-            root = tmp_path_factory.mktemp(unit)
-            folders = synthetic.write_runs(root, declared(unit), episodes=8_000)
-            results = store.combine(folders, declared(unit))
-            found[unit] = results, summaries.compute(results), folders
-        return found[unit]
+    @functools.cache
+    def analyse(unit):
+        folders = synthetic.write_runs(
+            tmp_path_factory.mktemp(unit), declared(unit), episodes=8_000
+        )
+        results = store.combine(folders, declared(unit))
+        return results, summaries.compute(results)
 
-    return get
+    return analyse
 
 
 @pytest.mark.parametrize("unit", LABELS)
-def test_statistics_are_at_points_of_the_unit(unit, made):
-    results, found, _ = made(unit)
+def test_statistics_are_at_points_of_the_unit(unit, counted_in):
+    results, statistics = counted_in(unit)
     assert (results.unit, results.unit_column) == (unit, COLUMNS[unit])
     for name in ("success", "sample_efficiency"):
-        assert sorted(found[name][COLUMNS[unit]].unique()) == list(range(0, 8_001, 1_000))
-        assert "episode" not in found[name].columns
-    assert set(found["mastery"]["limit"]) == {8_000}
+        assert sorted(statistics[name][COLUMNS[unit]].unique()) == list(range(0, 8_001, 1_000))
+        assert "episode" not in statistics[name].columns
+    assert set(statistics["mastery"]["limit"]) == {8_000}
     # The area of a run by hand.
     where = {"sampler": "magellan", "seed": 0, "split": "train", "category": "grasp"}
     rows = results.table("evaluation", **where)
     area = np.trapezoid(rows["success"], rows[COLUMNS[unit]]) / 8_000
-    scores = found["scores"].set_index(["sampler", "seed", "split", "category"])
+    scores = statistics["scores"].set_index(["sampler", "seed", "split", "category"])
     assert scores.loc[tuple(where.values()), "area"] == pytest.approx(area)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", LABELS)
-def test_figures_and_tables_name_the_unit(unit, made):
-    results, found, _ = made(unit)
+def test_figures_and_tables_name_the_unit(unit, counted_in):
+    results, statistics = counted_in(unit)
     for name in ("success_by_category", "sample_efficiency", "calibration", "mastery"):
-        figure = figures.draw(name, results, found, SPACE)
+        figure = figures.draw(name, results, statistics, SPACE)
         labels = {ax.get_xlabel() for ax in figure.axes} - {""}
         assert labels == {LABELS[unit]}
         assert {ax.get_xlim() for ax in figure.axes} == {(0, 8_000)}
-    text = to_markdown(summary, results, found)
+    text = to_markdown(summary, results, statistics)
     assert f"mean {LABELS[unit]} until then" in text
     assert "Secondary" not in text
     caption = numbers(results.runs, 0, results.experiment)
@@ -79,12 +80,12 @@ def test_figures_and_tables_name_the_unit(unit, made):
 
 
 @pytest.mark.parametrize("unit", LABELS)
-def test_practice_is_over_what_the_experiment_counts(unit, made):
-    results, found, _ = made(unit)
+def test_practice_is_over_what_the_experiment_counts(unit, counted_in):
+    results, statistics = counted_in(unit)
     algorithm = results.algorithms[0]
     ends, shares = window_shares(results, algorithm, SPACE)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
-    figure = figures.draw("practice", results, found, SPACE)
+    figure = figures.draw("practice", results, statistics, SPACE)
     assert {ax.get_xlabel() for ax in figure.axes} == {LABELS[unit]}
     counts = run_counts(results, algorithm, SPACE)
     where = {**algorithm._asdict(), "goal_space": SPACE}
@@ -106,41 +107,39 @@ def test_episodes_of_a_window_are_spread_over_its_steps():
     results = SimpleNamespace(
         unit="steps", unit_column="step", table=lambda *_, **__: pd.DataFrame(looks)
     )
-    found = by_length(results, {}, counts)
-    assert found.index.tolist() == [(7, 1_000), (7, 2_000)]
-    assert found.to_numpy().tolist() == [[50, 0], [50, 100]]
+    spread = by_length(results, {}, counts)
+    assert spread.index.tolist() == [(7, 1_000), (7, 2_000)]
+    assert spread.to_numpy().tolist() == [[50, 0], [50, 100]]
 
 
 @pytest.mark.parametrize("unit", LABELS)
-def test_the_second_reading_is_for_budgets_in_episodes(unit, made):
-    _, found, _ = made(unit)
-    frame = found["comparison_steps"]
+def test_the_second_reading_is_for_budgets_in_episodes(unit, counted_in):
+    _, statistics = counted_in(unit)
+    frame = statistics["comparison_steps"]
     assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
     assert frame.empty
-    assert len(found["comparison"])
+    assert len(statistics["comparison"])
 
 
-def test_evaluations_between_which_no_episode_ended_are_two(made):
+def test_evaluations_between_which_no_episode_ended_are_two(counted_in):
     """Points are told apart by the unit of the budget, not by episodes."""
-    results, _, _ = made("steps")
+    results, _ = counted_in("steps")
     frame = results.tables["evaluation"]
     same = frame.assign(episode=frame["episode"].replace({333: 0}))
-    store.diagnose(Results({**results.tables, "evaluation": same}, results.manifest))
+    store.diagnose(synthetic.with_tables(results, evaluation=same))
 
 
 def changed_run(results: Results, change) -> Results:
-    manifest = json.loads(json.dumps(results.manifest))
-    change(manifest["runs"][2])
-    return Results(results.tables, manifest)
+    runs = json.loads(json.dumps(results.manifest["runs"]))
+    change(runs[2])
+    return synthetic.with_manifest(results, runs=runs)
 
 
-def test_mixed_units_are_one_clear_error(made):
-    results, _, _ = made("steps")
+def test_mixed_units_are_one_clear_error(counted_in):
+    results, _ = counted_in("steps")
 
     def other_unit(run):
         run["config"]["budget"] |= {"steps": 0, "updates": 8_000}
-
-    from analysis.tables.diagnosis import _check_unit
 
     with pytest.raises(InputError, match=r"by updates for .*'online'.*by steps for .*'random'"):
         _check_unit(changed_run(results, other_unit))
@@ -149,8 +148,8 @@ def test_mixed_units_are_one_clear_error(made):
         load_experiment(declared("steps", variants=variants))
 
 
-def test_practice_must_have_all_episodes(made):
-    results, _, _ = made("updates")
+def test_practice_must_have_all_episodes(counted_in):
+    results, _ = counted_in("updates")
 
     def more(run):
         run["episodes"] += 1
@@ -183,16 +182,14 @@ def hand_made(tmp_path_factory):
     Success goes 0, 0.5, 1 for both in all categories. `random` takes 4,000 + 400 x seed steps for
     2,000 episodes, `magellan` 2,000 + 200 x seed: it learns the same in half of the steps.
     """
-    experiment = synthetic.experiment(("random", "magellan"), seeds=(0, 1, 2))
-    root = tmp_path_factory.mktemp("hand")
-    folders = synthetic.write_runs(root, experiment, episodes=2_000)
-    results = store.combine(folders, experiment)
-    frame = results.tables["evaluation"].copy()
+    folder = tmp_path_factory.mktemp("hand")
+    results = synthetic.combined(folder, ("random", "magellan"), seeds=(0, 1, 2), episodes=2_000)
+    frame = results.tables["evaluation"]
     share = frame["episode"] / 2_000
-    total = np.where(frame["sampler"] == "random", 4_000 + 400 * frame["seed"], 2_000)
-    total = np.where(frame["sampler"] == "magellan", 2_000 + 200 * frame["seed"], total)
+    slow, fast = (thousands * (1_000 + 100 * frame["seed"]) for thousands in (4, 2))
+    total = np.where(frame["sampler"] == "random", slow, fast)
     frame = frame.assign(success=share, step=(share * total).astype(int))
-    return Results({**results.tables, "evaluation": frame}, results.manifest)
+    return synthetic.with_tables(results, evaluation=frame)
 
 
 def test_the_comparison_at_equal_steps_by_hand(hand_made):
@@ -203,9 +200,9 @@ def test_the_comparison_at_equal_steps_by_hand(hand_made):
     assert set(frame["score"]) == {"area"}
     assert not frame["primary"].any()
     # A straight line from 0 to 1 in T steps has the mean S / 2T over its first S steps.
-    ours = np.mean([2_000 / (2 * (2_000 + 200 * seed)) for seed in range(3)])
-    theirs = np.mean([2_000 / (2 * (4_000 + 400 * seed)) for seed in range(3)])
-    np.testing.assert_allclose(frame["difference"], ours - theirs)
+    magellan = np.mean([2_000 / (2 * (2_000 + 200 * seed)) for seed in range(3)])
+    random = np.mean([2_000 / (2 * (4_000 + 400 * seed)) for seed in range(3)])
+    np.testing.assert_allclose(frame["difference"], magellan - random)
     assert set(frame["runs"]) == {3}
     # By episodes they are the same.
     by_episodes = primary.comparison(hand_made)
@@ -213,7 +210,6 @@ def test_the_comparison_at_equal_steps_by_hand(hand_made):
 
 
 def test_the_report_has_both_and_the_cost(hand_made):
-    found = summaries.compute(hand_made)
     lengths = pd.DataFrame(
         {
             "sampler": ["random", "random", "magellan", "magellan"],
@@ -238,6 +234,6 @@ def test_the_report_has_both_and_the_cost(hand_made):
     }
     assert cost.loc["MAGELLAN", "Environment steps"] == "n/a"
     assert cost.loc["MAGELLAN", "Episodes"] == "2,000"
-    text = to_markdown(summary, hand_made, found)
+    text = to_markdown(summary, hand_made, summaries.compute(hand_made))
     assert "**Secondary, over the first 2,000 environment steps of each run: MAGELLAN" in text
     assert "Cost of a run, goal space" in text

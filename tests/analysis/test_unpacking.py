@@ -10,22 +10,20 @@ def contents(folder):
 
 
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):
-    declared = synthetic.experiment(("online", "magellan"), variants=synthetic.VARIANTS)
-    store.write(varied[0], tmp_path / "tables")
+    store.write(varied, tmp_path / "tables")
     written, there = store.unpack(tmp_path / "tables", tmp_path / "results")
-    runs = synthetic.plan(declared)
+    runs = synthetic.plan(synthetic.VARIED)
     assert (written, there) == (len(runs), 0)
     folders = [tmp_path / "results" / run.path for run in runs]
-    store.write(store.combine(folders, declared), tmp_path / "again")
+    store.write(store.combine(folders, synthetic.VARIED), tmp_path / "again")
     assert contents(tmp_path / "again") == contents(tmp_path / "tables")
 
 
-def test_a_run_that_is_there_is_left_alone(runs, results, tmp_path):
-    store.write(results, tmp_path / "tables")
+def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
     first = synthetic.plan(synthetic.experiment())[0]
-    folder = tmp_path / "results" / first.path
-    folder.mkdir(parents=True)
-    (folder / MANIFEST).write_text("{}")
-    written, there = store.unpack(tmp_path / "tables", tmp_path / "results")
+    run = tmp_path / "results" / first.path
+    run.mkdir(parents=True)
+    (run / MANIFEST).write_text("{}")
+    written, there = store.unpack(folder, tmp_path / "results")
     assert (written, there) == (len(runs) - 1, 1)
-    assert contents(folder) == {MANIFEST: b"{}"}
+    assert contents(run) == {MANIFEST: b"{}"}

@@ -20,11 +20,11 @@ from tests.test_curriculum import OF_MODELS, OF_OTHERS, without
 )
 def test_a_snippet_runs(tmp_path: Path, name: str, absent: tuple[str, ...]) -> None:
     path = write_files("docs/extend.md", tmp_path)[name]
-    said = without(absent, Path(path).read_text())
+    printed = without(absent, Path(path).read_text())
     if name == "loop.py":  # goals that are learnt are drawn more often than half of the time
-        assert 0.6 < float(said) < 1.0
+        assert 0.6 < float(printed) < 1.0
     if name == "reads.py":  # goals that were never tried: those like the solved ones, the others
-        like, unlike = map(float, said.split())
+        like, unlike = map(float, printed.split())
         assert like > 0.9
         assert unlike < 0.1
 

@@ -1,6 +1,5 @@
 """The site's links, and the picture of the layers."""
 
-import importlib.util
 import subprocess
 import sys
 import types
@@ -10,14 +9,7 @@ import yaml
 
 from analysis.tables import columns
 from tests.test_readme import PAGES
-from tests.workflow.conftest import ROOT
-
-
-def module_from(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.workflow.conftest import ROOT, module_from
 
 
 @pytest.fixture
@@ -107,29 +99,29 @@ def test_the_analysis_needs_no_torch():
 
 
 @pytest.fixture(scope="module")
-def described():
+def tables():
     return module_from(ROOT / "workflow/scripts/describe_tables.py")
 
 
-def test_the_page_of_columns_is_that_of_the_code(described):
-    assert described.PAGE.read_text() == described.page(), (
+def test_the_page_of_columns_is_that_of_the_code(tables):
+    assert tables.PAGE.read_text() == tables.page(), (
         "out of date: python workflow/scripts/describe_tables.py"
     )
 
 
-def test_no_column_is_described_that_no_table_has(described):
-    there = {(name, column) for name, columns in described.columns_of_runs() for column in columns}
-    for name in described.STATISTICS:
-        header = (described.EXAMPLES / f"{name}.csv").read_text().partition("\n")[0]
-        there |= {(name, column) for column in header.split(",")}
-    assert columns.ELSEWHERE.keys() <= there
-    plain = {column for name, column in there - columns.ELSEWHERE.keys()} | {"phase"}
+def test_no_column_is_described_that_no_table_has(tables):
+    existing = {(name, column) for name, names in tables.columns_of_runs() for column in names}
+    for name in tables.STATISTICS:
+        header = (tables.EXAMPLES / f"{name}.csv").read_text().partition("\n")[0]
+        existing |= {(name, column) for column in header.split(",")}
+    assert columns.ELSEWHERE.keys() <= existing
+    plain = {column for name, column in existing - columns.ELSEWHERE.keys()} | {"phase"}
     assert columns.MEANINGS.keys() == plain
 
 
-def test_the_lines_of_pandas_on_the_page_of_columns_run(described, monkeypatch, capsys):
+def test_the_lines_of_pandas_on_the_page_of_columns_run(tables, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    lines = [line[4:] for line in described.page().splitlines() if line.startswith("    ")]
+    lines = [line[4:] for line in tables.page().splitlines() if line.startswith("    ")]
     assert len(lines) == 3
     exec("\n".join(lines), {})
     assert "magellan   base" in capsys.readouterr().out

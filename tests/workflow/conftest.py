@@ -1,10 +1,16 @@
+import contextlib
+import hashlib
+import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -33,6 +39,41 @@ seeds: [0, 1]
 """
 
 
+# Stands in for the trainer: takes a finished run from a shelf, or fails like one that breaks down
+# after its first checkpoint.
+STAND_IN = """
+import shutil
+import sys
+from pathlib import Path
+
+from magellan.core.errors import NotFiniteError
+from magellan.jobs.attempts import Attempts
+
+
+def train(config, output, resume, progress, stop_after, log, start):
+    output.mkdir(parents=True, exist_ok=True)
+    name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
+    print(f"{name}: half way, resume {resume}", file=sys.stderr, flush=True)
+    (output / "checkpoint").write_text(name)
+    if Path("broken").exists() and name == Path("broken").read_text():
+        raise RuntimeError("out of luck")
+    if Path("hopeless").exists() and name == Path("hopeless").read_text():
+        attempts = Attempts(output, output.name)
+        attempts.begin(None)
+        attempts.end("error: critic_loss is nan", 70)
+        raise NotFiniteError("critic_loss is nan")
+    shutil.copytree(Path("shelf/runs") / name / output.name, output, dirs_exist_ok=True)
+"""
+
+
+def module_from(path: Path) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Project:
     """A copy of the checkout in which a test may run and edit things."""
 
@@ -53,15 +94,15 @@ class Project:
         self, *arguments: str, timeout: float = 900, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess:
         """Run it as a user would, with stdout and stderr together in `stdout`."""
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments],
-            cwd=self.folder,
-            env={**os.environ, **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
+        return snakemake(
+            self.folder, {**os.environ, **(environment or {})}, *arguments, timeout=timeout
         )
+
+    def run(self, *arguments: str, **options) -> str:
+        """What a call prints that succeeds."""
+        done = self.snakemake(*arguments, **options)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     def refused(self, *arguments: str, **options) -> str:
         """The one line with which a call ends that may not go on."""
@@ -69,11 +110,13 @@ class Project:
 
     def planned(self, *arguments: str) -> dict[str, int]:
         """Number of jobs per rule that a dry run announces; empty when nothing is to be done."""
-        done = self.snakemake("-n", *arguments)
-        assert done.returncode == 0, done.stdout
-        _, _, table = done.stdout.partition("Job stats:")
+        _, _, table = self.run("-n", *arguments).partition("Job stats:")
         rows = re.findall(r"^(\w+) +(\d+)$", table, flags=re.MULTILINE)
         return {rule: int(count) for rule, count in rows if rule not in ("total", "all")}
+
+    def read_json(self, path: str):
+        """Content of a JSON file."""
+        return json.loads((self / path).read_text())
 
     def write_runs(self, **declared) -> None:
         """Finished runs of the default experiment, with made-up numbers."""
@@ -84,6 +127,46 @@ class Project:
         """Folder of the only run that lies in SAMPLER/GOAL_SPACE/seedN."""
         (folder,) = (self / "results/default/runs" / place).iterdir()
         return folder
+
+
+def snakemake(
+    folder: Path, environment: Mapping[str, str], *arguments: str, timeout: float
+) -> subprocess.CompletedProcess:
+    """A call in a folder, with stdout and stderr together in `stdout`."""
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def put_stand_in(project: Project) -> None:
+    """Let runs of two samplers be taken from a shelf instead of being trained."""
+    (project / "magellan/training/__init__.py").write_text("")
+    (project / "magellan/jobs/run.py").write_text(STAND_IN)
+    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
+    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
+
+
+@contextlib.contextmanager
+def edited(path: Path, text: str, later: float = 0.0) -> Iterator[None]:
+    """A file with another text, so many seconds later; at the end it is as it was."""
+    original, times = path.read_bytes(), path.stat()
+    path.write_text(text)
+    os.utime(path, (time.time() + later,) * 2)
+    try:
+        yield
+    finally:
+        path.write_bytes(original)
+        os.utime(path, (times.st_atime, times.st_mtime))
+
+
+def digests(folder: Path) -> dict[str, bytes]:
+    return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in folder.iterdir()}
 
 
 def the_error(done: subprocess.CompletedProcess) -> str:

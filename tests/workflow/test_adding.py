@@ -5,8 +5,6 @@ figure, named in one experiment, from training to the report.
 """
 
 import base64
-import json
-import os
 import re
 import subprocess
 import sys
@@ -18,8 +16,7 @@ import yaml
 from analysis.statistics.summaries import STATISTICS
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
-from tests.workflow.conftest import ROOT, Project
-from tests.workflow.test_analysis_rules import digests, edit
+from tests.workflow.conftest import ROOT, Project, digests, edited
 
 pytestmark = pytest.mark.slow
 
@@ -44,13 +41,12 @@ def with_files(folder):
 def mine(tmp_path_factory):
     """The experiment of docs/extend.md, run with one call."""
     project = with_files(tmp_path_factory.mktemp("mine"))
-    done = project.snakemake(*CALL)
-    assert done.returncode == 0, done.stdout
+    project.run(*CALL)
     return project
 
 
 def test_all_of_them_are_in_tables_statistics_and_figures(mine):
-    manifest = json.loads((mine / "results/mine/tables/manifest.json").read_text())
+    manifest = mine.read_json("results/mine/tables/manifest.json")
     assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
         ("random", "plain"),
         ("sharp", "plain"),
@@ -86,19 +82,14 @@ EDITS = {
 
 @pytest.mark.parametrize("path", EDITS)
 def test_an_edit_makes_anew_what_depends_on_it(mine, path):
-    original, times = (mine / path).read_bytes(), os.stat(mine / path)
-    edit(mine / path)
-    try:
+    text = (mine / path).read_text()
+    with edited(mine / path, f"{text}\n# edited\n", later=5):
         assert mine.planned(*CALL) == EDITS[path]
-    finally:
-        (mine / path).write_bytes(original)
-        os.utime(mine / path, (times.st_atime, times.st_mtime))
 
 
 def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
     target = "results/mine/report.html"
-    done = mine.snakemake(*CALL, "--report", target)
-    assert done.returncode == 0, done.stdout
+    mine.run(*CALL, "--report", target)
     page = (mine / target).read_text()
     picture = (mine / PLACE / "forgetting.png").read_bytes()
     assert base64.b64encode(picture).decode() in page
@@ -109,8 +100,7 @@ def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
 
 
 def test_the_reference_results_do_without_them(mine):
-    done = mine.snakemake("adopt", *CALL)
-    assert done.returncode == 0, done.stdout
+    mine.run("adopt", *CALL)
     without = mine.planned("figures", "--config", "samplers=[random]")
     for planned in (without, mine.planned("figures", *CALL)):
         assert planned["statistics"] == planned["draw_mastery"] == 1
@@ -128,11 +118,10 @@ def test_results_without_them_are_the_same(mine, tmp_path):
     runs = mine / "results/plain/runs"
     runs.parent.mkdir()
     runs.symlink_to(mine / "results/mine/runs")
-    done = mine.snakemake("--configfile", "plain.yaml", "--until", "statistics")
-    assert done.returncode == 0, done.stdout
-    mine_, plain = (digests(mine / f"results/{name}/statistics") for name in ("mine", "plain"))
-    assert mine_.pop("forgetting.csv")
-    assert mine_ == plain
+    mine.run("--configfile", "plain.yaml", "--until", "statistics")
+    extended, plain = (digests(mine / f"results/{name}/statistics") for name in ("mine", "plain"))
+    assert extended.pop("forgetting.csv")
+    assert extended == plain
 
 
 REFUSED = {
@@ -158,22 +147,16 @@ def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(case, tmp_p
     text = (project / name).read_text()
     assert old in text
     (project / name).write_text(text.replace(old, new))
-    said = project.refused(*CALL)
-    assert all(word in said for word in words), said
+    line = project.refused(*CALL)
+    assert all(word in line for word in words), line
     assert not (project / "results").exists()
 
 
 def test_a_figure_that_fails_costs_no_other(mine):
     path = mine / "my_figure.py"
-    original, times = path.read_bytes(), os.stat(path)
-    path.write_text(
-        path.read_text().replace("    frame = ", "    raise KeyError('lost')\n    x = ")
-    )
-    try:
+    broken = path.read_text().replace("    frame = ", "    raise KeyError('lost')\n    x = ")
+    with edited(path, broken):
         done = mine.snakemake(*CALL, "--forcerun", "draw_practice", "draw_forgetting")
-    finally:
-        path.write_bytes(original)
-        os.utime(path, (times.st_atime, times.st_mtime))
     assert done.returncode != 0
     lines = [line.strip() for line in done.stdout.splitlines() if "error: modules: " in line]
     assert lines, done.stdout

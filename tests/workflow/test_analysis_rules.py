@@ -1,32 +1,17 @@
 """From finished (made-up) runs to figures, the reference results, and what an edit makes anew."""
 
-import hashlib
 import html
-import json
-import os
-import time
 
 import pytest
 
 from analysis.report.finding import terminal
 from tests.analysis.synthetic import PLAIN_FIGURES
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, digests, edited
 
 pytestmark = pytest.mark.slow
 
 DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 SPACE = "1000-400-200-100-50"
-
-
-def digests(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in folder.iterdir()}
-
-
-def edit(path):
-    """Change a file's content and make sure that its time is later than that of any output."""
-    path.write_text(path.read_text() + "\n# edited\n")
-    later = time.time() + 5
-    os.utime(path, (later, later))
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +21,14 @@ def analysed(tmp_path_factory):
     with (project / "config/config.yaml").open("a") as file:
         file.write("analysis:\n  bootstrap_repetitions: 100\n")
     project.write_runs()
-    done = project.snakemake()
-    assert done.returncode == 0, done.stdout
-    project.said = done.stdout
+    project.printed = project.run()
     return project
 
 
 def test_the_last_words_are_the_finding_and_where_to_go_on(analysed):
-    found = json.loads((analysed / "results/default/summary.json").read_text())
-    end = analysed.said.splitlines()
-    lines = terminal(found, "results/default", [])
+    summary = analysed.read_json("results/default/summary.json")
+    end = analysed.printed.splitlines()
+    lines = terminal(summary, "results/default", [])
     at = end.index(lines[0])
     assert end[at : at + 3] == lines
     assert end[at + 3].startswith("next: python -m analysis summary results/default ")
@@ -56,17 +39,16 @@ def test_the_last_words_are_the_finding_and_where_to_go_on(analysed):
 def test_finished_runs_become_tables_statistics_figures_and_a_report(analysed):
     assert analysed.planned() == {}
     page = (analysed / "results/default/summary.html").read_text()
-    found = json.loads((analysed / "results/default/summary.json").read_text())
+    summary = analysed.read_json("results/default/summary.json")
     assert page.count('src="data:image/png;base64,') == len(PLAIN_FIGURES)
     figures = {path.name for path in (analysed / f"results/default/figures/{SPACE}").iterdir()}
     drawn = {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")}
     assert figures == drawn | {"numbers.html"}
-    done = analysed.snakemake("--report", "results/default/report.html")
-    assert done.returncode == 0, done.stdout
+    analysed.run("--report", "results/default/report.html")
     report = (analysed / "results/default/report.html").read_text()
-    for said in (*found["told"], *found["untold"]):
-        assert said in page
-        assert html.escape(said) in report or said in report
+    for sentence in (*summary["told"], *summary["untold"]):
+        assert sentence in page
+        assert html.escape(sentence) in report or sentence in report
 
 
 AFTER_STATISTICS = {"numbers": 1, "summary": 1, **DRAWN}
@@ -84,13 +66,9 @@ EDITS = {
 
 @pytest.mark.parametrize("path", EDITS)
 def test_an_edit_makes_anew_what_depends_on_it_and_never_trains(analysed, path):
-    original, times = (analysed / path).read_bytes(), os.stat(analysed / path)
-    edit(analysed / path)
-    try:
+    text = (analysed / path).read_text()
+    with edited(analysed / path, f"{text}\n# edited\n", later=5):
         assert analysed.planned() == EDITS[path]
-    finally:
-        (analysed / path).write_bytes(original)
-        os.utime(analysed / path, (times.st_atime, times.st_mtime))
 
 
 def test_another_seed_trains_only_the_new_runs(analysed):
@@ -101,14 +79,12 @@ def test_another_seed_trains_only_the_new_runs(analysed):
 
 def test_reference_results_are_redrawn_from_tables_alone(analysed):
     # After `adopt` neither runs nor tables of the experiment are needed, as in a fresh clone.
-    done = analysed.snakemake("adopt")
-    assert done.returncode == 0, done.stdout
+    analysed.run("adopt")
     (analysed / "results/default").rename(analysed / "results/away")
     try:
         assert "train" not in analysed.planned("figures")
         assert analysed.planned("figures")["draw_calibration"] == 1
-        done = analysed.snakemake("figures")
-        assert done.returncode == 0, done.stdout
+        analysed.run("figures")
     finally:
         (analysed / "results/away").rename(analysed / "results/default")
     for part in ("tables", "statistics", f"figures/{SPACE}"):
@@ -119,15 +95,11 @@ def test_reference_results_are_redrawn_from_tables_alone(analysed):
 
 def test_a_tables_folder_with_a_missing_seed_is_one_clear_line(analysed):
     path = analysed / "results/default/tables/evaluation.csv"
-    original = path.read_text()
-    seed = f"online,default,{SPACE},1,"
-    kept = [line for line in original.splitlines() if not line.startswith(seed)]
-    assert len(kept) < len(original.splitlines())
-    path.write_text("\n".join(kept) + "\n")
-    try:
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(f"online,default,{SPACE},1,")]
+    assert len(kept) < len(lines)
+    with edited(path, "\n".join(kept) + "\n"):
         done = analysed.snakemake("--forcerun", "statistics", "--until", "statistics")
-    finally:
-        path.write_text(original)
     assert done.returncode != 0
     errors = [line.strip() for line in done.stdout.splitlines() if "error: " in line]
     assert any("'online'" in line and "seed 1" in line for line in errors), done.stdout

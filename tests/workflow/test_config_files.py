@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import re
 
@@ -14,7 +13,7 @@ from magellan.config import (
     resolve_run,
 )
 from magellan.samplers import SAMPLERS
-from tests.workflow.conftest import ROOT
+from tests.workflow.conftest import ROOT, module_from
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
 PRESETS = ("paper", "laptop")
@@ -34,9 +33,7 @@ def test_the_schema_is_that_of_the_typed_configuration():
 
 def test_the_readme_tables_are_those_of_the_typed_configuration():
     path = ROOT / "workflow/scripts/describe_config.py"
-    spec = importlib.util.spec_from_file_location("describe_config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_from(path)
     text = (ROOT / "config/README.md").read_text()
     assert "| `overrides` |" in text
     assert "| `learning_rate` |" in text
@@ -94,11 +91,11 @@ def test_the_papers_other_experiments_have_its_constants(name):
     assert other["preset"] == "paper"
     assert other["seeds"] in (paper["seeds"], [*range(1, 9)])
     own = {"budget", "observers"}
-    mine, wanted = (
-        {key: value for key, value in each["overrides"].items() if key not in own}
-        for each in (other, paper)
+    constants, expected = (
+        {key: value for key, value in values["overrides"].items() if key not in own}
+        for values in (other, paper)
     )
-    assert mine == wanted
+    assert constants == expected
 
 
 def test_the_papers_first_question_is_watched_by_all_its_estimators():
@@ -130,7 +127,7 @@ def test_the_released_code_has_every_switch():
     """DEVIATIONS.md names the switches of defects; the file sets each of them in some variant."""
     values = values_of("paper_as_released")
     layers = [[values["overrides"], layer] for layer in values["variants"].values()]
-    public, switching = (resolve_run("paper", each) for each in layers)
+    public, switching = (resolve_run("paper", pair) for pair in layers)
     assert public.section("competence").adapter == "ignored"
     assert (public.agent.target_adapter, public.agent.critic_trains_adapter) == ("policy", True)
     assert switching.section("competence").adapter == "own"

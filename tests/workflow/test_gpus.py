@@ -30,7 +30,7 @@ if "train" in sys.argv:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A folder with an `nvidia-smi` that says what it is told to; gives what starts a command."""
+    """An `nvidia-smi` on the PATH that lists two GPUs; call it with another script for it."""
     tools = tmp_path / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
@@ -57,8 +57,8 @@ def start(folder: Path, number: int, *command: str) -> subprocess.Popen:
     )
 
 
-def said(folder: Path, number: int, *command: str) -> tuple[int, str, str]:
-    """Status and words of a command; by default it prints which GPUs it has."""
+def outcome(folder: Path, number: int, *command: str) -> tuple[int, str, str]:
+    """Status and outputs of a command; by default it prints which GPUs it has."""
     process = start(folder, number, *(command or ("sh", "-c", SHOW)))
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
@@ -89,17 +89,17 @@ def test_every_run_has_a_gpu_of_its_own(machine, tmp_path):
 
 def test_only_gpus_that_may_be_seen_are_taken(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert said(tmp_path, 1)[:2] == (0, "1\n")
+    assert outcome(tmp_path, 1)[:2] == (0, "1\n")
     # Another driver that sees both leaves alone what the first one has.
     first = start(tmp_path, 1, "sleep", "60")
     wait_for(tmp_path / "locks" / "GPU-bbbb.lock")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     try:
-        assert said(tmp_path, 1)[1] == "GPU-aaaa\n"
+        assert outcome(tmp_path, 1)[1] == "GPU-aaaa\n"
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    assert said(tmp_path, 2)[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
+    assert outcome(tmp_path, 2)[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
 
 
 def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch):
@@ -110,12 +110,12 @@ def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch
         "echo '  MIG 1g.10gb     Device  1: (UUID: MIG-dddd)'\n"
         "echo 'GPU 1: Kind (UUID: GPU-bbbb)'"
     )
-    assert said(tmp_path, 3)[1] == "MIG-cccc,MIG-dddd,GPU-bbbb\n"
-    assert said(tmp_path, 4, "true")[0] == 1
+    assert outcome(tmp_path, 3)[1] == "MIG-cccc,MIG-dddd,GPU-bbbb\n"
+    assert outcome(tmp_path, 4, "true")[0] == 1
     # A GPU that is named has one lock, however it is named.
     for name in ("GPU-bb", "1", "GPU-bbbb"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
-        assert said(tmp_path, 1)[1] == f"{name}\n"
+        assert outcome(tmp_path, 1)[1] == f"{name}\n"
     assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == [
         *("GPU-bbbb.lock", "MIG-cccc.lock", "MIG-dddd.lock"),
     ]
@@ -137,14 +137,14 @@ def test_jobs_of_slurm_do_not_wait_for_each_other(machine, tmp_path, monkeypatch
     wait_for(tmp_path / "locks" / "job41-0.lock")
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     try:
-        assert said(tmp_path, 1)[1] == "0\n"
+        assert outcome(tmp_path, 1)[1] == "0\n"
     finally:
         first.kill()
         first.wait()
 
 
 def test_more_than_there_are_is_one_line(machine, tmp_path):
-    status, out, error = said(tmp_path, 3, "true")
+    status, out, error = outcome(tmp_path, 3, "true")
     assert (status, out) == (1, "")
     assert error == "error: gpu: 3 is not allowed: there are 2 here\n"
 
@@ -152,13 +152,15 @@ def test_more_than_there_are_is_one_line(machine, tmp_path):
 @pytest.mark.parametrize("listing", ["exit 9", "echo 'no devices were found'"])
 def test_where_no_gpu_is_found_the_command_runs(machine, tmp_path, listing):
     machine(listing)
-    status, out, error = said(tmp_path, 1, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}; exit 7")
+    status, out, error = outcome(
+        tmp_path, 1, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}; exit 7"
+    )
     assert (status, out, error) == (7, "none\n", "")
 
 
 def test_a_run_without_a_gpu_looks_for_none(machine, tmp_path):
     machine(f"touch {tmp_path}/asked; {TWO}")
-    assert said(tmp_path, 0)[:2] == (0, "none\n")
+    assert outcome(tmp_path, 0)[:2] == (0, "none\n")
     assert not (tmp_path / "asked").exists()
 
 

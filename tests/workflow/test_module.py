@@ -2,12 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.workflow.conftest import Project, the_error
+from tests.workflow.conftest import Project, snakemake, the_error
 
 SMALLEST = """
 experiment: mine
@@ -45,15 +43,7 @@ class Elsewhere:
     def snakemake(self, *arguments):
         """As its user calls it, where nothing says where the packages are."""
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-        )
+        return snakemake(self.folder, environment, "--cores", "1", *arguments, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -75,5 +65,5 @@ def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
 
 
 def test_bad_input_there_is_one_line_too(elsewhere):
-    said = the_error(elsewhere.snakemake("-n", "--config", "samplers=[nobody]"))
-    assert said.startswith("error: samplers.0: 'nobody' is unknown; allowed: random, ")
+    line = the_error(elsewhere.snakemake("-n", "--config", "samplers=[nobody]"))
+    assert line.startswith("error: samplers.0: 'nobody' is unknown; allowed: random, ")

@@ -8,8 +8,7 @@ import pytest
 from analysis.figures import applicable
 from analysis.tables.grid import Algorithm
 from tests.analysis import synthetic
-from tests.workflow.conftest import Project
-from tests.workflow.test_runs import STAND_IN
+from tests.workflow.conftest import Project, put_stand_in
 
 pytestmark = pytest.mark.slow
 
@@ -27,14 +26,11 @@ FIGURES = f"results/default/figures/{SPACE}"
 def failed(tmp_path_factory):
     """A project in which one of four runs has failed, and what the call printed."""
     project = Project(tmp_path_factory.mktemp("project"))
-    (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/jobs/run.py").write_text(STAND_IN)
+    put_stand_in(project)
     config = (project / "config/config.yaml").read_text()
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
     config += "analysis:\n  bootstrap_repetitions: 100\n"
     (project / "config/config.yaml").write_text(config)
-    experiment = synthetic.experiment(preset="laptop", samplers=SAMPLERS)
-    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
     (project / "broken").write_text(BROKEN)
     return project, project.snakemake()
 
@@ -42,8 +38,8 @@ def failed(tmp_path_factory):
 def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     project, done = failed
     assert done.returncode != 0
-    _, _, said = done.stdout.partition("1 of 4 runs are missing, so there is no report:\n")
-    lines = said.splitlines()
+    _, _, rest = done.stdout.partition("1 of 4 runs are missing, so there is no report:\n")
+    lines = rest.splitlines()
     name = project.folder_of(BROKEN).name
     assert lines[0].strip() == (
         f"sampler 'online', variant 'default', goal space '{SPACE}', seed 1: "
@@ -55,13 +51,12 @@ def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
 
 def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(failed):
     project, _ = failed
-    done = project.snakemake(*PARTIAL)
-    assert done.returncode == 0, done.stdout
-    assert "the report is made of 3 complete runs, none is started; left out:" in done.stdout
-    assert "seed 1: RuntimeError: out of luck" in done.stdout
-    assert "half way" not in done.stdout
+    text = project.run(*PARTIAL)
+    assert "the report is made of 3 complete runs, none is started; left out:" in text
+    assert "seed 1: RuntimeError: out of luck" in text
+    assert "half way" not in text
     assert project.planned(*PARTIAL) == {}
-    manifest = json.loads((project / "results/default/tables/manifest.json").read_text())
+    manifest = project.read_json("results/default/tables/manifest.json")
     assert len(manifest["runs"]) == 3
     (entry,) = manifest["missing"]
     assert (entry["sampler"], entry["seed"]) == ("online", 1)
@@ -78,8 +73,7 @@ def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(faile
 def test_the_report_never_claims_more_than_it_shows(failed, settings):
     project, _ = failed
     target = "results/default/report.html"
-    done = project.snakemake(*settings, "--report", target)
-    assert done.returncode == 0, done.stdout
+    project.run(*settings, "--report", target)
     page = (project / target).read_text()
     assert "The grid is incomplete" in page
     assert "3 of 4 declared runs are complete" in page
@@ -91,10 +85,9 @@ def test_the_report_never_claims_more_than_it_shows(failed, settings):
 def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
     project, _ = failed
     (project / "broken").unlink()
-    done = project.snakemake("--until", "combine")
-    assert done.returncode == 0, done.stdout
-    assert re.findall(r"(\S+): half way", done.stdout) == [BROKEN]
-    manifest = json.loads((project / "results/default/tables/manifest.json").read_text())
+    text = project.run("--until", "combine")
+    assert re.findall(r"(\S+): half way", text) == [BROKEN]
+    manifest = project.read_json("results/default/tables/manifest.json")
     assert len(manifest["runs"]) == 4
     assert manifest["missing"] == []
     planned = project.planned()
@@ -112,8 +105,6 @@ def test_runs_of_another_configuration_are_left_out(failed):
         manifest = json.loads(path.read_text())
         manifest["counted"]["agent.gamma"] = manifest["config"]["agent"]["gamma"] = 0.5
         path.write_text(json.dumps(manifest))
-    done = project.snakemake("-n", *PARTIAL)
-    assert done.returncode == 0, done.stdout
-    assert "report is made of 2 complete runs" in done.stdout
-    said = project.refused("-n", "--config", "allow_incomplete=true", "samplers=[random]")
-    assert "allow_incomplete: none of 2 runs" in said
+    assert "report is made of 2 complete runs" in project.run("-n", *PARTIAL)
+    line = project.refused("-n", *PARTIAL, "samplers=[random]")
+    assert "allow_incomplete: none of 2 runs" in line

@@ -24,6 +24,7 @@ from workflow.planning import Plan
 
 FIRST = {"until": 60, "sampler": "magellan", "seed": 0}
 NEW = {"goals": {"split": "unseen"}}
+OBSERVED = {"observers": ["per_goal", "learned"]}
 
 
 def declared(**changes):
@@ -33,7 +34,7 @@ def declared(**changes):
         "samplers": ["random", "online"],
         "goal_spaces": ["40-20-10-5-5"],
         "seeds": [0, 1],
-        "overrides": {"observers": ["per_goal", "learned"], "phases": [FIRST, NEW]},
+        "overrides": {**OBSERVED, "phases": [FIRST, NEW]},
         **changes,
     }
 
@@ -107,19 +108,18 @@ def test_a_beginning_that_starts_from_another_one():
         "early": {"phases": [FIRST, NEW]},
         "late": {"phases": [FIRST, {**FIRST, "until": 90}, NEW], "budget": {"episodes": 150}},
     }
-    overrides = {"observers": ["per_goal", "learned"]}
-    runs, starts = plan(declared(variants=chain, overrides=overrides))
-    late = [starts[run.identity].run for run in runs if run.variant == "late"]
-    early = [starts[run.identity].run for run in runs if run.variant == "early"]
-    assert len({each.identity for each in late}) == len({each.identity for each in early}) == 1
-    assert starts[late[0].identity].run.identity == early[0].identity
+    runs, starts = plan(declared(variants=chain, overrides=OBSERVED))
+    (late,), (early,) = (
+        {starts[run.identity].run.identity for run in runs if run.variant == variant}
+        for variant in ("late", "early")
+    )
+    assert starts[late].run.identity == early
     assert len(starts) == len(runs) + 1
 
 
 def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
     phases = [FIRST, {"until": 90}, NEW]  # the second phase has the sampler and seed of the grid
-    overrides = {"observers": ["per_goal", "learned"], "phases": phases}
-    runs, starts = plan(declared(overrides=overrides))
+    runs, starts = plan(declared(overrides={**OBSERVED, "phases": phases}))
     seconds = [starts[run.identity].run for run in runs]
     assert len({second.identity for second in seconds}) == len(runs)
     assert len({starts[second.identity].run.identity for second in seconds}) == 1
@@ -127,8 +127,7 @@ def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
 
 
 def test_a_beginning_that_is_nobody_elses_is_no_run_of_its_own():
-    own = {"observers": ["per_goal", "learned"], "phases": [{"until": 60}, NEW]}
-    runs, starts = plan(declared(overrides=own))
+    runs, starts = plan(declared(overrides={**OBSERVED, "phases": [{"until": 60}, NEW]}))
     assert starts == {}
     assert len({identity(beginning(run.config)) for run in runs}) == len(runs)
 
@@ -159,8 +158,7 @@ def ends(until: int, **budget) -> dict:
 
 def kept(variants: dict, **changes) -> Counter:
     """How many runs start from (length of the run, checkpoint of it)."""
-    own = {"overrides": {"observers": ["per_goal", "learned"]}, "variants": variants, **changes}
-    _, starts = plan(declared(**own))
+    _, starts = plan(declared(overrides=OBSERVED, variants=variants, **changes))
     return Counter((start.run.config.budget.episodes, start.kept) for start in starts.values())
 
 
@@ -231,17 +229,16 @@ def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
     (project / "changing.yaml").write_text(json.dumps(values))
     results, runs = project / "results/changing", grid(load_experiment(values))
     targets = [f"results/changing/{run.path}/manifest.json" for run in runs]
-    done = project.snakemake(*targets, "-c", "1", "--configfile", "changing.yaml")
-    assert done.returncode == 0, done.stdout
+    project.run(*targets, "-c", "1", "--configfile", "changing.yaml")
     assert len(list((results / "runs").rglob("manifest.json"))) == 3
     begun = {}
     for run in runs:
         folder, whole = results / run.path, tmp_path / "whole" / run.variant
         whole.parent.mkdir(exist_ok=True)
         train(run.config, whole, False, "none")
-        found = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
-        assert len(found) == 4
-        assert found == {path.name: path.read_bytes() for path in whole.glob("*.csv")}
+        written = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+        assert len(written) == 4
+        assert written == {path.name: path.read_bytes() for path in whole.glob("*.csv")}
         begun[run.variant] = json.loads((folder / "manifest.json").read_text())["started_from"]
     assert begun["early"]["run"] == begun["late"]["run"]
     assert (begun["early"]["at"], "at" in begun["late"]) == (15, False)

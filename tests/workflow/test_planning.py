@@ -30,8 +30,7 @@ def snakefmt():
 
 
 def test_the_workflow_is_free_of_lint(shared_project):
-    done = shared_project.snakemake("--lint")
-    assert done.returncode == 0, done.stdout
+    shared_project.run("--lint")
 
 
 @pytest.mark.skipif(not snakefmt().exists(), reason="snakefmt is not installed")
@@ -47,17 +46,9 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
     (project / "config/config.yaml").write_text(default)
     experiment = load_experiment(yaml.safe_load(default))
     runs = len(experiment.samplers) * len(experiment.goal_spaces) * len(experiment.seeds)
-    done = project.snakemake("-n")
-    assert "profiles/default" in done.stdout
-    assert project.planned() == {
-        "train": runs,
-        "combine": 1,
-        "statistics": 1,
-        "numbers": 1,
-        "summary": 1,
-        "coverage": 1,
-        **DRAWN,
-    }
+    assert "profiles/default" in project.snakemake("-n").stdout
+    once = dict.fromkeys(("combine", "statistics", "numbers", "summary", "coverage"), 1)
+    assert project.planned() == {"train": runs, **once, **DRAWN}
 
 
 def test_the_grid_is_sampler_times_goal_space_times_seed(shared_project):
@@ -102,10 +93,9 @@ def test_another_config_file_stands_alone(project):
     with (project / "config/config.yaml").open("a") as file:
         file.write("overrides:\n  budget:\n    episodes: 123456\n")
     (project / "mine.yaml").write_text("experiment: mine\nsamplers: [random]\n")
-    done = project.snakemake("-n", "-p", "--configfile", "mine.yaml")
-    assert done.returncode == 0, done.stdout
-    assert "results/mine/runs/random" in done.stdout
-    assert "123456" not in done.stdout
+    text = project.run("-n", "-p", "--configfile", "mine.yaml")
+    assert "results/mine/runs/random" in text
+    assert "123456" not in text
     assert project.planned("--configfile", "mine.yaml")["train"] == 2
     assert "budget.episodes=123456" in project.snakemake("-n", "-p").stdout
 
@@ -113,18 +103,16 @@ def test_another_config_file_stands_alone(project):
 def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     summary = shared_project.snakemake("--summary").stdout
     files = {line.partition("\t")[0] for line in summary.splitlines()}
-    wanted = {
+    results = {
         path for path in files if re.match("results/default/(tables|statistics|figures)", path)
     }
     expected = {f"results/default/tables/{name}.csv" for name in TABLES}
     expected |= {"results/default/tables/manifest.json"}
     expected |= {f"results/default/statistics/{name}.csv" for name in STATISTICS}
-    assert expected <= wanted
-    figures = {Path(path).name for path in wanted - expected}
-    assert figures == {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")} | {
-        "numbers.html",
-        "coverage.html",
-    }
+    assert expected <= results
+    figures = {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")}
+    pages = {"numbers.html", "coverage.html"}
+    assert {Path(path).name for path in results - expected} == figures | pages
 
 
 def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
@@ -163,27 +151,24 @@ def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_pat
 def test_runs_of_another_version_of_a_module_are_said_when_it_plans(tmp_path, monkeypatch):
     """One of them is there, and what is trained now would be refused beside it."""
     samplers = ["random", "online"]
-    synthetic.write_runs(
-        tmp_path / "results/default",
-        synthetic.experiment(preset="laptop", samplers=samplers),
-        episodes=2_000,
-    )
+    declared = synthetic.experiment(preset="laptop", samplers=samplers)
+    synthetic.write_runs(tmp_path / "results/default", declared, episodes=2_000)
     monkeypatch.chdir(tmp_path)
     Path("helper.py").write_text("import math\n")
     grid = {"goal_spaces": [synthetic.GOAL_SPACE], "seeds": [0, 1], "samplers": samplers}
-    made, lost, *_ = plan(**grid).grid
+    complete, lost, *_ = plan(**grid).grid
     shutil.rmtree(Path("results/default") / lost.path)
-    place = Path("results/default") / made.path / "manifest.json"
-    manifest = json.loads(place.read_text()) | {"uses": {"file helper.py": "helper.py"}}
+    path = Path("results/default") / complete.path / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"uses": {"file helper.py": "helper.py"}}
     now = hashlib.sha256(b"import math\n").hexdigest()
-    place.write_text(json.dumps(manifest | {"modules": {"helper.py": "a" * 64}}))
-    said = plan(**grid, modules=["helper.py"]).before()
-    assert said.startswith("warning: modules: ")
+    path.write_text(json.dumps(manifest | {"modules": {"helper.py": "a" * 64}}))
+    warning = plan(**grid, modules=["helper.py"]).before()
+    assert warning.startswith("warning: modules: ")
     assert (
         "1 of 4 runs are complete and were made with another version of 'helper.py' (file "
-        f"helper.py had SHA-256 {'a' * 12}, now {now[:12]}): sampler 'random'" in said
+        f"helper.py had SHA-256 {'a' * 12}, now {now[:12]}): sampler 'random'" in warning
     )
-    place.write_text(json.dumps(manifest | {"modules": {"helper.py": now}}))
+    path.write_text(json.dumps(manifest | {"modules": {"helper.py": now}}))
     assert plan(**grid, modules=["helper.py"]).before() == ""
 
 
@@ -210,9 +195,9 @@ BAD = {
 def test_bad_configuration_is_one_clear_line(case, monkeypatch, capsys):
     key, value, words = BAD[case]
     monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as error:
         checked_experiment({**DEFAULT, key: yaml.safe_load(value)}, [])
-    line = str(stopped.value)
+    line = str(error.value)
     assert line.startswith("error: ")
     assert "\n" not in line
     assert all(word in line for word in words), line
@@ -230,13 +215,12 @@ def test_the_papers_experiment_is_listed_without_its_model(profile, shared_proje
     chosen = ("--profile", "slurm") if profile == "slurm" else ()
     hub = {"HF_HUB_CACHE": str(shared_project / "no-cache")}
     paper = ("--configfile", "config/paper.yaml")
-    listed = shared_project.snakemake("-n", *chosen, *paper, environment=hub)
-    assert listed.returncode == 0, listed.stdout
-    assert re.search(r"^train +32$", listed.stdout, re.M)
-    assert "warning: no run can start yet: backbone.model: 'google/flan-t5-base'" in listed.stdout
+    text = shared_project.run("-n", *chosen, *paper, environment=hub)
+    assert re.search(r"^train +32$", text, re.M)
+    assert "warning: no run can start yet: backbone.model: 'google/flan-t5-base'" in text
     if profile == "default":
-        refused = shared_project.refused(*paper, environment=hub)
-        assert "`hf download google/flan-t5-base`" in refused
+        line = shared_project.refused(*paper, environment=hub)
+        assert "`hf download google/flan-t5-base`" in line
         assert not (shared_project / "results/paper/runs").exists()
 
 
@@ -244,9 +228,9 @@ def test_malformed_yaml_is_named_with_its_line(project):
     (project / "config/config.yaml").write_text(
         "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"
     )
-    said = project.refused("-n")
-    assert "config/config.yaml" in said
-    assert "line 3" in said
+    line = project.refused("-n")
+    assert "config/config.yaml" in line
+    assert "line 3" in line
     # With --configfile it is Snakemake that reads the file, before the workflow does.
     shutil.copy(project / "config/config.yaml", project / "mine.yaml")
     done = project.snakemake("-n", "--configfile", "mine.yaml")
@@ -263,8 +247,8 @@ def test_without_reference_results_the_target_says_how_to_make_them(tmp_path, mo
 
 def test_a_file_without_a_name_does_not_write_among_the_default_results(project):
     (project / "mine.yaml").write_text("samplers: [random]\n")
-    said = project.refused("-n", "--configfile", "mine.yaml")
-    assert "mine.yaml: experiment: key is missing" in said
+    line = project.refused("-n", "--configfile", "mine.yaml")
+    assert "mine.yaml: experiment: key is missing" in line
 
 
 def test_a_slash_behind_the_results_folder_is_no_matter():
@@ -274,12 +258,12 @@ def test_a_slash_behind_the_results_folder_is_no_matter():
 @pytest.mark.slow
 def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, monkeypatch):
     monkeypatch.setenv("MAGELLAN_BACKBONES", "models/a b")
-    wanted = ("--config", "samplers=[random]", "overrides={backbone: {model: smollm2-135m}}")
-    planned = project.planned(*wanted)
+    call = ("--config", "samplers=[random]", "overrides={backbone: {model: smollm2-135m}}")
+    planned = project.planned(*call)
     assert (planned["wheel"], planned["backbone_smollm2"], planned["train"]) == (1, 1, 2)
     # A stand-in: nobody reads it here.
     shutil.copytree(project / "magellan/backbones/zoo-mini", project / "models/a b/smollm2-135m")
-    planned = project.planned(*wanted)
+    planned = project.planned(*call)
     assert planned["train"] == 2
     assert not {"wheel", "backbone_smollm2"} & planned.keys()
 
@@ -312,9 +296,8 @@ def test_braces_in_a_path_are_no_wildcards(project):
     model = project / "models/a{x}b"
     shutil.copytree(project / "magellan/backbones/zoo-mini", model)
     overrides = "overrides={backbone: {model: 'models/a{x}b'}}"
-    done = project.snakemake("-n", "-p", "--config", "samplers=[random]", overrides)
-    assert done.returncode == 0, done.stdout
-    assert 'backbone.model="models/a{x}b"' in done.stdout
+    text = project.run("-n", "-p", "--config", "samplers=[random]", overrides)
+    assert 'backbone.model="models/a{x}b"' in text
 
 
 @pytest.fixture(scope="module")
@@ -323,8 +306,7 @@ def adopted(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("adopted"))
     project.write_runs(samplers=("random",))
     for call in (("--until", "combine"), ("adopt",), ("figures",)):
-        done = project.snakemake(*call, "--config", "samplers=[random]")
-        assert done.returncode == 0, done.stdout
+        project.run(*call, "--config", "samplers=[random]")
     return project
 
 
@@ -356,9 +338,8 @@ def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_ea
     (project / "mine/helper.py").write_text("")
     text = "experiment: mine\nmodules: [helper.py]\nlog: tensorboard\n"
     (project / "mine/mine.yaml").write_text(text)
-    done = project.snakemake("-n", "-p", "--configfile", "mine/mine.yaml")
-    assert done.returncode == 0, done.stdout
-    assert " --module mine/helper.py " in done.stdout
-    assert " --log tensorboard " in done.stdout
+    text = project.run("-n", "-p", "--configfile", "mine/mine.yaml")
+    assert " --module mine/helper.py " in text
+    assert " --log tensorboard " in text
     call = ("-n", "--configfile", "mine/mine.yaml", "--config", "modules=[helper.py]")
     assert "error: modules: 'helper.py' is missing" in project.snakemake(*call).stdout

@@ -12,76 +12,46 @@ from magellan.jobs.attempts import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import write_files
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, put_stand_in
 
 pytestmark = pytest.mark.slow
 
-# Stands in for the trainer: takes a finished run from a shelf, or fails like one that breaks down
-# after its first checkpoint.
-STAND_IN = """
-import shutil
-import sys
-from pathlib import Path
-
-from magellan.core.errors import NotFiniteError
-from magellan.jobs.attempts import Attempts
-
-
-def train(config, output, resume, progress, stop_after, log, start):
-    output.mkdir(parents=True, exist_ok=True)
-    name = f"{config.sampler}/{config.goal_space}/seed{config.seed}"
-    print(f"{name}: half way, resume {resume}", file=sys.stderr, flush=True)
-    (output / "checkpoint").write_text(name)
-    if Path("broken").exists() and name == Path("broken").read_text():
-        raise RuntimeError("out of luck")
-    if Path("hopeless").exists() and name == Path("hopeless").read_text():
-        attempts = Attempts(output, output.name)
-        attempts.begin(None)
-        attempts.end("error: critic_loss is nan", 70)
-        raise NotFiniteError("critic_loss is nan")
-    shutil.copytree(Path("shelf/runs") / name / output.name, output, dirs_exist_ok=True)
-"""
+GOAL_SPACE = synthetic.GOAL_SPACE
+BROKEN, HOPELESS = f"online/{GOAL_SPACE}/seed1", f"random/{GOAL_SPACE}/seed0"
+SMOKE = ("--configfile", "config/smoke.yaml")
 
 
 def test_a_failed_run_leaves_the_others_and_its_own_checkpoint(project):
-    (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/jobs/run.py").write_text(STAND_IN)
-    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
-    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
-    (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
+    put_stand_in(project)
+    (project / "broken").write_text(BROKEN)
     settings = ("--config", "samplers=[random,online]")
     done = project.snakemake(*settings)
     assert done.returncode != 0
     runs = project / "results/default/runs"
     assert len(list(runs.rglob("manifest.json"))) == 3
-    broken = project.folder_of(f"online/{synthetic.GOAL_SPACE}/seed1")
+    broken = project.folder_of(BROKEN)
     assert [path.name for path in broken.iterdir()] == ["checkpoint"]
     # Progress reaches the person who watches, and the log keeps it with the reason.
-    assert f"random/{synthetic.GOAL_SPACE}/seed0: half way" in done.stdout
-    logs = project / f"results/default/logs/train/online/{synthetic.GOAL_SPACE}/seed1"
-    log = logs / f"{broken.name}.log"
-    assert "half way, resume True" in log.read_text()
-    assert "out of luck" in log.read_text()
+    assert f"random/{GOAL_SPACE}/seed0: half way" in done.stdout
+    log = (project / f"results/default/logs/train/{BROKEN}/{broken.name}.log").read_text()
+    assert "half way, resume True" in log
+    assert "out of luck" in log
     assert "out of luck" in done.stdout
     (project / "broken").unlink()
     assert project.planned(*settings)["train"] == 1
     # Another value in the configuration makes every run anew; so does one in the preset.
-    changed = ("--config", "samplers=[random,online]", "overrides={agent: {gamma: 0.9}}")
-    assert project.planned(*changed)["train"] == 4
+    assert project.planned(*settings, "overrides={agent: {gamma: 0.9}}")["train"] == 4
 
 
 def test_retries_of_a_run_that_can_never_succeed_cost_no_work(project):
-    (project / "magellan/training/__init__.py").write_text("")
-    (project / "magellan/jobs/run.py").write_text(STAND_IN)
-    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
-    synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
-    (project / "broken").write_text(f"online/{synthetic.GOAL_SPACE}/seed1")
-    (project / "hopeless").write_text(f"random/{synthetic.GOAL_SPACE}/seed0")
+    put_stand_in(project)
+    (project / "broken").write_text(BROKEN)
+    (project / "hopeless").write_text(HOPELESS)
     settings = ("--retries", "2", "--until", "train", "--config", "samplers=[random,online]")
     done = project.snakemake(*settings)
     assert done.returncode != 0
     assert done.stdout.count("Trying to restart job") == 4, done.stdout
-    run = project.folder_of(f"random/{synthetic.GOAL_SPACE}/seed0")
+    run = project.folder_of(HOPELESS)
     assert len(Attempts(run, run.name).read()) == 1
     assert done.stdout.count("\nerror: critic_loss is nan\n") >= 3
     # The next call tries it again, for a person may have mended it.
@@ -105,13 +75,12 @@ def smoke(tmp_path_factory):
     experiment["variants"] = {"plain": {}, "soft": {"sharp": {"power": 0.5}}}
     experiment["overrides"] = {"observers": ["counts", "per_goal"]}
     path.write_text(yaml.safe_dump(experiment))
-    done = project.snakemake("--configfile", "config/smoke.yaml")
-    assert done.returncode == 0, done.stdout
+    project.run(*SMOKE)
     return project
 
 
 def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
-    manifest = json.loads((smoke / "results/smoke/tables/manifest.json").read_text())
+    manifest = smoke.read_json("results/smoke/tables/manifest.json")
     assert len(manifest["runs"]) == 12
     assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
         ("sharp", "plain"),
@@ -120,10 +89,9 @@ def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
     }
     assert {run["status"] for run in manifest["runs"]} == {"complete"}
     for name in PLAIN_FIGURES:
-        found = list((smoke / "results/smoke/figures").rglob(f"{name}.png"))
-        assert len(found) == 1
-        assert found[0].stat().st_size > 10_000
-    assert smoke.planned("--configfile", "config/smoke.yaml") == {}
+        (picture,) = (smoke / "results/smoke/figures").rglob(f"{name}.png")
+        assert picture.stat().st_size > 10_000
+    assert smoke.planned(*SMOKE) == {}
     benchmarks = list((smoke / "results/smoke/benchmarks").rglob("*.tsv"))
     assert len(benchmarks) == 12
     competence = (smoke / "results/smoke/tables/competence.csv").read_text()
@@ -135,13 +103,12 @@ def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
 def test_changed_code_trains_nothing(smoke):
     path = smoke / "magellan/training/loop.py"
     path.write_text(path.read_text() + "\n# edited\n")
-    assert smoke.planned("--configfile", "config/smoke.yaml") == {}
+    assert smoke.planned(*SMOKE) == {}
 
 
 def test_the_report_holds_every_figure_with_its_caption(smoke):
     target = "results/smoke/report.html"
-    done = smoke.snakemake("--configfile", "config/smoke.yaml", "--report", target)
-    assert done.returncode == 0, done.stdout
+    smoke.run(*SMOKE, "--report", target)
     page = (smoke / target).read_text()
     for name in PLAIN_FIGURES:
         spec = FIGURES[name]
@@ -158,15 +125,10 @@ def test_the_report_holds_every_figure_with_its_caption(smoke):
 
 def test_a_changed_value_trains_again(smoke):
     overrides = "overrides={agent: {gamma: 0.9}}"
-    planned = smoke.planned("--configfile", "config/smoke.yaml", "--config", overrides)
-    assert planned["train"] == 12
+    assert smoke.planned(*SMOKE, "--config", overrides)["train"] == 12
     # What was made before stays where it is, and is there again when the value is back.
-    one = ("samplers=[random]", "seeds=[0]", overrides)
-    done = smoke.snakemake(
-        "--configfile", "config/smoke.yaml", "--config", *one, "--until", "train"
-    )
-    assert done.returncode == 0, done.stdout
+    smoke.run(*SMOKE, "--config", "samplers=[random]", "seeds=[0]", overrides, "--until", "train")
     manifests = sorted((smoke / "results/smoke/runs/random").rglob("seed0/*/manifest.json"))
     gammas = {json.loads(path.read_text())["config"]["agent"]["gamma"] for path in manifests}
     assert gammas == {0.9, 0.99}
-    assert "train" not in smoke.planned("--configfile", "config/smoke.yaml")
+    assert "train" not in smoke.planned(*SMOKE)

@@ -36,12 +36,11 @@ def tools(tmp_path_factory, monkeypatch):
 
 @pytest.mark.slow
 def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
-    done = shared_project.snakemake("--profile", "slurm", "-n")
-    assert done.returncode == 0, done.stdout
-    assert "profiles slurm and workflow specific profile profiles/default" in done.stdout
+    text = shared_project.run("--profile", "slurm", "-n")
+    assert "profiles slurm and workflow specific profile profiles/default" in text
     assert shared_project.planned("--profile", "slurm") == shared_project.planned()
     # Statistics and figures are one job.
-    assert done.stdout.count("Group job analysis") == 1
+    assert text.count("Group job analysis") == 1
 
 
 def test_jobs_that_a_driver_left_behind_are_named(project, tools):

@@ -15,7 +15,7 @@ from analysis.statistics import summaries
 from analysis.tables import manifests, store
 from analysis.tables.grid import Run, reference_algorithm
 from analysis.tables.printing import FORMATS, Table, render
-from magellan.core.errors import InputError, printable
+from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_tables_as_committed_get_no_such_advice(results, tmp_path):
     assert "git checkout" not in str(error.value)
 
 
-# --- captions, text ---
+# --- captions, tables ---
 
 
 def test_captions_have_numbers_and_names(varied):
@@ -138,12 +138,6 @@ def test_captions_have_numbers_and_names(varied):
     declared = synthetic.experiment(("magellan",), variants={"small_": {}, "b": {}})
     assert numbers(odd, 0, declared)["reference"] == r"MAGELLAN, small\_"
     assert facts(declared) == {"confidence": "95%", "resamples": "200"}
-
-
-def test_text_for_a_terminal_shows_control_characters():
-    assert printable("a\x1b[31m\x9b\u202e\u2066\u2028é\n") == (
-        "a\\x1b[31m\\x9b\\u202e\\u2066\\u2028é\\n"
-    )
 
 
 TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])

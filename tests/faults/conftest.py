@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,17 @@ class Jobs:
     def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
         """`start` with --resume."""
         return self.start(folder, *strikes, sampler=sampler, more=("--resume", *more))
+
+    def kill(self, folder: Path, *where, sampler: str = "random", more=()) -> None:
+        """Resume until SIGKILL at the given step: (n-th, step, file)."""
+        strike = (signal.SIGKILL, *where)
+        _, status, output = self.resume(folder, strike, sampler=sampler, more=more)
+        assert status == -signal.SIGKILL, output
+
+    def finish(self, folder: Path, sampler: str = "random", more=()) -> None:
+        """Resume to the end."""
+        _, status, output = self.resume(folder, sampler=sampler, more=more)
+        assert status == 0, output
 
     def ask(self, request: dict) -> tuple[int, int | str]:
         self._process.stdin.write(json.dumps(request) + "\n")

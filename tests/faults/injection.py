@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,24 @@ from magellan.training.loop import Trainer
 
 SYSTEM_CALLS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir")
 Strike = Callable[[str, str], None]
+
+
+class Killed(BaseException):
+    """Ends the code like SIGKILL: no error handler catches it."""
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    """An action that raises an error."""
+
+    def action() -> None:
+        raise error
+
+    return action
+
+
+def os_error(name: str) -> OSError:
+    """The error of a system call, such as `ENOSPC`."""
+    return OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
 
 class StrikingOS:

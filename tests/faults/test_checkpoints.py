@@ -1,8 +1,6 @@
 """Damaged, truncated or foreign checkpoint files; interrupted or failed saves."""
 
-import errno
 import json
-import os
 import re
 import shutil
 
@@ -18,12 +16,8 @@ from magellan.jobs.checkpoint import VERSION, Checkpoints
 from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
 from tests.faults.conftest import config
-from tests.faults.injection import Count, install
+from tests.faults.injection import Count, Killed, install, os_error, raising
 from tests.runs import contents, tables
-
-
-class Killed(BaseException):
-    """Ends the code like SIGKILL: no error handler catches it."""
 
 
 def state(number: int) -> dict:
@@ -47,14 +41,22 @@ def saved(tmp_path) -> Checkpoints:
     return checkpoints
 
 
+def killed_at_update_5(run, folder) -> None:
+    """Train until a kill."""
+    with pytest.MonkeyPatch.context() as patch:
+        install(Count(raising(Killed()), 5, "update"), patch.setattr)
+        with pytest.raises(Killed):
+            train(run, folder, resume=False, progress="none")
+
+
 def number_of(checkpoints: Checkpoints) -> int:
     """Number of the loaded state, after checking its content."""
-    found = checkpoints.load().state
-    expected = state(found["number"])
-    assert str(found) == str(expected)
-    assert torch.equal(found["weights"]["a"], expected["weights"]["a"])
-    assert np.array_equal(found["rows"], expected["rows"])
-    return found["number"]
+    loaded = checkpoints.load().state
+    expected = state(loaded["number"])
+    assert str(loaded) == str(expected)
+    assert torch.equal(loaded["weights"]["a"], expected["weights"]["a"])
+    assert np.array_equal(loaded["rows"], expected["rows"])
+    return loaded["number"]
 
 
 def test_the_last_two_are_kept(saved):
@@ -64,10 +66,7 @@ def test_the_last_two_are_kept(saved):
 
 @pytest.mark.parametrize(("nth", "call"), cases("end in save"))
 def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved, monkeypatch):
-    def end():
-        raise Killed
-
-    strike = Count(end, nth)
+    strike = Count(raising(Killed()), nth)
     with monkeypatch.context() as patch:
         install(strike, patch.setattr)
         with pytest.raises(Killed):
@@ -90,15 +89,13 @@ def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
 
 @pytest.mark.parametrize(("name", "nth"), cases("error in save"))
 def test_a_save_that_fails_loses_nothing(name, nth, saved, monkeypatch):
-    def fail():
-        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
-
+    error = os_error(name)
     with monkeypatch.context() as patch:
-        install(Count(fail, nth), patch.setattr)
+        install(Count(raising(error), nth), patch.setattr)
         with pytest.raises(StorageError) as caught:
             saved.save(state(4))
     assert str(saved.folder) in str(caught.value)
-    assert os.strerror(getattr(errno, name)) in str(caught.value)
+    assert error.strerror in str(caught.value)
     assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
     assert not list(saved.folder.glob("*.part"))
 
@@ -107,10 +104,10 @@ def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
     """With this content, the newest is set aside and the one before it is used."""
     before, newest = checkpoints.paths()
     newest.write_bytes(content)
-    found = checkpoints.load()
-    assert (found.name, found.damaged) == (before.name, (newest,))
+    loaded = checkpoints.load()
+    assert (loaded.name, loaded.damaged) == (before.name, (newest,))
     assert newest.read_bytes() == content  # looking changes nothing
-    assert checkpoints.set_aside(found) == f"{newest.name}.damaged"
+    assert checkpoints.set_aside(loaded) == f"{newest.name}.damaged"
     assert number_of(checkpoints) == 2
     assert newest.with_name(f"{newest.name}.damaged").read_bytes() == content
     checkpoints.save(state(4))
@@ -166,24 +163,26 @@ def test_another_format_is_refused_and_not_called_damaged(case, saved, monkeypat
     assert contents(saved.folder) == before
 
 
-def with_metadata(content: bytes, **changes: str) -> bytes:
+def metadata_of(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
-    return save(load(content), {**metadata, **changes})
+    return json.loads(content[8 : 8 + length])["__metadata__"]
+
+
+def signed(metadata: dict[str, str], tensors: dict) -> bytes:
+    """A checkpoint with a matching checksum."""
+    return save(tensors, {**metadata, "sha256": checkpoint._checksum(metadata, tensors)})
 
 
 @pytest.mark.parametrize("version", ["2", "7", "c", ""])
 def test_a_wrong_bit_in_the_version_is_damage(version, saved):
-    check_falls_back(saved, with_metadata(saved.paths()[-1].read_bytes(), version=version))
+    content = saved.paths()[-1].read_bytes()
+    check_falls_back(saved, save(load(content), {**metadata_of(content), "version": version}))
 
 
 @pytest.mark.parametrize("tree", ["[" * 100_000, '{"a": {"__tensor__": "b"}}', '{"__array__": []}'])
 def test_a_state_made_up_by_somebody_is_damage(tree, saved):
     content = saved.paths()[-1].read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    metadata = {**json.loads(content[8 : 8 + length])["__metadata__"], "state": tree}
-    metadata["sha256"] = checkpoint._checksum(metadata, load(content))
-    check_falls_back(saved, save(load(content), metadata))
+    check_falls_back(saved, signed({**metadata_of(content), "state": tree}, load(content)))
 
 
 @pytest.mark.parametrize("case", cases("other backbone"))
@@ -221,7 +220,6 @@ def test_when_none_is_whole_all_are_named_and_kept(number, saved):
         saved.load()
     for path in saved.paths():
         assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert contents(saved.folder) == before
 
 
@@ -261,20 +259,14 @@ def test_keys_of_one_value_here_and_there_are_no_reason(tmp_path):
     Checkpoints(tmp_path, with_estimator).save(state(1))
     with pytest.raises(InputError, match="another configuration") as caught:
         Checkpoints(tmp_path, without).load()
-    said = re.findall(r"\S+ is (\S+) here and ([^\s,;]+) there", str(caught.value))
-    assert said
-    assert [pair for pair in said if pair[0] == pair[1]] == []
+    values = re.findall(r"\S+ is (\S+) here and ([^\s,;]+) there", str(caught.value))
+    assert values
+    assert [pair for pair in values if pair[0] == pair[1]] == []
 
 
 @pytest.mark.parametrize("case", cases("damaged run"))
-def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, monkeypatch, capsys):
-    def end():
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        install(Count(end, 5, "update"), patch.setattr)
-        with pytest.raises(Killed):
-            train(config(), tmp_path, resume=False, progress="none")
+def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, capsys):
+    killed_at_update_5(config(), tmp_path)
     before, newest = Checkpoints(tmp_path, config()).paths()
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
@@ -306,18 +298,10 @@ RICH = config(
 def halfway(tmp_path_factory):
     """Newest checkpoint of an interrupted MAGELLAN run, and its parts."""
     folder = tmp_path_factory.mktemp("halfway")
-    with pytest.MonkeyPatch.context() as patch:
-        install(Count(end_it, 5, "update"), patch.setattr)
-        with pytest.raises(Killed):
-            train(RICH, folder, resume=False, progress="none")
+    killed_at_update_5(RICH, folder)
     path = Checkpoints(folder, RICH).paths()[-1]
     content = path.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    return path.name, json.loads(content[8 : 8 + length])["__metadata__"], load(content)
-
-
-def end_it():
-    raise Killed
+    return path.name, metadata_of(content), load(content)
 
 
 def number(inner, key):
@@ -336,9 +320,7 @@ def forged(metadata, tensors, path, value) -> bytes:
         tensors[name] = value(tensors[name])
     else:
         inner[number(inner, last)] = value
-    metadata = {**metadata, "state": json.dumps(tree)}
-    metadata["sha256"] = checkpoint._checksum(metadata, tensors)
-    return save(tensors, metadata)
+    return signed({**metadata, "state": json.dumps(tree)}, tensors)
 
 
 @pytest.mark.slow

@@ -15,12 +15,9 @@ from tests.runs import contents, tables
 def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     moments = [steps for name, _, steps in cases("kill") if name == sampler]
     for steps in moments:
-        kill = (signal.SIGKILL, steps, "", "")
-        _, status, said = jobs.resume(tmp_path, kill, sampler=sampler)
-        assert status == -signal.SIGKILL, said
+        jobs.kill(tmp_path, steps, "", "", sampler=sampler)
         assert not (tmp_path / "manifest.json").exists()
-    _, status, said = jobs.resume(tmp_path, sampler=sampler)
-    assert status == 0, said
+    jobs.finish(tmp_path, sampler)
     assert tables(tmp_path) == undisturbed[sampler]
     assert not list(tmp_path.rglob("*.part"))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -32,21 +29,16 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
 
 def test_killed_inside_the_write_of_a_checkpoint(jobs, undisturbed, tmp_path):
     for step, nth in cases("kill in save"):
-        kill = (signal.SIGKILL, nth, step, "checkpoints/")
-        _, status, said = jobs.resume(tmp_path, kill)
-        assert status == -signal.SIGKILL, said
-    _, status, said = jobs.resume(tmp_path)
-    assert status == 0, said
+        jobs.kill(tmp_path, nth, step, "checkpoints/")
+    jobs.finish(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
 
 
 def test_killed_while_the_results_are_written(jobs, undisturbed, tmp_path):
     for step, file in cases("kill at the end"):
-        _, status, said = jobs.resume(tmp_path, (signal.SIGKILL, 1, step, file))
-        assert status == -signal.SIGKILL, said
+        jobs.kill(tmp_path, 1, step, file)
         assert not (tmp_path / "manifest.json").exists()
-    _, status, said = jobs.resume(tmp_path)
-    assert status == 0, said
+    jobs.finish(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
     assert not list(tmp_path.rglob("*.part"))
 
@@ -54,12 +46,12 @@ def test_killed_while_the_results_are_written(jobs, undisturbed, tmp_path):
 def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
     for name in cases("signal"):
         strike = (signal.Signals[name], 1, "update", "")
-        _, status, said = jobs.resume(tmp_path, strike)
-        assert status == 75, said
-        assert re.fullmatch(rf"stopped: on {name}: saved checkpoints/\d+.safetensors, .*\n", said)
+        _, status, output = jobs.resume(tmp_path, strike)
+        assert status == 75, output
+        line = rf"stopped: on {name}: saved checkpoints/\d+.safetensors, .*\n"
+        assert re.fullmatch(line, output)
         assert (tmp_path / "run.log").read_text().count(f"ended: stopped: on {name}") == 1
-    _, status, said = jobs.resume(tmp_path)
-    assert status == 0, said
+    jobs.finish(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
 
 
@@ -67,34 +59,31 @@ def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
     (name,) = cases("interrupts")
     # Both in one round, so that the first cannot take effect in between.
     strikes = [(signal.Signals[name], nth, "step", "") for nth in (9, 10)]
-    _, status, said = jobs.start(tmp_path, *strikes)
-    assert (status, said) == (130, "stopped\n")
-    before = contents(tmp_path / "checkpoints")
-    assert len(before) == 2
-    _, status, said = jobs.resume(tmp_path)
-    assert status == 0, said
+    _, status, output = jobs.start(tmp_path, *strikes)
+    assert (status, output) == (130, "stopped\n")
+    assert len(contents(tmp_path / "checkpoints")) == 2
+    jobs.finish(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
 
 
 @pytest.mark.parametrize("case", cases("two"))
 def test_a_second_driver_is_refused(case, jobs, undisturbed, tmp_path):
-    first, status, said = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
-    assert status == "stopped", said
+    first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
+    assert status == "stopped", output
     before = contents(tmp_path)
     second = jobs.resume if case == "same" else jobs.start
-    _, status, said = second(tmp_path)
+    _, status, output = second(tmp_path)
     assert status == 73
-    assert said.count("\n") == 1
-    assert f"error: --output: {tmp_path} is in use by process {first} on " in said
+    assert output.count("\n") == 1
+    assert f"error: --output: {tmp_path} is in use by process {first} on " in output
     assert contents(tmp_path) == before
     assert jobs.ask({"continue": first}) == (first, 0)
     assert tables(tmp_path) == undisturbed["random"]
 
 
 def test_the_lock_is_free_as_soon_as_its_owner_is_dead(jobs, undisturbed, tmp_path):
-    first, status, said = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
-    assert status == "stopped", said
+    first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
+    assert status == "stopped", output
     assert jobs.ask({"kill": first}) == (first, -getattr(signal, cases("dead owner")[0]))
-    _, status, said = jobs.resume(tmp_path)
-    assert status == 0, said
+    jobs.finish(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]

@@ -8,7 +8,6 @@ import pytest
 
 from magellan.cli import main
 from magellan.core import files
-from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StorageError
 from magellan.core.parsing import read_json_object
 from magellan.jobs.attempts import Attempts
@@ -70,8 +69,7 @@ def test_every_name_that_a_run_leaves_is_looked_at(tmp_path):
     train(config(), tmp_path, resume=False, progress="none")
     known = {*FILES, "checkpoints", "tensorboard"}
     assert {path.name for path in tmp_path.iterdir()} <= known
-    looked_at = {name.split("/")[0] for name in cases("link")}
-    assert looked_at == known
+    assert {name.split("/")[0] for name in cases("link")} == known
 
 
 def test_a_folder_that_is_itself_a_link_is_as_good_as_any(undisturbed, tmp_path):
@@ -129,8 +127,8 @@ def test_no_language_model_is_written_into_a_run(name, tmp_path, capsys):
     before = contents(tmp_path)
     arguments = ["backbone", "--world", "simulated", "--output", str(tmp_path / "run")]
     assert main(arguments) == 2
-    said = f"--output: {tmp_path}/run is not allowed: it holds a run ({name.split('/')[0]})"
-    assert said in capsys.readouterr().err
+    line = f"--output: {tmp_path}/run is not allowed: it holds a run ({name.split('/')[0]})"
+    assert line in capsys.readouterr().err
     assert contents(tmp_path) == before
 
 
@@ -197,4 +195,3 @@ def test_absent_folders_and_foreign_names_are_no_matter(tmp_path):
     check_folder(tmp_path / "nowhere")
     (tmp_path / "notes").symlink_to(tmp_path / "elsewhere")
     check_folder(tmp_path)
-    assert len(COLUMNS) == 6

@@ -20,7 +20,7 @@ from magellan.jobs.run import train
 from magellan.jobs.versions import code_version
 from magellan.model.files import model_digest
 from tests.faults.conftest import config
-from tests.runs import stopped
+from tests.runs import stopped, trained
 
 
 def git(folder, *arguments):
@@ -85,11 +85,11 @@ def test_a_repository_around_an_installed_package_tells_nothing(clone, monkeypat
 
 
 def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
-    asked = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
-    monkeypatch.setattr(versions, "code_version", lambda: next(asked))
+    code = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
+    monkeypatch.setattr(versions, "code_version", lambda: next(code))
     stopped(config(), tmp_path)
     manifest = train(config(), tmp_path, resume=True, progress="none")
-    assert next(asked) == "0.1.0+too late"
+    assert next(code) == "0.1.0+too late"
     assert manifest["code_version"] == "0.1.0+second.dirty"
     first, second = manifest["attempt_log"]
     assert (first["attempt"], first["code_version"]) == (1, "0.1.0+first")
@@ -120,7 +120,7 @@ def test_every_attempt_says_its_format_device_and_passes(tmp_path):
     stopped(other, tmp_path)
     manifest = train(other, tmp_path, resume=True, progress="none")
     assert formats(manifest["attempt_log"]) == [FORMATS[0], FORMATS[1], FORMATS[1]]
-    assert [bool(at["passes"]) for at in manifest["attempt_log"]] == [True] * 3
+    assert all(row["passes"] for row in manifest["attempt_log"])
     assert manifest["attempt_log"][0]["passes"] != manifest["passes"]
     assert manifest["attempt_log"][0]["modules"] == manifest["modules"] == {}
     assert formats([manifest]) == FORMATS[1:]
@@ -132,17 +132,16 @@ def test_every_attempt_says_its_format_device_and_passes(tmp_path):
 def test_what_a_run_started_from_says_what_that_was_made_with(tmp_path, monkeypatch):
     phases = [{"until": 10}, {"goals": {"split": "unseen"}, "until": 20}, {}]
     whole = config(phases=phases)
-    narrow = {"dtype": "bfloat16"}
-    two = beginning(whole)
-    one = beginning(two)
-    folders = [tmp_path / name for name in ("one", "two", "whole")]
+    second = beginning(whole)
+    first = beginning(second)
     monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+first")
-    train(one, folders[0], resume=False, progress="none")
+    start = trained(first, tmp_path / "first")
     monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+second")
-    later = two.model_copy(update={"backend": two.backend.model_copy(update=narrow)})
-    train(later, folders[1], resume=False, progress="none", start=folders[0])
-    stopped(whole, folders[2], start=folders[1])
-    manifest = train(whole, folders[2], resume=True, progress="none", start=folders[1])
+    narrow = second.backend.model_copy(update={"dtype": "bfloat16"})
+    narrowed = second.model_copy(update={"backend": narrow})
+    start = trained(narrowed, tmp_path / "second", start)
+    stopped(whole, tmp_path / "whole", start=start)
+    manifest = train(whole, tmp_path / "whole", resume=True, progress="none", start=start)
     begun = manifest["started_from"]["made_with"]
     assert formats(begun) == FORMATS
     assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second"]
@@ -150,11 +149,11 @@ def test_what_a_run_started_from_says_what_that_was_made_with(tmp_path, monkeypa
     assert formats(manifest["attempt_log"]) == FORMATS[:1] * 2
 
 
-@pytest.mark.parametrize("found", [None, 1, [1], {"a": 1}, [{"dtype": 3, "modules": [1]}], "x"])
-def test_what_no_trainer_wrote_into_a_checkpoint_is_left_out(found):
-    state = {"made_with": found, "started_from": found}
+@pytest.mark.parametrize("value", [None, 1, [1], {"a": 1}, [{"dtype": 3, "modules": [1]}], "x"])
+def test_what_no_trainer_wrote_into_a_checkpoint_is_left_out(value):
+    state = {"made_with": value, "started_from": value}
     assert ancestry(state) in ([], [{}])
-    assert ancestry(found) == []
+    assert ancestry(value) == []
 
 
 def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
@@ -163,9 +162,9 @@ def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
     stopped(config(), tmp_path)
     manifest = train(config(), tmp_path, resume=True, progress="none")
-    found = [(at["cpu"], at["matmul_gflop_per_second"]) for at in manifest["attempt_log"]]
-    assert found == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]
-    assert (manifest["cpu"], manifest["matmul_gflop_per_second"]) == found[-1]
+    machines = [(row["cpu"], row["matmul_gflop_per_second"]) for row in manifest["attempt_log"]]
+    assert machines == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]
+    assert (manifest["cpu"], manifest["matmul_gflop_per_second"]) == machines[-1]
     assert "processor A Processor 1234, one core 25.0" in (tmp_path / "run.log").read_text()
 
 
@@ -206,9 +205,9 @@ def spoil_end(name):
 def exchange(folder):
     """Two files swap their contents: the same bytes are read in the same order."""
     first, second = (folder / name for name in ("config.json", "tokenizer_config.json"))
-    one, other = first.read_bytes(), second.read_bytes()
-    first.write_bytes(other)
-    second.write_bytes(one)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
 
 
 DIGESTS = {

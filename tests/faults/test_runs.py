@@ -27,6 +27,7 @@ from magellan.core.errors import (
 )
 from magellan.jobs import folder as run_folder
 from magellan.jobs.attempts import Attempts
+from magellan.jobs.progress import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import (
     END_TIME,
@@ -41,23 +42,12 @@ from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
 from tests.faults.conftest import BUDGET, ROOT, config
-from tests.faults.injection import Count, install
+from tests.faults.injection import Count, Killed, install, os_error, raising
 from tests.runs import SPACE, contents, stopped, tables
 
 
 def run(folder, sampler="random", resume=True, progress="none", **more):
     return train(config(sampler), folder, resume, progress, **more)
-
-
-def raising(error):
-    def strike():
-        raise error
-
-    return strike
-
-
-def os_error(name):
-    return OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
 
 @pytest.mark.parametrize(("name", "step", "file", "nth"), cases("disk"))
@@ -66,10 +56,9 @@ def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp
         install(Count(raising(os_error(name)), nth, step, file), patch.setattr)
         with pytest.raises(StorageError) as caught:
             run(tmp_path)
-    assert re.fullmatch(
-        rf"{tmp_path}/\S*{file}\S* cannot be written \({os.strerror(getattr(errno, name))}\)",
-        str(caught.value),
-    )
+    reason = os_error(name).strerror
+    line = rf"{tmp_path}/\S*{file}\S* cannot be written \({reason}\)"
+    assert re.fullmatch(line, str(caught.value))
     assert not (tmp_path / "manifest.json").exists()
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
@@ -136,10 +125,12 @@ def test_what_is_not_finite_is_never_saved(case, undisturbed, tmp_path, monkeypa
         with pytest.raises(NotFiniteError) as caught:
             run(tmp_path, "magellan")
     name, value = case.split()
-    said = "sac.critic.0.weight holds NaN or infinity" if name == "weight" else f"{name} is {value}"
-    assert str(caught.value).startswith(f"update 4: {said}; ")
+    reason = f"{name} is {value}"
+    if name == "weight":
+        reason = "sac.critic.0.weight holds NaN or infinity"
+    assert str(caught.value).startswith(f"update 4: {reason}; ")
     assert not (tmp_path / "manifest.json").exists()
-    assert f"ended: error: update 4: {said}" in (tmp_path / "run.log").read_text()
+    assert f"ended: error: update 4: {reason}" in (tmp_path / "run.log").read_text()
     run(tmp_path, "magellan")
     assert tables(tmp_path) == undisturbed["magellan"]
 
@@ -154,8 +145,7 @@ SHORTAGES = {
 @pytest.mark.parametrize("case", cases("memory"))
 def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path, monkeypatch):
     if case == "killed":
-        _, status, said = jobs.start(tmp_path, (signal.SIGKILL, 4, "update", ""))
-        assert status == -signal.SIGKILL, said
+        jobs.kill(tmp_path, 4, "update", "")
     else:
         with monkeypatch.context() as patch:
             install(Count(raising(SHORTAGES[case]), 4, "update"), patch.setattr)
@@ -218,13 +208,9 @@ def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys, mon
     arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--progress", "none"]
     monkeypatch.setattr(sac, "mlp", lambda *_: torch.empty(10**15))
     assert main([*arguments, "--output", str(tmp_path / "run")]) == 71
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"error: out of memory while the run was set up, .*\n", said)
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"error: out of memory while the run was set up, .*\n", line)
     assert list(tmp_path.iterdir()) == []
-
-
-class Killed(BaseException):
-    """Ends the code like SIGKILL: no error handler catches it."""
 
 
 @pytest.mark.slow
@@ -340,9 +326,9 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
         if not limit:
             patch.setenv(END_TIME, str(int(time.time()) + 1800))
         assert main([*arguments, *limit]) == 75
-    said = capsys.readouterr().err
-    assert re.match(r"stopped: before the time limit \(\d+ s left, 7260 s reserved\)", said)
-    assert said.count("\n") == 1
+    line = capsys.readouterr().err
+    assert re.match(r"stopped: before the time limit \(\d+ s left, 7260 s reserved\)", line)
+    assert line.count("\n") == 1
     assert "ended: stopped: before the time limit" in (tmp_path / "run.log").read_text()
     manifest = run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
@@ -363,8 +349,6 @@ class Gone:
 
 @pytest.mark.parametrize("progress", cases("no reader"))
 def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypatch):
-    from magellan.jobs.progress import Progress
-
     monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
     monkeypatch.setattr(sys, "stderr", Gone())
     run(tmp_path, progress=progress)
@@ -432,16 +416,11 @@ def test_a_line_cut_short_swallows_no_other(tmp_path):
 
 
 def test_saving_takes_no_more_than_its_share(tmp_path, monkeypatch):
-    from magellan.jobs.run import Job
-
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     job = Job.__new__(Job)
-    job._trainer = type(
-        "Trainer",
-        (),
-        {"config": config(budget={**BUDGET, "checkpoint_seconds": 60, "checkpoint_share": 0.01})},
-    )
+    saving = config(budget={"checkpoint_seconds": 60, "checkpoint_share": 0.01})
+    job._trainer = SimpleNamespace(config=saving)
     job._saved_at = 1000.0
     for save, due_after in ((0.1, 60.0), (2.0, 198.0)):
         job._last_save = save
@@ -461,5 +440,4 @@ def test_every_fault_of_the_campaign_is_done():
     for name in campaign.FAULTS:
         assert any(f'cases("{name}")' in text for text in tests), name
     assert len(cases("kill")) == 20
-    assert contents(ROOT / "tests/faults")
     assert json.dumps([list(fault.cases) for fault in campaign.FAULTS.values()])

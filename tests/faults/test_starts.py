@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -86,16 +85,6 @@ def begun(good, tmp_path):
     return lambda of: Begun(of, shutil.copytree(good(of), tmp_path / "first"))
 
 
-def done(jobs, folder, *strikes, more=()):
-    """Continue in a folder, killed at the strikes."""
-    _, status, said = jobs.resume(folder, *strikes, sampler=SAMPLER, more=more)
-    assert status == (-signal.SIGKILL if strikes else 0), said
-
-
-def kill_at(steps: int) -> tuple:
-    return (signal.SIGKILL, steps, "", "")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "steps"),
@@ -104,23 +93,23 @@ def kill_at(steps: int) -> tuple:
 def test_killed_after_a_start(of, steps, jobs, whole, begun, tmp_path):
     first = begun(of)
     before = contents(first.run)
-    for each in steps:
-        done(jobs, tmp_path / "r", kill_at(each), more=first.options)
-    done(jobs, tmp_path / "r", more=first.options)
+    for step in steps:
+        jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
+    jobs.finish(tmp_path / "r", SAMPLER, first.options)
     assert tables(tmp_path / "r") == whole(of)
     assert contents(first.run) == before
-    told = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
-    assert told["checkpoint"].endswith(first.newest.name)
-    assert told.get("at") == (POINT if of == "kept" else None)
+    start = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
+    assert start["checkpoint"].endswith(first.newest.name)
+    assert start.get("at") == (POINT if of == "kept" else None)
 
 
 @pytest.mark.parametrize("case", cases("start gone"))
 def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_path):
     first = begun("ended")
-    done(jobs, tmp_path / "r", kill_at(80), more=first.options)
+    jobs.kill(tmp_path / "r", 80, "", "", sampler=SAMPLER, more=first.options)
     assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
     shutil.rmtree(first.run)
-    done(jobs, tmp_path / "r", more=first.options)
+    jobs.finish(tmp_path / "r", SAMPLER, first.options)
     assert tables(tmp_path / "r") == whole("ended")
 
 
@@ -128,15 +117,15 @@ def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_pa
 @pytest.mark.parametrize("step", cases("kill while it keeps"))
 def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
     long = Begun("kept", tmp_path / "long")
-    done(jobs, long.run, (signal.SIGKILL, 1, step, f"/{POINT}/checkpoints/"), more=KEEPS)
+    jobs.kill(long.run, 1, step, f"/{POINT}/checkpoints/", sampler=SAMPLER, more=KEEPS)
     assert not list(long.start.rglob("*.safetensors"))
-    done(jobs, long.run, more=KEEPS)
-    done(jobs, tmp_path / "r", more=long.options)
+    jobs.finish(long.run, SAMPLER, KEEPS)
+    jobs.finish(tmp_path / "r", SAMPLER, long.options)
     assert tables(tmp_path / "r") == whole("kept")
 
 
 def spoil(case: str, first: Begun, jobs) -> str:
-    """Run the start; return the error message."""
+    """Damage the start; return words of the error."""
     newest, content = first.newest, first.newest.read_bytes()
     if case == "bit":
         newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
@@ -157,7 +146,8 @@ def spoil(case: str, first: Begun, jobs) -> str:
     if case == "another run":
         trained(OTHERS[first.of], first.run)
         return "sampler is 'magellan' here and 'random' there"
-    done(jobs, first.run, kill_at(80), more=("--set", "budget.episodes=15"))
+    short = ("--set", "budget.episodes=15")
+    jobs.kill(first.run, 80, "", "", sampler=SAMPLER, more=short)
     return f"the run in {first.run} has not ended"
 
 
@@ -174,10 +164,10 @@ def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
     first = begun(of)
     words = spoil(case, first, jobs)
     before = contents(first.run)
-    _, status, said = jobs.start(tmp_path / "r", sampler=SAMPLER, more=first.options)
-    assert (status, said.count("\n")) == (2, 1), said
-    assert said.startswith("error: --start: ")
-    assert words in said
+    _, status, output = jobs.start(tmp_path / "r", sampler=SAMPLER, more=first.options)
+    assert (status, output.count("\n")) == (2, 1), output
+    assert output.startswith("error: --start: ")
+    assert words in output
     assert contents(first.run) == before
     assert not list((tmp_path / "r").glob("*"))
 
@@ -186,7 +176,8 @@ def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
 def test_a_forged_start_is_one_clear_error(of, case, begun, tmp_path):
     first = begun(of)
     metadata, state = decode(first.newest)
-    (*way, last), value = FORGED_STARTS[case][0].split("/"), FORGED_STARTS[case][1]
+    path, value = FORGED_STARTS[case]
+    *way, last = path.split("/")
     inner = state
     for key in way:
         inner = inner[key]
@@ -194,8 +185,8 @@ def test_a_forged_start_is_one_clear_error(of, case, begun, tmp_path):
     run = resolve_run("smoke", [json.loads(metadata["config"])])
     first.newest.write_bytes(encode(state, 1, run, metadata["backbone"]))
     before = contents(first.run)
-    said = refusal(trained, first.config, tmp_path / "r", first.start)
-    assert said.startswith(f"--start: {first.start} ")
-    assert "does not fit" in said or "is not allowed" in said
+    error = refusal(trained, first.config, tmp_path / "r", first.start)
+    assert error.startswith(f"--start: {first.start} ")
+    assert "does not fit" in error or "is not allowed" in error
     assert contents(first.run) == before
     assert not list((tmp_path / "r").glob("*"))

@@ -1,5 +1,6 @@
 """Texts from files, hosts and libraries are printed on one line, without control characters."""
 
+import fcntl
 import json
 import re
 import unicodedata
@@ -26,7 +27,7 @@ def test_controls_are_shown_escaped_and_all_else_is_kept():
 
 def test_no_character_of_any_plane_moves_the_cursor():
     text = printable("".join(map(chr, range(0x110000))))
-    assert {unicodedata.category(each) for each in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
+    assert {unicodedata.category(letter) for letter in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
     assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
     assert len(text.splitlines()) == 1
 
@@ -46,8 +47,6 @@ def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys):
 
 
 def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypatch, capsys):
-    import fcntl
-
     def held(*_):
         raise BlockingIOError
 
@@ -55,15 +54,15 @@ def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypa
     monkeypatch.setattr(fcntl, "flock", held)
     arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--output", str(tmp_path)]
     assert main(arguments) == 73
-    said = capsys.readouterr().err
-    assert r"in use by process 1 on \x1b[31mred\x1b[0m" in said
-    assert "\x1b" not in said
+    line = capsys.readouterr().err
+    assert r"in use by process 1 on \x1b[31mred\x1b[0m" in line
+    assert "\x1b" not in line
 
 
 def test_braces_and_percent_signs_in_a_reason_are_only_text(tmp_path):
-    reason = "on {x} {0} {} %s %(y)d {{z}}"
-    stopped(config(), tmp_path / "{x} %s", reason)
-    assert f"ended: stopped: {reason}: saved" in (tmp_path / "{x} %s" / "run.log").read_text()
-    manifest = train(config(), tmp_path / "{x} %s", resume=True, progress="lines")
+    reason, folder = "on {x} {0} {} %s %(y)d {{z}}", tmp_path / "{x} %s"
+    stopped(config(), folder, reason)
+    assert f"ended: stopped: {reason}: saved" in (folder / "run.log").read_text()
+    manifest = train(config(), folder, resume=True, progress="lines")
     assert manifest["stop_reasons"][0].startswith(f"stopped: {reason}: saved")
-    assert json.loads((tmp_path / "{x} %s" / "manifest.json").read_text()) == manifest
+    assert json.loads((folder / "manifest.json").read_text()) == manifest

@@ -1,8 +1,7 @@
 """Nothing is pickled or unpickled by any Python or workflow file, whatever the input.
 
 Checkpoints, replay buffers and tables are safetensors, CSV and JSON. The scan walks the syntax tree
-of every tracked `.py` file and of what Snakemake makes of every
-`.smk` file and Snakefile.
+of every tracked `.py` file and of what Snakemake makes of every `.smk` file and Snakefile.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ def unpickling(source: str) -> list[str]:
     """Uses of pickle in Python source, actual or possible: name and line."""
     tree = ast.parse(source)
     bound = _bound_modules(tree)
-    found = []
-    for node in ast.walk(tree):
-        found += [f"{what} in line {node.lineno}" for what in _offences(node, bound)]
-    return found
+    return [
+        f"{name} in line {node.lineno}"
+        for node in ast.walk(tree)
+        for name in _offences(node, bound)
+    ]
 
 
 def _bound_modules(tree: ast.AST) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _attribute(node: ast.Attribute, bound: dict[str, str]) -> list[str]:
 
 def _call(node: ast.Call) -> list[str]:
     """Pickle enabled by an argument, or a module imported by name."""
-    found = [
+    offences = [
         f"{keyword.arg}={ast.unparse(keyword.value)}"
         for keyword in node.keywords
         if (keyword.arg in ("allow_pickle", "trust_remote_code", "weights_only"))
@@ -89,9 +89,9 @@ def _call(node: ast.Call) -> list[str]:
     ]
     called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
     if called in DYNAMIC:
-        names = [each.value for each in node.args if isinstance(each, ast.Constant)]
-        found += [str(name) for name in names if str(name).split(".")[0] in MODULES]
-    return found
+        names = [value.value for value in node.args if isinstance(value, ast.Constant)]
+        offences += [str(name) for name in names if str(name).split(".")[0] in MODULES]
+    return offences
 
 
 def python_of_workflow(text: str) -> str:
@@ -104,23 +104,27 @@ def python_of_workflow(text: str) -> str:
 
 def sources(*patterns: str) -> dict[str, str]:
     """Text of the project's files by path."""
-    found = [path for path in tracked_files() if any(path.match(pattern) for pattern in patterns)]
-    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in found}
+    paths = [path for path in tracked_files() if any(path.match(pattern) for pattern in patterns)]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def offending(files: dict[str, str]) -> dict[str, list[str]]:
+    """Uses of pickle by path, where there are some."""
+    uses = {path: unpickling(source) for path, source in files.items()}
+    return {path: lines for path, lines in uses.items() if lines}
 
 
 def test_no_python_file_unpickles():
     files = sources("*.py")
     assert {"magellan/jobs/checkpoint.py", "analysis/tables/store.py"} <= files.keys()
     assert {str(path.relative_to(ROOT)) for path in ROOT.glob("magellan/**/*.py")} <= files.keys()
-    found = {path: unpickling(text) for path, text in files.items()}
-    assert {path: places for path, places in found.items() if places} == {}
+    assert offending(files) == {}
 
 
 def test_no_workflow_file_unpickles():
     files = sources("*.smk", "Snakefile")
     assert {"Snakefile", "workflow/Snakefile", "workflow/rules/common.smk"} <= files.keys()
-    found = {path: unpickling(python_of_workflow(text)) for path, text in files.items()}
-    assert {path: places for path, places in found.items() if places} == {}
+    assert offending({path: python_of_workflow(text) for path, text in files.items()}) == {}
 
 
 OFFENDING = [

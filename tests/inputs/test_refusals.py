@@ -12,7 +12,7 @@ from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases
 from tests.inputs.conftest import ROOT
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, the_error
 
 ZOO_MINI = ROOT / "magellan/backbones/zoo-mini"
 SMALL = ["train", "--preset", "smoke", "--goal-space", "8-4-2-1-1", "--progress", "none"]
@@ -171,8 +171,7 @@ def test_experiment_of_the_workflow(arguments, text, words, project):
     before = set(project.folder.iterdir())
     done = project.snakemake(*(str(path) if word == "FILE" else word for word in arguments))
     assert done.returncode == 1
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("error: "))
-    assert "Traceback" not in done.stdout
+    line = the_error(done)
     assert all(word.replace("FILE", str(path)) in line for word in words.split(" | ")), line
     assert set(project.folder.iterdir()) - before <= {project / ".snakemake"}
 

@@ -76,8 +76,8 @@ def test_refresh_is_added_to_single_rounds(run):
         "competence update": Timing(0.2, 1, 5.0, 0.125),
         "LP refresh": Timing(16.0, 1, 64.0, 8.0),
     }
-    found = models.loop_timing(models.ModelBenchmark(run), parts, "t5", QUICK)
-    assert found == Timing(1.5, QUICK.rounds, 18.0, 0.675)
+    timing = models.loop_timing(models.ModelBenchmark(run), parts, "t5", QUICK)
+    assert timing == Timing(1.5, QUICK.rounds, 18.0, 0.675)
 
 
 def test_operations_do_what_they_are_named_for():
@@ -99,22 +99,18 @@ def test_operations_do_what_they_are_named_for():
     assert len(trainer.replay) > held
 
 
-def test_a_run_in_its_own_process_tells_its_figures():
+def test_a_run_in_its_own_process_returns_its_figures():
     figures = fresh.play_loop("400", rounds=1)
     assert set(figures) == {"update_seconds", "peak_mb"}
     assert min(figures.values()) > 0
 
 
 def test_all_goals_are_compared_with_25k(monkeypatch):
-    seconds = {"25k": 0.4, "all": 0.5}
-    monkeypatch.setattr(
-        models,
-        "in_fresh_process",
-        lambda task, size, rounds: {
-            "update_seconds": seconds[size],
-            "peak_mb": 600.0,
-        },
-    )
+    figures = {
+        size: {"update_seconds": seconds, "peak_mb": 600.0}
+        for size, seconds in (("25k", 0.4), ("all", 0.5))
+    }
+    monkeypatch.setattr(models, "in_fresh_process", lambda task, size, rounds: figures[size])
     rows = {(row.row, row.size): row.value for row in models.whole_space_rows(QUICK)}
     assert rows["new process: whole loop", "25k"] == pytest.approx(64 / 0.4)
     assert rows["new process: whole loop", "all"] == pytest.approx(64 / 0.5)

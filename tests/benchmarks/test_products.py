@@ -34,17 +34,17 @@ def test_products_with_something_added_are_counted(factors, name):
         "linear inside": lambda: product(left, right.t(), None, "gelu", [], "tanh"),
         "linear times": lambda: product(left, torch.ones(30, 50), right.t(), None, "mul"),
     }[name]
-    found = record(operation)
-    assert found.gflop == pytest.approx(FORWARD)
-    (forms,) = found.calls
+    recorded = record(operation)
+    assert recorded.gflop == pytest.approx(FORWARD)
+    (forms,) = recorded.calls
     assert [shape for shape, _ in forms] == [(30, 40), (40, 50)]
 
 
 def test_batched_products_and_repeats_are_counted():
     left, right = torch.ones(7, 3, 4), torch.ones(7, 4, 5)
-    found = record(lambda: [torch.bmm(left, right) for _ in range(2)])
-    assert found.gflop == pytest.approx(2 * 7 * 2 * 3 * 4 * 5 / 1e9)
-    assert list(found.calls.values()) == [2]
+    recorded = record(lambda: [torch.bmm(left, right) for _ in range(2)])
+    assert recorded.gflop == pytest.approx(2 * 7 * 2 * 3 * 4 * 5 / 1e9)
+    assert list(recorded.calls.values()) == [2]
 
 
 def test_an_update_is_counted_as_the_library_counts_it():
@@ -69,8 +69,8 @@ def test_time_alone_is_that_of_each_product(monkeypatch):
 
     monkeypatch.setattr(products, "median_seconds", seconds)
     square, wide = torch.ones(4, 4), torch.ones(4, 4).t()
-    found = record(lambda: (square @ square, square @ square, square @ wide))
-    assert found.seconds() == pytest.approx(2 * 0.25 + 1.0)
+    recorded = record(lambda: (square @ square, square @ square, square @ wide))
+    assert recorded.seconds() == pytest.approx(2 * 0.25 + 1.0)
     assert timed == [products.REPETITIONS] * 2
 
 

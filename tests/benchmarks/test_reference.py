@@ -68,11 +68,11 @@ def test_speeds_on_the_page_are_the_committed_ones():
         (row["row"], row["shape"], row["size"]): f"{number(float(row['value']))} {row['unit']}"
         for row in RECORDS
     }
-    found = re.search("<!-- begin: speed -->\n(.*)\n<!-- end: speed -->", PAGE, re.DOTALL)
-    head, _, *lines = found[1].splitlines()
+    table = re.search("<!-- begin: speed -->\n(.*)\n<!-- end: speed -->", PAGE, re.DOTALL)
+    head, _, *lines = table[1].splitlines()
     assert f"multiplies matrices at {number(CORE)} GFLOP/s" in head
-    said = [line.split(" | ")[1].removesuffix(" |") for line in lines]
-    assert said == ["; ".join(figures[key] for key in keys) for keys in SHOWN]
+    speeds = [line.split(" | ")[1].removesuffix(" |") for line in lines]
+    assert speeds == ["; ".join(figures[key] for key in keys) for keys in SHOWN]
 
 
 def test_the_page_gives_no_ratio_over_the_released_code():

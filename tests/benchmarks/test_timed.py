@@ -13,50 +13,50 @@ def clock():
     return SimpleNamespace(now=0.0, sizes=[])
 
 
-def slow(clock, seconds_each: float, start: float = 0.0):
+def slow(clock, seconds_per_unit: float, start: float = 0.0):
     """An operation that takes so long for each unit of its size, and makes the clock go on."""
 
     def make(size: int):
         def run() -> None:
             clock.sizes.append(size)
-            clock.now += start + seconds_each * size
+            clock.now += start + seconds_per_unit * size
 
         return run
 
     return make
 
 
-def measured(clock, make, total: int, seconds: float) -> Timed:
+def measure(clock, make, total: int, seconds: float) -> Timed:
     deadline = Deadline(1000.0, clock=lambda: clock.now)
     return timed(make, total, 4, seconds, deadline)
 
 
-def test_a_fast_one_is_measured_whole_and_often(clock):
-    found = measured(clock, slow(clock, 0.001), 256, seconds=60)
-    assert found == Timed(pytest.approx(0.256), MOST_REPETITIONS, 256, 256)
-    assert found.note("goals") == ""
+def test_a_fast_operation_is_measured_whole_and_often(clock):
+    timing = measure(clock, slow(clock, 0.001), 256, seconds=60)
+    assert timing == Timed(pytest.approx(0.256), MOST_REPETITIONS, 256, 256)
+    assert timing.note("goals") == ""
     assert clock.sizes.count(256) == MOST_REPETITIONS + 1
 
 
-def test_a_slow_one_is_measured_in_part_and_says_so(clock):
-    found = measured(clock, slow(clock, 1.0), 256, seconds=60)
-    assert 8 <= found.measured < 60
-    assert found.total == 256
-    assert found.seconds == pytest.approx(256.0)
-    assert f"measured on {found.measured} of 256 goals" in found.note("goals")
+def test_a_slow_operation_is_measured_in_part_and_says_so(clock):
+    timing = measure(clock, slow(clock, 1.0), 256, seconds=60)
+    assert 8 <= timing.measured < 60
+    assert timing.total == 256
+    assert timing.seconds == pytest.approx(256.0)
+    assert f"measured on {timing.measured} of 256 goals" in timing.note("goals")
     assert clock.now < 70
 
 
-def test_one_that_is_too_slow_is_measured_once(clock):
-    found = measured(clock, slow(clock, 100.0), 256, seconds=60)
+def test_an_operation_that_is_too_slow_is_measured_once(clock):
+    timing = measure(clock, slow(clock, 100.0), 256, seconds=60)
     assert clock.sizes == [4]
-    assert (found.repetitions, found.first) == (1, True)
-    assert found.note("goals") == "measured on 4 of 256 goals; first call, nothing was warm"
+    assert (timing.repetitions, timing.first) == (1, True)
+    assert timing.note("goals") == "measured on 4 of 256 goals; first call, nothing was warm"
 
 
 def test_growth_goes_by_steps_as_small_ones_say_little(clock):
     """A start of a second hides that each unit takes none: sizes still grow 16-fold at most."""
-    measured(clock, slow(clock, 0.0, start=1.0), 100_000, seconds=1000)
+    measure(clock, slow(clock, 0.0, start=1.0), 100_000, seconds=1000)
     sizes = list(dict.fromkeys(clock.sizes))
     assert all(larger <= 16 * smaller for smaller, larger in itertools.pairwise(sizes))
     assert sizes[-1] == 100_000

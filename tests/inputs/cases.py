@@ -578,11 +578,7 @@ DOWNLOAD = "`hf download google/flan-t5-base`"
 BACKBONE_NAMES = [
     ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, craft-reader, smollm2-135m"),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
-    (
-        {f"{IN_CACHE}/refs/main": b"abc123"},
-        FLAN,
-        f"'google/flan-t5-base' is missing | {DOWNLOAD}",
-    ),
+    ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),
     (
         {
             f"{IN_CACHE}/refs/main": b"abc123",

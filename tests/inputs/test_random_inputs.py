@@ -45,9 +45,7 @@ def outcome(function, *arguments):
 
 TOTALS = tuple(category_totals("train").values())
 COUNT = st.one_of(
-    st.integers(0, 6_000),
-    *(st.integers(total - 1, total + 1) for total in TOTALS),
-    st.just(0),
+    st.integers(0, 6_000), *(st.integers(total - 1, total + 1) for total in TOTALS), st.just(0)
 )
 
 

@@ -5,13 +5,7 @@ import jsonschema
 import pytest
 import yaml
 
-from magellan.config import (
-    estimators_of,
-    experiment_schema,
-    grid,
-    load_experiment,
-    resolve_run,
-)
+from magellan.config import estimators_of, experiment_schema, grid, load_experiment, resolve_run
 from magellan.samplers import SAMPLERS
 from tests.workflow.conftest import ROOT, module_from
 

@@ -117,7 +117,7 @@ def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
         assert outcome(tmp_path, 1)[1] == f"{name}\n"
     assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == [
-        *("GPU-bbbb.lock", "MIG-cccc.lock", "MIG-dddd.lock"),
+        *("GPU-bbbb.lock", "MIG-cccc.lock", "MIG-dddd.lock")
     ]
 
 

@@ -9,21 +9,18 @@ import pytest
 from analysis.figures import style
 from analysis.figures.estimation import draw
 from analysis.studies import estimation
-from analysis.studies.estimation import (
-    OBSERVED,
-    choose_truth,
-    growth,
-    growth_tables,
-    table,
-    with_truth,
-)
+from analysis.studies.estimation import OBSERVED, choose_truth, table, with_truth
+from analysis.tables import store
 from analysis.tables.printing import render
 from analysis.tables.results import Results, rows_where
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
 from magellan.training.loop import Trainer
+from magellan.worlds import WORLDS
+from magellan.worlds.simulated import KINDS
 from tests.analysis.synthetic import combined, experiment, to_markdown, with_manifest, with_tables
 from tests.runs import finish
+from tests.workflow.conftest import ROOT
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
 SPACES = ("500-100-20-20-10", "1000-400-200-100-50")
@@ -176,7 +173,7 @@ def test_what_was_measured_of_unseen_goals_is_no_truth_of_training_goals(watched
 
 
 def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(watched):
-    differences = growth(watched, "evaluated_buckets").set_index("estimator")
+    differences = estimation.growth(watched, "evaluated_buckets").set_index("estimator")
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
     for name in OBSERVERS:
         row = differences.loc[name]
@@ -184,7 +181,9 @@ def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(w
         assert row["difference"] == pytest.approx(difference, abs=1e-9)
         assert row["low"] <= difference <= row["high"]
         assert row["runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in render(growth_tables(differences.reset_index()))
+    assert f"{SPACES[1]} - {SPACES[0]}" in render(
+        estimation.growth_tables(differences.reset_index())
+    )
 
 
 def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
@@ -244,3 +243,72 @@ def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
         hollow = [line for line in marks if line.get_markerfacecolor() == "#FFFFFF"]
         assert len(marks) == 5
         assert [line.get_ydata()[0] for line in hollow] == [0.0, 0.0]
+
+
+# --- the simulated learner's competence, from what it practised -----------------------------------
+
+
+REFERENCE = ROOT / "results" / "reference"
+WORLD = WORLDS["simulated"]
+TOGETHER, WINDOW = 8, 40
+
+
+@pytest.fixture(scope="module")
+def study():
+    return store.load(REFERENCE / "simulated")
+
+
+@pytest.fixture(scope="module")
+def practice():
+    """What a real learner practised, in windows, and the skills that it had after each."""
+    goals = WORLD.goals("60-60-20-132-132", 0)
+    env, rng = WORLD.environment(TOGETHER), np.random.default_rng(5)
+    rows, skills = [], {}
+    kinds = np.zeros(len(KINDS), dtype=int)
+    for episode in range(TOGETHER, 801, TOGETHER):
+        positions = rng.integers(len(goals), size=TOGETHER)
+        env.reset(seed=episode, options={"goals": [goals.goal(int(at)) for at in positions]})
+        env.step(np.zeros(TOGETHER, dtype=int))
+        kinds += np.bincount(goals.categories_at(positions), minlength=len(KINDS))
+        if episode % WINDOW == 0:
+            rows += [(episode, kind, n) for kind, n in zip(KINDS, kinds, strict=True)]
+            skills[episode] = env.skills
+            kinds = np.zeros(len(KINDS), dtype=int)
+    return pd.DataFrame(rows, columns=["episode", "category", "n"]), skills
+
+
+def test_skills_are_those_of_the_learner(practice):
+    frame, skills = practice
+    estimated = estimation.skills_of(frame, 800)
+    assert estimated.shape == (801, len(KINDS))
+    assert skills[800][0] > 0.5
+    for episode, true in skills.items():
+        np.testing.assert_allclose(estimated[episode], true, atol=0.01)
+
+
+def test_success_becomes_the_competence_and_nothing_else_changes(study):
+    exact = estimation.with_known_competence(study)
+    frame = exact.tables["evaluation"]
+    keys = ["sampler", "seed", "episode", "category"]
+    splits = frame.pivot_table(index=keys, columns="split", values="success")
+    np.testing.assert_allclose(splits["unseen"], 0.8 * splits["train"])
+    assert (splits.xs(0, level="episode") == 0.0).all(axis=None)
+    observed = study.tables["evaluation"]
+    assert frame.drop(columns="success").equals(observed.drop(columns="success"))
+    # Sampled with 20 to 64 tries of each goal, it is never far off.
+    train = frame["split"] == "train"
+    assert 0.01 < (frame["success"] - observed["success"])[train].abs().mean() < 0.1
+    assert exact.tables["competence"] is study.tables["competence"]
+
+
+def test_other_worlds_and_phases_are_refused(study):
+    with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
+        estimation.with_known_competence(store.load(REFERENCE / "default"))
+    runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
+    with pytest.raises(InputError, match="allowed: runs of one phase"):
+        estimation.with_known_competence(with_manifest(study, runs=runs))
+
+
+def test_the_option_wants_estimators(refused):
+    line = refused("compare", REFERENCE / "simulated", "--known-competence")
+    assert "--known-competence: allowed: with --estimators" in line

@@ -1,7 +1,10 @@
+"""Combined tables: made from runs, written, read, refused, unpacked."""
+
 import pandas as pd
 import pytest
 
 from analysis.tables import store
+from analysis.tables.manifests import MANIFEST
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
@@ -154,3 +157,30 @@ def test_adopting_copies_tables_and_never_replaces_good_ones_by_broken_ones(fold
     with pytest.raises(InputError):
         store.adopt(folder.parent, target)
     assert before == {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
+
+
+# --- runs come out of combined tables as they went in ---------------------------------------------
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):
+    store.write(varied, tmp_path / "tables")
+    written, there = store.unpack(tmp_path / "tables", tmp_path / "results")
+    runs = synthetic.plan(synthetic.VARIED)
+    assert (written, there) == (len(runs), 0)
+    folders = [tmp_path / "results" / run.path for run in runs]
+    store.write(store.combine(folders, synthetic.VARIED), tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(tmp_path / "tables")
+
+
+def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
+    first = synthetic.plan(synthetic.experiment())[0]
+    run = tmp_path / "results" / first.path
+    run.mkdir(parents=True)
+    (run / MANIFEST).write_text("{}")
+    written, there = store.unpack(folder, tmp_path / "results")
+    assert (written, there) == (len(runs) - 1, 1)
+    assert contents(run) == {MANIFEST: b"{}"}

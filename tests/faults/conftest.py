@@ -75,10 +75,11 @@ class Jobs:
         _, status, output = self.resume(folder, strike, sampler=sampler, more=more)
         assert status == -signal.SIGKILL, output
 
-    def finish(self, folder: Path, sampler: str = "random", more=()) -> None:
-        """Resume to the end."""
+    def finish(self, folder: Path, sampler: str = "random", more=()) -> dict[str, bytes]:
+        """Resume to the end; return the tables."""
         _, status, output = self.resume(folder, sampler=sampler, more=more)
         assert status == 0, output
+        return tables(folder)
 
     def ask(self, request: dict) -> tuple[int, int | str]:
         self._process.stdin.write(json.dumps(request) + "\n")

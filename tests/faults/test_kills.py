@@ -17,8 +17,7 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     for steps in moments:
         jobs.kill(tmp_path, steps, "", "", sampler=sampler)
         assert not (tmp_path / "manifest.json").exists()
-    jobs.finish(tmp_path, sampler)
-    assert tables(tmp_path) == undisturbed[sampler]
+    assert jobs.finish(tmp_path, sampler) == undisturbed[sampler]
     assert not list(tmp_path.rglob("*.part"))
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["stop_reasons"][-1] == "complete"
@@ -30,16 +29,14 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
 def test_killed_inside_the_write_of_a_checkpoint(jobs, undisturbed, tmp_path):
     for step, nth in cases("kill in save"):
         jobs.kill(tmp_path, nth, step, "checkpoints/")
-    jobs.finish(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
 def test_killed_while_the_results_are_written(jobs, undisturbed, tmp_path):
     for step, file in cases("kill at the end"):
         jobs.kill(tmp_path, 1, step, file)
         assert not (tmp_path / "manifest.json").exists()
-    jobs.finish(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path) == undisturbed["random"]
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -51,8 +48,7 @@ def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
         line = rf"stopped: on {name}: saved checkpoints/\d+.safetensors, .*\n"
         assert re.fullmatch(line, output)
         assert (tmp_path / "run.log").read_text().count(f"ended: stopped: on {name}") == 1
-    jobs.finish(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
 def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
@@ -62,8 +58,7 @@ def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
     _, status, output = jobs.start(tmp_path, *strikes)
     assert (status, output) == (130, "stopped\n")
     assert len(contents(tmp_path / "checkpoints")) == 2
-    jobs.finish(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
 @pytest.mark.parametrize("case", cases("two"))
@@ -85,5 +80,4 @@ def test_the_lock_is_free_as_soon_as_its_owner_is_dead(jobs, undisturbed, tmp_pa
     first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
     assert status == "stopped", output
     assert jobs.ask({"kill": first}) == (first, -getattr(signal, cases("dead owner")[0]))
-    jobs.finish(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path) == undisturbed["random"]

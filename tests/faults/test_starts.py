@@ -95,8 +95,7 @@ def test_killed_after_a_start(of, steps, jobs, whole, begun, tmp_path):
     before = contents(first.run)
     for step in steps:
         jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
-    jobs.finish(tmp_path / "r", SAMPLER, first.options)
-    assert tables(tmp_path / "r") == whole(of)
+    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
     assert contents(first.run) == before
     start = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
     assert start["checkpoint"].endswith(first.newest.name)
@@ -109,8 +108,7 @@ def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_pa
     jobs.kill(tmp_path / "r", 80, "", "", sampler=SAMPLER, more=first.options)
     assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
     shutil.rmtree(first.run)
-    jobs.finish(tmp_path / "r", SAMPLER, first.options)
-    assert tables(tmp_path / "r") == whole("ended")
+    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole("ended")
 
 
 @pytest.mark.slow
@@ -120,8 +118,7 @@ def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
     jobs.kill(long.run, 1, step, f"/{POINT}/checkpoints/", sampler=SAMPLER, more=KEEPS)
     assert not list(long.start.rglob("*.safetensors"))
     jobs.finish(long.run, SAMPLER, KEEPS)
-    jobs.finish(tmp_path / "r", SAMPLER, long.options)
-    assert tables(tmp_path / "r") == whole("kept")
+    assert jobs.finish(tmp_path / "r", SAMPLER, long.options) == whole("kept")
 
 
 def spoil(case: str, first: Begun, jobs) -> str:

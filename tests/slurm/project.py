@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +14,8 @@ import yaml
 
 from magellan.config import PlannedRun, grid, load_experiment, read_yaml
 from magellan.jobs.attempts import Attempts
+from tests.workflow.conftest import ROOT, copy_checkout
 
-ROOT = Path(__file__).resolve().parents[2]
-PARTS = (
-    *("Snakefile", "environment.yml", "workflow", "profiles"),
-    *("slurm", "config", "analysis", "magellan"),
-)
 EXPERIMENT = "campaign.yaml"
 # The smoke grid, with runs long enough to have a middle, and states to go on from.
 OVERRIDES = {
@@ -94,10 +89,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        for part in PARTS:
-            source = ROOT / part
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, folder / part)
+        copy_checkout(folder)
         smoke = read_yaml(ROOT / "config/smoke.yaml")
         values = {**smoke, "overrides": OVERRIDES}
         (folder / EXPERIMENT).write_text(yaml.safe_dump(values))

@@ -74,17 +74,22 @@ def module_from(path: Path) -> ModuleType:
     return module
 
 
+def copy_checkout(folder: Path) -> None:
+    """Copy what the workflow needs into a folder."""
+    skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part, ignore=skipped)
+        else:
+            shutil.copy(ROOT / part, folder / part)
+
+
 class Project:
     """A copy of the checkout in which a test may run and edit things."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
-        for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, folder / part, ignore=skipped)
-            else:
-                shutil.copy(ROOT / part, folder / part)
+        copy_checkout(folder)
         (folder / "config/config.yaml").write_text(SMALL_DEFAULT)
 
     def __truediv__(self, path: str) -> Path:

@@ -90,8 +90,8 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
 
 
 def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(runs):
-    asked = synthetic.experiment() | {"allow_incomplete": True}
-    results = store.combine(runs, asked, incomplete=runs[0])
+    declared = synthetic.experiment() | {"allow_incomplete": True}
+    results = store.combine(runs, declared, incomplete=runs[0])
     assert results.manifest == store.combine(runs, synthetic.experiment()).manifest
     assert results.manifest["missing"] == []
     assert "allow_incomplete" not in results.experiment

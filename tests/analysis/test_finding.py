@@ -83,12 +83,12 @@ def test_labels_of_variants_are_explained(varied):
 
 
 def test_the_smallest_difference_is_where_the_test_begins_to_tell_apart():
-    ours, theirs = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.12, 0.2, 0.31, 0.44])
-    smallest = finding.smallest_difference(ours, theirs, 0.05)
+    first, second = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.12, 0.2, 0.31, 0.44])
+    smallest = finding.smallest_difference(first, second, 0.05)
     assert smallest is not None
-    ours, theirs = ours - ours.mean(), theirs - theirs.mean()
-    assert permutation_test(ours + smallest, theirs).p < 0.05
-    assert permutation_test(ours + (smallest - 0.01), theirs).p >= 0.05
+    first, second = first - first.mean(), second - second.mean()
+    assert permutation_test(first + smallest, second).p < 0.05
+    assert permutation_test(first + (smallest - 0.01), second).p >= 0.05
 
 
 def test_three_runs_each_are_never_told_apart():
@@ -96,9 +96,9 @@ def test_three_runs_each_are_never_told_apart():
     runs = {Algorithm(name, ""): np.array([0.1, 0.2, 0.3]) for name in "ab"}
     assert finding.smallest_chance(runs, 1) == "The smallest p that the test can give is .100"
     assert finding.smallest_chance(runs, 3).endswith("is .100, and .300 after the correction")
-    ours, theirs = runs.values()
-    assert finding.smallest_difference(ours, theirs, 0.05) is None
-    assert "at no size, however large" in finding.detectable(ours, [theirs], 0.05, 1)
+    first, second = runs.values()
+    assert finding.smallest_difference(first, second, 0.05) is None
+    assert "at no size, however large" in finding.detectable(first, [second], 0.05, 1)
 
 
 def test_limits_hold_for_the_runs_that_are_there(seen, statistics):

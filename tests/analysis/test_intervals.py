@@ -52,11 +52,11 @@ def test_studentised_intervals_are_those_of_arch():
 
 @pytest.mark.slow
 def test_a_difference_has_the_interval_of_welch_where_values_are_normal():
-    ours, theirs = RNG.normal(0.6, 0.05, (300, 1)), RNG.normal(0.5, 0.1, (200, 1))
-    estimate = intervals.difference_estimate(ours, theirs, MANY)
-    test = stats.ttest_ind(ours[:, 0], theirs[:, 0], equal_var=False).confidence_interval()
+    first, second = RNG.normal(0.6, 0.05, (300, 1)), RNG.normal(0.5, 0.1, (200, 1))
+    estimate = intervals.difference_estimate(first, second, MANY)
+    test = stats.ttest_ind(first[:, 0], second[:, 0], equal_var=False).confidence_interval()
     np.testing.assert_allclose(bounds(estimate)[:, 0], [test.low, test.high], atol=0.002)
-    turned = intervals.difference_estimate(theirs, ours, MANY)
+    turned = intervals.difference_estimate(second, first, MANY)
     assert turned.value == pytest.approx(-estimate.value)
 
 
@@ -174,12 +174,12 @@ def test_ties_count_as_at_least_as_far():
 
 def test_many_runs_are_sampled_with_the_observed_split_among_them():
     rng = np.random.default_rng(5)
-    ours, theirs = rng.normal(0.5, 0.1, 20), rng.normal(0.57, 0.1, 20)
-    test = permutation_test(ours, theirs, seed=1)
+    first, second = rng.normal(0.5, 0.1, 20), rng.normal(0.57, 0.1, 20)
+    test = permutation_test(first, second, seed=1)
     assert test.method.startswith("Monte Carlo: 99,999")
-    assert test.p == pytest.approx(stats.ttest_ind(ours, theirs).pvalue, rel=0.15)
-    assert test == permutation_test(ours, theirs, seed=1)
-    assert test != permutation_test(ours, theirs, seed=2)
+    assert test.p == pytest.approx(stats.ttest_ind(first, second).pvalue, rel=0.15)
+    assert test == permutation_test(first, second, seed=1)
+    assert test != permutation_test(first, second, seed=2)
     assert permutation_test(np.zeros(20), np.ones(20)).p == 1 / 100_000
 
 
@@ -189,12 +189,12 @@ def welch(x, y, axis):
 
 def test_runs_of_other_numbers_are_compared_by_welchs_t():
     rng = np.random.default_rng(6)
-    ours, theirs = rng.normal(0.6, 0.3, 5), rng.normal(0.45, 0.05, 7)
+    first, second = rng.normal(0.6, 0.3, 5), rng.normal(0.45, 0.05, 7)
     both = {"alternative": "greater", "n_resamples": np.inf}
-    expected = stats.permutation_test((ours, theirs), welch, **both).pvalue
-    assert permutation_test(ours, theirs).p == pytest.approx(expected)
+    expected = stats.permutation_test((first, second), welch, **both).pvalue
+    assert permutation_test(first, second).p == pytest.approx(expected)
     plain = stats.permutation_test(
-        (ours, theirs), lambda x, y, axis: np.abs(x.mean(axis) - y.mean(axis)), **both
+        (first, second), lambda x, y, axis: np.abs(x.mean(axis) - y.mean(axis)), **both
     )
     assert plain.pvalue != pytest.approx(expected)
 

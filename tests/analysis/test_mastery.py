@@ -139,7 +139,7 @@ def test_restricted_mean_is_the_mean_of_times_where_all_are_censored_at_the_limi
 
 
 def test_log_rank_by_hand():
-    """Ours at 1, 3; theirs at 2, and one censored at 4.
+    """The first group at 1, 3; the second at 2, and one censored at 4.
 
     At 1: expected 2/4, variance 1/4. At 2: expected 1/3, variance 2/9. At 3: expected 1/2, variance
     1/4. Observed 2, expected 4/3, variance 13/18: (2/3)^2 / (13/18) = 8/13.

@@ -33,15 +33,15 @@ def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five
     assert set(rows["split"]) == {"train"}
     assert set(rows["score"]) == {"area"}
     assert list(rows["baseline"]) == ["random", "online"]
-    ours, theirs = means(five, "magellan"), means(five, "online")
+    first, second = means(five, "magellan"), means(five, "online")
     row = rows.iloc[1]
-    assert row["difference"] == pytest.approx(ours.mean() - theirs.mean())
+    assert row["difference"] == pytest.approx(first.mean() - second.mean())
     assert (row["runs"], row["baseline_runs"], row["tasks"]) == (5, 5, 4)
-    assert row["p"] == pytest.approx(intervals.permutation_test(ours, theirs).p)
+    assert row["p"] == pytest.approx(intervals.permutation_test(first, second).p)
     assert row["test"] == "exact: all 252 splits of the runs"
-    assert row["p_paired"] == pytest.approx(intervals.sign_flip_test(ours - theirs).p)
+    assert row["p_paired"] == pytest.approx(intervals.sign_flip_test(first - second).p)
     estimate = intervals.difference_estimate(
-        ours[:, None], theirs[:, None], summaries.bootstrap_of(five)
+        first[:, None], second[:, None], summaries.bootstrap_of(five)
     )
     np.testing.assert_allclose([row["low"], row["high"]], [estimate.low[0], estimate.high[0]])
     assert row["method"] == intervals.STUDENTISED

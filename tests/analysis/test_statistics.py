@@ -22,18 +22,18 @@ def test_iqm_curve_equals_rliable_at_each_point():
 
 
 def test_probability_of_improvement_by_hand():
-    ours = np.array([[0.5, 0.9], [0.7, 0.1]])
-    theirs = np.array([[0.5, 0.2], [0.6, 0.2]])
+    first = np.array([[0.5, 0.9], [0.7, 0.1]])
+    second = np.array([[0.5, 0.2], [0.6, 0.2]])
     # First task: .5 ties .5, loses to .6; .7 beats both: 2.5 / 4. Second: .9 beats both: 2 / 4.
-    assert matrices.probability_of_improvement(ours, theirs)[0] == pytest.approx(4.5 / 8)
+    assert matrices.probability_of_improvement(first, second)[0] == pytest.approx(4.5 / 8)
 
 
 @pytest.mark.parametrize("levels", [3, 1_000])
 def test_probability_of_improvement_equals_rliable(levels):
-    ours = RNG.integers(0, levels, (4, 3)) / levels
-    theirs = RNG.integers(0, levels, (6, 3)) / levels
-    assert matrices.probability_of_improvement(ours, theirs)[0] == pytest.approx(
-        metrics.probability_of_improvement(ours, theirs)
+    first = RNG.integers(0, levels, (4, 3)) / levels
+    second = RNG.integers(0, levels, (6, 3)) / levels
+    assert matrices.probability_of_improvement(first, second)[0] == pytest.approx(
+        metrics.probability_of_improvement(first, second)
     )
 
 
@@ -64,15 +64,15 @@ def test_functions_take_many_resamples_at_once():
     many, others = RNG.random((7, 5, 4)), RNG.random((7, 3, 4))
     thresholds = np.linspace(0, 1, 11)
     for at in range(7):
-        one = many[at]
-        np.testing.assert_allclose(matrices.iqm(many)[at], matrices.aggregates(one)[:1])
+        scores = many[at]
+        np.testing.assert_allclose(matrices.iqm(many)[at], matrices.aggregates(scores)[:1])
         np.testing.assert_allclose(
             matrices.performance_profile(many, thresholds)[at],
-            matrices.performance_profile(one, thresholds),
+            matrices.performance_profile(scores, thresholds),
         )
         np.testing.assert_allclose(
             matrices.probability_of_improvement(many, others)[at],
-            matrices.probability_of_improvement(one, others[at]),
+            matrices.probability_of_improvement(scores, others[at]),
         )
 
 

@@ -91,9 +91,9 @@ def standing(where):
 # and another value, or a function of the tensor there.
 FORGED = {
     **{
-        f"{WINDOW}/{name} {made.__name__}": (f"{WINDOW}/{name}", made)
+        f"{WINDOW}/{name} {change.__name__}": (f"{WINDOW}/{name}", change)
         for name in ("tokens", "segments")
-        for made in (cut, flat, halves)
+        for change in (cut, flat, halves)
     },
     "window's token negative": (f"{WINDOW}/tokens", fill(-1)),
     "window's segments in disorder": (f"{WINDOW}/segments", fill(5)),

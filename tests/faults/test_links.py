@@ -60,9 +60,9 @@ def test_a_link_in_the_folder_is_refused(name, stopped, capsys):
     # Nor does a dangling link create a file elsewhere.
     place.unlink()
     place.symlink_to(stopped / "theirs/new")
-    theirs = contents(stopped / "theirs")
+    before = contents(stopped / "theirs")
     assert "is a symbolic link" in refusal(run, capsys)
-    assert contents(stopped / "theirs") == theirs
+    assert contents(stopped / "theirs") == before
 
 
 def test_every_name_that_a_run_leaves_is_looked_at(tmp_path):

@@ -207,11 +207,11 @@ class Campaign:
             raise CampaignError(f"the folder of a killed driver is not locked (status {status})")
         self._project.ask(*PROFILE, "--unlock")
         status, words = self._project.ask(*PROFILE)
-        told = re.search(r"scancel ([\d ]*\d)", words)
-        if status == 0 or told is None:
+        command = re.search(r"scancel ([\d ]*\d)", words)
+        if status == 0 or command is None:
             raise CampaignError(f"jobs that a driver left behind are not named (status {status})")
         self._note(Fault("jobs left behind by a killed driver", "named by the next one"))
-        call("scancel", *told[1].split())
+        call("scancel", *command[1].split())
         wait_until(lambda: not call("squeue", "--noheader"), "the old jobs to end")
         self._driver = self._project.start(*PROFILE)
         self._note(Fault("SIGKILL of the driver", "a new one went on"))

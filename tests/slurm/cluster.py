@@ -159,9 +159,9 @@ def _in_use() -> bool:
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for endpoint in sockets:
+            endpoint.bind(("127.0.0.1", 0))
+        return [endpoint.getsockname()[1] for endpoint in sockets]
 
 
 def call(*command: str) -> str:
@@ -279,8 +279,7 @@ class Cluster:
             daemon.wait()
 
     def _controller_answers(self) -> bool:
-        asked = subprocess.run(["scontrol", "ping"], capture_output=True)
-        return asked.returncode == 0
+        return subprocess.run(["scontrol", "ping"], capture_output=True).returncode == 0
 
     def _node_is_up(self) -> bool:
         return call("sinfo", "--noheader", "--Node", "--format=%T").startswith("idle")

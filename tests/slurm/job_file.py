@@ -32,8 +32,8 @@ SECONDS = 900
 def python_with_lamorel() -> Path | None:
     """The interpreter that the job is to use: LAMOREL_PYTHON, or that of `make lamorel-env`."""
     named = os.environ.get("LAMOREL_PYTHON", ROOT / ".venv-lamorel" / "bin" / "python")
-    found = shutil.which(str(named))
-    return None if found is None else Path(found)
+    path = shutil.which(str(named))
+    return None if path is None else Path(path)
 
 
 class JobFile:
@@ -109,8 +109,8 @@ class JobFile:
         here = self._folder / "here"
         local(here)
         for name in TABLES:
-            expected, found = (where / f"{name}.csv" for where in (here, self._run.folder))
-            if expected.read_bytes() != found.read_bytes():
+            expected, actual = (folder / f"{name}.csv" for folder in (here, self._run.folder))
+            if expected.read_bytes() != actual.read_bytes():
                 raise CampaignError(f"behind lamorel {name}.csv is not what it is without")
 
 

@@ -32,8 +32,8 @@ def with_files(folder):
     project = Project(folder)
     write_files("docs/extend.md", project.folder)
     (command,) = re.findall(r"\n    python (-m magellan backbone .*)\n", DOCUMENTED.read_text())
-    made = [sys.executable, *command.split()]
-    subprocess.run(made, cwd=project.folder, check=True, timeout=300)
+    call = [sys.executable, *command.split()]
+    subprocess.run(call, cwd=project.folder, check=True, timeout=300)
     return project
 
 

@@ -1,10 +1,11 @@
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from magellan.config import RunConfig
 from magellan.jobs.stopping import END_TIME, JOB
 from tests import runs
 from tests.faults.cases import SAMPLERS
+from tests.faults.injection import Count, install
 from tests.runs import SPACE, tables, trained
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,11 @@ BUDGET = {
 }
 
 
+TRAIN = ("train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none")
+BRIEF = (*TRAIN, *(word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")))
+"""The command line of a run of `config`, but for sampler and folder."""
+
+
 def config(sampler: str = "random", budget=BUDGET, **layer) -> RunConfig:
     return runs.config(sampler, budget={**BUDGET, **budget}, **layer)
 
@@ -42,6 +49,15 @@ def quick_and_without_limits(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     for name in (END_TIME, JOB):
         monkeypatch.delenv(name, raising=False)
+
+
+@contextlib.contextmanager
+def struck(action: Callable[[], None], *where) -> Iterator[Count]:
+    """An action at a step of a job: (n-th, step, file)."""
+    strike = Count(action, *where)
+    with pytest.MonkeyPatch.context() as patch:
+        install(strike, patch.setattr)
+        yield strike
 
 
 @pytest.fixture(scope="session")
@@ -58,11 +74,8 @@ class Jobs:
 
     def start(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
         """Run until it ends or stops itself; return (process, status, output)."""
-        options = ["--sampler", sampler, "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
-        for key, value in BUDGET.items():
-            options += ["--set", f"budget.{key}={value}"]
-        options += ["--progress", "none", "--output", str(folder), *more]
-        request = {"start": ["train", *options], "strikes": strikes, "errors": str(self._errors)}
+        call = [*BRIEF, "--sampler", sampler, "--output", str(folder), *more]
+        request = {"start": call, "strikes": strikes, "errors": str(self._errors)}
         return *self.ask(request), self._errors.read_text()
 
     def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):

@@ -15,8 +15,8 @@ from magellan.jobs import checkpoint
 from magellan.jobs.checkpoint import VERSION, Checkpoints
 from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
-from tests.faults.conftest import config
-from tests.faults.injection import Count, Killed, install, os_error, raising
+from tests.faults.conftest import config, struck
+from tests.faults.injection import Killed, install, os_error, raising
 from tests.runs import contents, tables
 
 
@@ -43,10 +43,8 @@ def saved(tmp_path) -> Checkpoints:
 
 def killed_at_update_5(run, folder) -> None:
     """Train until a kill."""
-    with pytest.MonkeyPatch.context() as patch:
-        install(Count(raising(Killed()), 5, "update"), patch.setattr)
-        with pytest.raises(Killed):
-            train(run, folder, resume=False, progress="none")
+    with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
+        train(run, folder, resume=False, progress="none")
 
 
 def number_of(checkpoints: Checkpoints) -> int:
@@ -65,12 +63,9 @@ def test_the_last_two_are_kept(saved):
 
 
 @pytest.mark.parametrize(("nth", "call"), cases("end in save"))
-def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved, monkeypatch):
-    strike = Count(raising(Killed()), nth)
-    with monkeypatch.context() as patch:
-        install(strike, patch.setattr)
-        with pytest.raises(Killed):
-            saved.save(state(4))
+def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved):
+    with struck(raising(Killed()), nth) as strike, pytest.raises(Killed):
+        saved.save(state(4))
     assert strike.seen >= nth
     # A checkpoint counts only after its rename.
     assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
@@ -88,12 +83,10 @@ def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "nth"), cases("error in save"))
-def test_a_save_that_fails_loses_nothing(name, nth, saved, monkeypatch):
+def test_a_save_that_fails_loses_nothing(name, nth, saved):
     error = os_error(name)
-    with monkeypatch.context() as patch:
-        install(Count(raising(error), nth), patch.setattr)
-        with pytest.raises(StorageError) as caught:
-            saved.save(state(4))
+    with struck(raising(error), nth), pytest.raises(StorageError) as caught:
+        saved.save(state(4))
     assert str(saved.folder) in str(caught.value)
     assert error.strerror in str(caught.value)
     assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)

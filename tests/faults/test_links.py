@@ -17,10 +17,8 @@ from magellan.jobs.log import RunLog
 from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
 from tests.faults.cases import cases
-from tests.faults.conftest import config
-from tests.runs import SPACE, contents, tables
-
-TRAIN = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none"]
+from tests.faults.conftest import TRAIN, config
+from tests.runs import contents, tables
 
 
 @pytest.fixture

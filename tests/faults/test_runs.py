@@ -34,9 +34,9 @@ from magellan.model import loading
 from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
-from tests.faults.conftest import BUDGET, ROOT, config
-from tests.faults.injection import Count, Killed, install, os_error, raising
-from tests.runs import SPACE, contents, stopped, tables
+from tests.faults.conftest import BRIEF, ROOT, TRAIN, config, struck
+from tests.faults.injection import Killed, os_error, raising
+from tests.runs import contents, stopped, tables
 
 
 def run(folder, sampler="random", resume=True, progress="none", **more):
@@ -44,13 +44,11 @@ def run(folder, sampler="random", resume=True, progress="none", **more):
 
 
 @pytest.mark.parametrize(("name", "step", "file", "nth"), cases("disk"))
-def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        install(Count(raising(os_error(name)), nth, step, file), patch.setattr)
-        with pytest.raises(StorageError) as caught:
-            run(tmp_path)
-    reason = os_error(name).strerror
-    line = rf"{tmp_path}/\S*{file}\S* cannot be written \({reason}\)"
+def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path):
+    error = os_error(name)
+    with struck(raising(error), nth, step, file), pytest.raises(StorageError) as caught:
+        run(tmp_path)
+    line = rf"{tmp_path}/\S*{file}\S* cannot be written \({error.strerror}\)"
     assert re.fullmatch(line, str(caught.value))
     assert not (tmp_path / "manifest.json").exists()
     run(tmp_path)
@@ -136,14 +134,16 @@ SHORTAGES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cases("memory"))
-def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path, monkeypatch):
+def test_memory_that_runs_out(case, jobs, undisturbed, tmp_path):
     if case == "killed":
         jobs.kill(tmp_path, 4, "update", "")
     else:
-        with monkeypatch.context() as patch:
-            install(Count(raising(SHORTAGES[case]), 4, "update"), patch.setattr)
-            with pytest.raises(OutOfMemoryError, match=r"^out of memory, update 3, .*\d MB;"):
-                run(tmp_path)
+        line = r"^out of memory, update 3, .*\d MB;"
+        with (
+            struck(raising(SHORTAGES[case]), 4, "update"),
+            pytest.raises(OutOfMemoryError, match=line),
+        ):
+            run(tmp_path)
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
 
@@ -198,9 +198,8 @@ def test_memory_that_runs_out_when_a_run_goes_on_is_no_bad_input(jobs, undisturb
 
 def test_a_tensor_too_large_is_one_line_and_exit_status_71(tmp_path, capsys, monkeypatch):
     """The library's error for a head of 4 PB; settings do not allow such widths."""
-    arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--progress", "none"]
     monkeypatch.setattr(sac, "mlp", lambda *_: torch.empty(10**15))
-    assert main([*arguments, "--output", str(tmp_path / "run")]) == 71
+    assert main([*TRAIN, "--output", str(tmp_path / "run")]) == 71
     line = capsys.readouterr().err
     assert re.fullmatch(r"error: out of memory while the run was set up, .*\n", line)
     assert list(tmp_path.iterdir()) == []
@@ -213,8 +212,7 @@ def test_a_clock_that_jumps_backwards(case, undisturbed, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         if case == "run":
             patch.setattr(time, "time", lambda: next(jumps))
-        install(Count(raising(Killed()), 5, "update"), patch.setattr)
-        with pytest.raises(Killed):
+        with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
             run(tmp_path)
     oldest, newest = sorted((tmp_path / "checkpoints").iterdir())
     os.utime(newest, (0, 0))
@@ -306,9 +304,7 @@ def test_a_malformed_limit_of_slurm_is_one_error(end):
 
 @pytest.mark.parametrize("case", cases("limit"))
 def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypatch, capsys):
-    arguments = ["train", "--sampler", "random", "--preset", "smoke", "--goal-space", SPACE]
-    arguments += ["--seed", "3", "--progress", "none", "--output", str(tmp_path)]
-    arguments += [word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")]
+    arguments = [*BRIEF, "--sampler", "random", "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
         # A round that seems to take an hour exceeds all limits below.
         record_duration = Stopper.record_duration
@@ -388,9 +384,9 @@ def test_the_manifest_counts_the_saving_of_all_attempts(tmp_path, monkeypatch):
     assert 100.0 <= run(tmp_path)["saving_seconds"] < 200.0
 
 
-def test_an_unexpected_error_is_logged_and_raised(tmp_path, monkeypatch):
-    install(Count(raising(ZeroDivisionError("by nought")), 3, "update"), monkeypatch.setattr)
-    with pytest.raises(ZeroDivisionError):
+def test_an_unexpected_error_is_logged_and_raised(tmp_path):
+    error = ZeroDivisionError("by nought")
+    with struck(raising(error), 3, "update"), pytest.raises(ZeroDivisionError):
         run(tmp_path)
     assert "ended: failed: ZeroDivisionError: by nought" in (tmp_path / "run.log").read_text()
 

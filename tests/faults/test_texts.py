@@ -11,8 +11,8 @@ from magellan.cli import main
 from magellan.core.errors import InputError, JobError, OutOfMemoryError, printable
 from magellan.jobs import log
 from magellan.jobs.run import train
-from tests.faults.conftest import config
-from tests.runs import SPACE, stopped
+from tests.faults.conftest import TRAIN, config
+from tests.runs import stopped
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
 SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
@@ -52,8 +52,7 @@ def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypa
 
     (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
     monkeypatch.setattr(fcntl, "flock", held)
-    arguments = ["train", "--preset", "smoke", "--goal-space", SPACE, "--output", str(tmp_path)]
-    assert main(arguments) == 73
+    assert main([*TRAIN, "--output", str(tmp_path)]) == 73
     line = capsys.readouterr().err
     assert r"in use by process 1 on \x1b[31mred\x1b[0m" in line
     assert "\x1b" not in line

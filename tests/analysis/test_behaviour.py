@@ -75,7 +75,7 @@ def test_no_exploitation_is_estimated_where_exploration_is_not_known(results):
     assert behaviour.exploited_shares(unknown, ONLINE, SPACE) is None
 
 
-def test_the_mix_of_goals_is_that_of_the_last_phase_and_what_the_run_says(results):
+def test_the_mix_of_goals_is_that_of_the_last_phase_or_of_the_manifest(results):
     other = with_configs(results, phases=[{}, {"goal_space": "10-10-0-0-0"}])
     mix = explored_shares(other, ONLINE, SPACE)
     never = dict.fromkeys(("grow_plant", "grow_herbivore", "grow_carnivore"), 0.0)
@@ -114,7 +114,7 @@ def test_runs_that_have_learnt_are_those_that_end_above_the_bar(results):
     assert "| Online-ALP | 1 of 3 | 0 of 3 | 0 of 3 | 0 of 3 |" in table
 
 
-def test_beliefs_speak_of_the_driving_estimator(results):
+def test_beliefs_are_those_of_the_driving_estimator(results):
     frame = behaviour.beliefs(results, MAGELLAN, SPACE)
     assert sorted(set(frame["seed"])) == [0, 1, 2]
     where = {"sampler": "magellan", "estimator": "learned", "split": "train"}

@@ -82,7 +82,7 @@ def test_tests_of_a_question_are_corrected_together(reference):
     assert [claim.p_holm / claim.p for claim in listed] == pytest.approx([2, 2, 1])
 
 
-def test_both_halves_must_say_the_same(reference):
+def test_both_halves_must_agree(reference):
     lead = ("success", "online - random + random", "above 0.22")
     (whole,) = judge(reference, lead)
     (halves,) = judge(reference, lead, halves=True)
@@ -104,7 +104,7 @@ def test_fewer_seeds_than_planned_are_not_judged(reference):
         ({"measure": "luck"}, "measure"),
     ],
 )
-def test_a_wrong_file_is_one_line(tmp_path, keys, says):
+def test_a_wrong_file_is_refused(tmp_path, keys, says):
     entry = {"claim": "c", "source": "s", "study": "known", "question": "q", "measure": "success"}
     entry |= {"value": "magellan", "expected": "above 0", **keys}
     lines = "\n".join(f"    {key}: {value}" for key, value in entry.items())

@@ -55,7 +55,7 @@ def test_an_error_without_a_file_names_the_output(folder, tmp_path, monkeypatch,
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_standard_output_is_said_in_one_line(folder):
+def test_a_full_standard_output_is_reported_in_one_line(folder):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "analysis", "gain", str(folder)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)

@@ -61,7 +61,7 @@ def test_cost_is_counted_up_to_the_first_evaluation_at_nine_tenths(results: Resu
     assert (plant["practised"], plant["best"], plant["dormant"]) == (140, 0.8, 0.8)
 
 
-def test_the_table_says_what_was_never_mastered(results: Results) -> None:
+def test_the_table_shows_what_was_never_mastered(results: Results) -> None:
     text = to_markdown(cost.table(costs(results)))
     assert "| slow.stairs | grasp | 110 | 1 | 0.80 | 0.50 |" in text
     assert "| slow.stairs | grow_plant | never in 140 (0.80) | 1 | 0.80 | 0.50 |" in text

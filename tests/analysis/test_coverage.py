@@ -65,7 +65,7 @@ def partial(there, tmp_path_factory):
     return results, summaries.compute(results)
 
 
-def test_without_leave_missing_runs_are_counted_and_the_first_ones_named(there):
+def test_by_default_missing_runs_are_counted_and_the_first_ones_named(there):
     with pytest.raises(InputError) as error:
         store.combine(there, EXPERIMENT)
     text = str(error.value)
@@ -89,7 +89,7 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
 
-def test_a_complete_grid_lists_nothing_and_does_not_say_how_it_was_asked_for(runs):
+def test_a_complete_grid_lists_nothing_whatever_was_allowed(runs):
     declared = synthetic.experiment() | {"allow_incomplete": True}
     results = store.combine(runs, declared, incomplete=runs[0])
     assert results.manifest == store.combine(runs, synthetic.experiment()).manifest
@@ -181,7 +181,7 @@ def test_improvement_has_no_interval_when_one_side_is_a_single_seed(partial):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("goal_space", [FULL, HALF])
-def test_every_applicable_figure_is_drawn_and_says_its_numbers_of_seeds(partial, goal_space):
+def test_every_applicable_figure_is_drawn_with_its_numbers_of_seeds(partial, goal_space):
     results, statistics = partial
     names = figures.applicable(results.algorithms_in(goal_space), results.experiment)
     assert ("calibration" in names) == (goal_space == FULL)
@@ -214,7 +214,7 @@ def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refuse
         figures.draw("practice", *partial, EMPTY)
 
 
-def test_the_summary_says_what_is_missing_and_how_many_seeds_each_sampler_has(partial):
+def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(partial):
     results, statistics = partial
     text = to_markdown(summary, results, statistics)
     note = text.splitlines()[0]
@@ -264,7 +264,7 @@ def test_the_coverage_page_lists_missing_runs_only_where_there_are_some(partial,
     assert "<p>Not all runs were made alike. code: a (1 run), b (7 runs).</p>" in noted
 
 
-def test_variants_have_a_column_and_say_where_they_are_no_runs_of_their_own(varied):
+def test_variants_have_a_column_and_rows_where_they_have_runs(varied):
     table = coverage.table(varied.manifest)
     assert table.columns == ("Sampler", "Variant", FULL)
     assert table.rows == (
@@ -473,7 +473,7 @@ def test_a_run_of_one_attempt():
     }
 
 
-def test_a_restarted_run_says_why_and_counts_all_its_saving():
+def test_a_restarted_run_has_its_reasons_and_the_saving_of_all_attempts():
     cells = row(RESTARTED)
     assert cells["Restarts"] == "2"
     assert cells["Attempts"] == "3"
@@ -481,7 +481,7 @@ def test_a_restarted_run_says_why_and_counts_all_its_saving():
     assert cells["Saving, % of time"] == "0.25"
 
 
-def test_what_a_manifest_does_not_say_is_shown_as_such():
+def test_what_a_manifest_lacks_is_not_available():
     cells = row(OLD)
     absent = {name for name, cell in cells.items() if cell == "n/a"}
     assert absent == {"Attempts", "Earlier stops", "Saving, % of time"}

@@ -62,7 +62,7 @@ def clusters(spread, seed=0):
     return (corners + noise).astype(np.float32)
 
 
-def test_categories_that_lie_apart_are_told_apart_and_mixed_ones_are_not(tmp_path):
+def test_separate_categories_are_recognised_and_mixed_ones_are_not(tmp_path):
     frame = separation(load(write(tmp_path / "e", [clusters(100.0), clusters(0.01)])))
     mean = frame.groupby(["moment", "split"])["right"].mean()
     assert mean[1].tolist() == [1.0, 1.0]
@@ -112,7 +112,7 @@ def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path):
     assert labels == ["Impossible", "Grasp", "Grow plant", "Training goals", "Unseen goals"]
 
 
-def test_colours_may_tell_kinds(tmp_path):
+def test_colours_may_show_kinds(tmp_path):
     kinds = np.tile(np.repeat(["no water", "no plant", "Grasp", "Grow plant"], [4, 8, 12, 12]), 2)
     figure = draw(load(write(tmp_path / "e", [clusters(1.0)], kinds)), "kind")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]

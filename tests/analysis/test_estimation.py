@@ -186,7 +186,7 @@ def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(w
     )
 
 
-def test_an_estimator_that_one_run_lacks_is_no_truth(watched):
+def test_an_estimator_that_a_run_lacks_is_no_truth(watched):
     frame = watched.tables["competence"]
     less = frame[~((frame["estimator"] == "learned") & (frame["seed"] == 2))]
     with pytest.raises(InputError, match="--against: 'learned' has not predicted in all runs"):

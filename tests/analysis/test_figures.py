@@ -214,7 +214,7 @@ def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statist
     assert height < 0.8 * width
 
 
-def test_an_empty_panel_says_why(results):
+def test_an_empty_panel_gives_the_reason(results):
     frame = results.tables["evaluation"]
     gone = (frame["split"] == "train") & (frame["category"] == "grow_carnivore")
     fewer = synthetic.with_tables(results, evaluation=frame[~gone])

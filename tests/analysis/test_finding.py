@@ -34,7 +34,7 @@ def statistics(seen):
     return summaries.compute(seen, summary_page.STATISTICS)
 
 
-def test_the_winner_is_the_subject_and_equal_ones_are_not_told_apart(seen, statistics):
+def test_the_winner_is_the_subject_and_equal_samplers_are_undecided(seen, statistics):
     """n = 5: every split but 2 of 252 is less extreme, p = .0079, times three .024."""
     summary = finding.finding(seen, statistics)
     assert [re.sub(r" \(.*?\)", "", text) for text in summary.told] == [
@@ -82,7 +82,7 @@ def test_labels_of_variants_are_explained(varied):
     assert "window" not in summary_page.names(varied)
 
 
-def test_the_smallest_difference_is_where_the_test_begins_to_tell_apart():
+def test_the_smallest_difference_is_where_the_test_becomes_significant():
     first, second = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.12, 0.2, 0.31, 0.44])
     smallest = finding.smallest_difference(first, second, 0.05)
     assert smallest is not None
@@ -91,7 +91,7 @@ def test_the_smallest_difference_is_where_the_test_begins_to_tell_apart():
     assert permutation_test(first + (smallest - 0.01), second).p >= 0.05
 
 
-def test_three_runs_each_are_never_told_apart():
+def test_three_runs_each_are_never_significant():
     """2 of 20 splits: p is .1 at best."""
     runs = {Algorithm(name, ""): np.array([0.1, 0.2, 0.3]) for name in "ab"}
     assert finding.smallest_chance(runs, 1) == "The smallest p that the test can give is .100"
@@ -109,7 +109,7 @@ def test_limits_hold_for_the_runs_that_are_there(seen, statistics):
     assert third.startswith("Intervals of fewer than 8 runs are crude")
 
 
-def test_where_nothing_is_compared_it_is_said(tmp_path):
+def test_an_experiment_without_a_comparison_says_so(tmp_path):
     alone = synthetic.combined(tmp_path, ("random",), seeds=(0,), episodes=1_000)
     summary = finding.finding(alone, summaries.compute(alone, ("comparison",)))
     assert summary.untold == ["random is the only sampler of this experiment: nothing is compared"]
@@ -173,7 +173,7 @@ def test_the_page_needs_nothing_else(folder, seen, statistics, printed):
     assert reader.text.index(summary.limits[0]) < reader.text.index("0.1.0+0123456789ab")
 
 
-def test_tables_alone_are_a_folder_too(folder, printed, refused):
+def test_a_summary_needs_only_tables(folder, printed, refused):
     """Its statistics are computed then; and so are the numbers."""
     whole = printed("summary", folder)
     assert "MAGELLAN minus each other (permutation of whole runs, Holm)" in whole

@@ -314,12 +314,12 @@ def test_what_changed_on_the_way_is_noted_even_if_it_did_in_all_runs(case):
 BEGUN = "beginning: another run's (1 run), its own (1 run)"
 
 
-def test_runs_that_started_from_another_are_told_from_those_that_did_not():
+def test_runs_that_started_from_another_run_are_noted():
     """Made by an earlier version, which did not say what that one was made with."""
     assert identity.notes([run_with(started_from={"run": "0"}), run_with()]) == [BEGUN]
 
 
-def test_tables_alone_tell_which_run_changed_on_the_way(folders, tmp_path):
+def test_tables_show_which_run_changed_on_the_way(folders, tmp_path):
     change = {"attempt_log": [FLOAT, BFLOAT], "dtype": "bfloat16"}
     mixed = copied_with(folders[::-1], tmp_path / "runs", [change])
     store.write(store.combine(mixed, DECLARED), tmp_path / "tables")
@@ -361,7 +361,7 @@ def test_a_module_that_a_run_does_not_use_may_differ(folders, tmp_path):
     assert notes[-1].startswith(f"module figure.py: {'a' * 12} (1 run), {'b' * 12} (1 run)")
 
 
-def test_combine_says_what_differs_and_keeps_it(folders, tmp_path, printed):
+def test_combine_reports_what_differs_and_keeps_it(folders, tmp_path, printed):
     mixed = copied_with(folders, tmp_path / "runs", [{"code_version": "0.1.0+\x1b[2J"}])
     note = "code: 0.1.0+\\x1b[2J (1 run), 0.1.0+0123456789ab (5 runs)"
     assert f"not alike: {note}\n" in printed(*COMBINE, tmp_path / "tables", *mixed)

@@ -150,7 +150,7 @@ def test_log_rank_by_hand():
     assert log_rank(group([2], [4]), group([1, 3])).statistic == pytest.approx(8 / 13)
 
 
-def test_nothing_to_compare_gives_one():
+def test_equal_groups_have_p_one():
     assert log_rank(group([], [9, 9]), group([], [9])) == (0.0, 1.0)
     assert log_rank(group([5, 5]), group([5])) == (0.0, 1.0)
     with pytest.raises(InputError, match="without runs"):

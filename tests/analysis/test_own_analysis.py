@@ -247,7 +247,7 @@ def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statis
     assert not (folder.parent / "mine.png").exists()
 
 
-def test_a_figure_says_what_a_goal_space_lacks_for_it(folder, results, tmp_path, refused):
+def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path, refused):
     path = tmp_path / "mine.py"
     text = FIGURE.format("'mine', 'Mine', 'Mine', lacks=lacks", DRAW)
     start = "def lacks(algorithms, predicting, reference):\n    return {}\n"
@@ -271,7 +271,7 @@ def test_errors_of_the_package_itself_are_no_user_s(results):
 # --- what depends on a file, and what a caption says --------------------------------------------
 
 
-def test_a_figure_has_its_docstring_as_caption_unless_it_says_another(files, tmp_path):
+def test_a_figure_has_its_docstring_as_caption_by_default(files, tmp_path):
     load_modules(list(files))
     assert FIGURES["forgetting"].caption.startswith("Across: categories of training goals.")
     path = tmp_path / "more.py"

@@ -110,7 +110,7 @@ def test_unpacked_runs_combine_to_the_same_tables(written, tmp_path):
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_runs_without_phases_beside_others_are_their_only_one(tmp_path):
+def test_runs_without_phases_beside_others_have_one_phase(tmp_path):
     def write_run(folder, run):
         if run.variant == "plain":
             return synthetic.write_run(folder, run, episodes=8_000)
@@ -146,7 +146,7 @@ def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, writ
 
 
 @pytest.mark.slow
-def test_axes_say_where_training_is_counted_from(written, tmp_path):
+def test_axes_name_what_training_is_counted_from(written, tmp_path):
     results = store.load(written)
     assert results.length_label == "training episodes of the last phase"
     statistics = summaries.compute(results)

@@ -122,7 +122,7 @@ def test_a_variant_is_found_by_what_it_is_and_not_by_its_name(tmp_path):
     assert order.difference == pytest.approx(expected.mean() - random.mean())
 
 
-def test_the_comparison_says_how_often_its_size_is_right(study, tmp_path):
+def test_the_comparison_shows_how_often_its_size_is_right(study, tmp_path):
     small = combined(tmp_path, samplers=("random", "online", "magellan"), seeds=(0, 1))
     statistics = summaries.compute(small)
     plain = summary.comparison_table(small, statistics, SPACE)

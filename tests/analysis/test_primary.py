@@ -97,7 +97,7 @@ def test_readers_get_the_comparison_first(five, tmp_path):
     assert "minus each other" in summary.to_html(five, loaded, SPACE)
 
 
-def test_the_figure_says_difference_and_p(five):
+def test_the_figure_shows_difference_and_p(five):
     statistics = summaries.compute(five)
     figure = figures.draw("improvement", five, statistics, SPACE)
     row = rows_where(statistics["comparison"], split="unseen", score="area").iloc[1]

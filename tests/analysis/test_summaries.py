@@ -60,7 +60,7 @@ def test_scores_are_final_success_and_area(results, statistics):
     assert row["area"] == pytest.approx((heights[1:] + heights[:-1]).sum() / 2 / 8)
 
 
-def test_every_interval_says_how_it_was_made(statistics):
+def test_every_interval_names_its_method(statistics):
     for name in ("success", "aggregates", "improvement", "profiles", "sample_efficiency"):
         frame = statistics[name]
         assert (frame["runs"] == 2).all()
@@ -107,7 +107,7 @@ def test_any_sampler_can_be_the_one_that_others_are_compared_with(runs):
     assert set(frame["baseline"]) == {"online"}
 
 
-def test_a_sampler_alone_has_no_improvement_to_speak_of(runs):
+def test_a_sampler_alone_has_no_improvement(runs):
     declared = synthetic.experiment(samplers=("random",))
     alone = store.combine(runs[:2], declared)
     frame = summaries.improvement(alone)
@@ -166,7 +166,7 @@ def test_the_readable_table_has_mean_and_range(results, statistics):
 
 
 @pytest.mark.parametrize("name", OF_ONE_ALGORITHM)
-def test_every_statistic_tells_variants_apart(varied_statistics, name):
+def test_every_statistic_distinguishes_variants(varied_statistics, name):
     """Rows of each, of the same shape, with other numbers; a column `variant` after `sampler`."""
     frame = varied_statistics[name]
     columns = list(frame.columns)

@@ -135,7 +135,7 @@ def changed_run(results: Results, change) -> Results:
     return synthetic.with_manifest(results, runs=runs)
 
 
-def test_mixed_units_are_one_clear_error(counted_in):
+def test_mixed_units_are_refused(counted_in):
     results, _ = counted_in("steps")
 
     def other_unit(run):

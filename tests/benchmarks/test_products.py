@@ -58,7 +58,7 @@ def test_an_update_is_counted_as_the_library_counts_it():
     )
 
 
-def test_time_alone_is_that_of_each_product(monkeypatch):
+def test_the_time_alone_is_that_of_each_product(monkeypatch):
     """Two products of one form and one of another, said to take 0.25 s and 1 s."""
     timed = []
 

@@ -38,7 +38,7 @@ def test_a_fast_operation_is_measured_whole_and_often(clock):
     assert clock.sizes.count(256) == MOST_REPETITIONS + 1
 
 
-def test_a_slow_operation_is_measured_in_part_and_says_so(clock):
+def test_a_slow_operation_is_measured_in_part_with_a_note(clock):
     timing = measure(clock, slow(clock, 1.0), 256, seconds=60)
     assert 8 <= timing.measured < 60
     assert timing.total == 256

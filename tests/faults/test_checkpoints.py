@@ -243,7 +243,7 @@ def test_a_run_with_another_configuration_names_the_keys(case, saved):
     assert contents(saved.folder) == before
 
 
-def test_keys_of_one_value_here_and_there_are_no_reason(tmp_path):
+def test_equal_values_are_no_reason_to_refuse(tmp_path):
     """The estimator's constants count only for its sampler; the other run has them too."""
     layer = {"goal_space": "40-8-4-2-2"}
     with_estimator, without = (

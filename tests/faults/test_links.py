@@ -189,7 +189,7 @@ def test_a_table_that_became_a_link_is_replaced_and_its_target_kept(tmp_path):
     assert (tmp_path / "practice.csv").read_bytes() == b"new"
 
 
-def test_absent_folders_and_foreign_names_are_no_matter(tmp_path):
+def test_absent_folders_and_foreign_names_are_allowed(tmp_path):
     check_folder(tmp_path / "nowhere")
     (tmp_path / "notes").symlink_to(tmp_path / "elsewhere")
     check_folder(tmp_path)

@@ -76,7 +76,7 @@ def test_a_tree_that_differs_from_its_commit_is_marked(case, clone, monkeypatch)
     assert version == f"{__version__}+{git(clone, 'rev-parse', '--short=12', 'HEAD')}{mark}"
 
 
-def test_a_repository_around_an_installed_package_tells_nothing(clone, monkeypatch):
+def test_a_repository_around_an_installed_package_is_ignored(clone, monkeypatch):
     installed = clone / ".venv/lib/python3/site-packages/magellan"
     shutil.copytree(clone / "magellan", installed)
     assert code_version(installed) == __version__
@@ -84,7 +84,7 @@ def test_a_repository_around_an_installed_package_tells_nothing(clone, monkeypat
     assert code_version(clone / "magellan") == __version__
 
 
-def test_every_attempt_says_what_it_began_with(tmp_path, monkeypatch):
+def test_every_attempt_records_its_code_and_libraries(tmp_path, monkeypatch):
     code = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
     monkeypatch.setattr(versions, "code_version", lambda: next(code))
     stopped(config(), tmp_path)
@@ -114,7 +114,7 @@ def formats(rows):
     return [(row["dtype"], row["device"]) for row in rows]
 
 
-def test_every_attempt_says_its_format_device_and_passes(tmp_path):
+def test_every_attempt_records_its_format_device_and_passes(tmp_path):
     stopped(config(), tmp_path)
     other = config(backend={"dtype": "bfloat16"})
     stopped(other, tmp_path)
@@ -129,7 +129,7 @@ def test_every_attempt_says_its_format_device_and_passes(tmp_path):
     assert formats(state["made_with"]) == FORMATS
 
 
-def test_what_a_run_started_from_says_what_that_was_made_with(tmp_path, monkeypatch):
+def test_a_run_records_what_its_start_was_made_with(tmp_path, monkeypatch):
     phases = [{"until": 10}, {"goals": {"split": "unseen"}, "until": 20}, {}]
     whole = config(phases=phases)
     second = beginning(whole)

@@ -344,7 +344,7 @@ def test_a_terminal_that_has_gone_away(progress, undisturbed, tmp_path, monkeypa
     assert tables(tmp_path) == undisturbed["random"]
 
 
-def test_the_log_tells_what_happened(tmp_path):
+def test_the_log_records_what_happened(tmp_path):
     stopped(config(), tmp_path)
     manifest = run(tmp_path)
     lines = (tmp_path / "run.log").read_text().splitlines()

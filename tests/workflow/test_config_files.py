@@ -34,14 +34,14 @@ def test_the_readme_tables_are_those_of_the_typed_configuration():
     assert module.updated(text) == text, f"out of date: python {path.relative_to(ROOT)}"
 
 
-def test_the_readme_lists_all_samplers_and_says_who_explores_by_epsilon():
+def test_the_readme_lists_all_samplers_and_marks_those_without_epsilon():
     text = (ROOT / "config/README.md").read_text().split("\n## Samplers\n")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)`(\*?) \|", text, re.MULTILINE)
     assert listed == [(name, "" if spec.epsilon else "*") for name, spec in SAMPLERS.items()]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_config_files_fit_the_schema_and_say_what_they_are_for(path):
+def test_config_files_fit_the_schema_and_state_their_purpose(path):
     text = path.read_text()
     values = yaml.safe_load(text)
     jsonschema.validate(values, experiment_schema())

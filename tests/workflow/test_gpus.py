@@ -143,7 +143,7 @@ def test_jobs_of_slurm_do_not_wait_for_each_other(machine, tmp_path, monkeypatch
         first.wait()
 
 
-def test_more_than_there_are_is_one_line(machine, tmp_path):
+def test_more_gpus_than_there_are_is_one_clear_line(machine, tmp_path):
     status, out, error = outcome(tmp_path, 3, "true")
     assert (status, out) == (1, "")
     assert error == "error: gpu: 3 is not allowed: there are 2 here\n"

@@ -64,6 +64,6 @@ def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
     assert re.findall(r"^total +(\d+)$", again.stdout, re.MULTILINE)[-1:] == ["0"], again.stdout
 
 
-def test_bad_input_there_is_one_line_too(elsewhere):
+def test_bad_input_of_a_module_is_one_clear_line(elsewhere):
     line = the_error(elsewhere.snakemake("-n", "--config", "samplers=[nobody]"))
     assert line.startswith("error: samplers.0: 'nobody' is unknown; allowed: random, ")

@@ -103,7 +103,7 @@ def test_phases_in_a_world_of_the_users_own(doors):
         grid(load_experiment(few))
 
 
-def test_a_beginning_that_starts_from_another_one():
+def test_a_beginning_may_start_from_another_beginning():
     chain = {
         "early": {"phases": [FIRST, NEW]},
         "late": {"phases": [FIRST, {**FIRST, "until": 90}, NEW], "budget": {"episodes": 150}},
@@ -193,7 +193,7 @@ def test_a_run_of_the_grid_may_be_the_one_that_keeps():
     ],
     ids=["another point", "across a row", "another constant", "another seed"],
 )
-def test_a_run_that_is_another_one_at_that_length_is_no_start(longer):
+def test_a_run_that_differs_at_that_length_is_no_start(longer):
     window = longer["budget"].get("practice_window", 30)
     first = ends(30, practice_window=window)
     assert kept({"a": first, "longer": longer}) == {(30, None): 4, (90, None): 4}

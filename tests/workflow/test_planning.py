@@ -148,7 +148,7 @@ def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_pat
     assert called("config/resolve.py", "resolve_run") < 20
 
 
-def test_runs_of_another_version_of_a_module_are_said_when_it_plans(tmp_path, monkeypatch):
+def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeypatch):
     """One of them is there, and what is trained now would be refused beside it."""
     samplers = ["random", "online"]
     declared = synthetic.experiment(preset="laptop", samplers=samplers)
@@ -245,7 +245,7 @@ def test_a_file_without_a_name_does_not_write_among_the_default_results(project)
     assert "mine.yaml: experiment: key is missing" in line
 
 
-def test_a_slash_behind_the_results_folder_is_no_matter():
+def test_a_slash_behind_the_results_folder_is_ignored():
     assert plan(results="results/").folder == plan().folder == "results/default"
 
 

@@ -37,7 +37,11 @@ VARIANTS = {"whole": {}, "small": {"competence": {"buffer": 100}}}
 
 def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **changes) -> dict:
     """Configuration of a grid; keys of `analysis` may be given by themselves."""
-    values = {
+    analysis = {"bootstrap_repetitions": 200, "confidence": 0.95, "bootstrap_seed": 0}
+    for key in (*analysis, "reference"):
+        if key in changes:
+            analysis[key] = changes.pop(key)
+    return {
         "experiment": "synthetic",
         "results": "results",
         "preset": "smoke",
@@ -45,14 +49,9 @@ def experiment(samplers=SAMPLERS, goal_spaces=(GOAL_SPACE,), seeds=(0, 1), **cha
         "goal_spaces": list(goal_spaces),
         "seeds": list(seeds),
         "overrides": {},
-        "analysis": {"bootstrap_repetitions": 200, "confidence": 0.95, "bootstrap_seed": 0},
+        "analysis": analysis,
+        **changes,
     }
-    for key, value in changes.items():
-        if key in ("bootstrap_repetitions", "confidence", "bootstrap_seed", "reference"):
-            values["analysis"][key] = value
-        else:
-            values[key] = value
-    return values
 
 
 VARIED = experiment(("online", "magellan"), variants=VARIANTS)

@@ -26,15 +26,16 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     assert 1 <= manifest["restarts"] < manifest["attempts"]
 
 
-def test_killed_inside_the_write_of_a_checkpoint(jobs, undisturbed, tmp_path):
-    for step, nth in cases("kill in save"):
-        jobs.kill(tmp_path, nth, step, "checkpoints/")
-    assert jobs.finish(tmp_path) == undisturbed["random"]
+KILLS = {
+    "checkpoint": [(nth, step, "checkpoints/") for step, nth in cases("kill in save")],
+    "results": [(1, step, file) for step, file in cases("kill at the end")],
+}
 
 
-def test_killed_while_the_results_are_written(jobs, undisturbed, tmp_path):
-    for step, file in cases("kill at the end"):
-        jobs.kill(tmp_path, 1, step, file)
+@pytest.mark.parametrize("written", KILLS)
+def test_killed_while_files_are_written(written, jobs, undisturbed, tmp_path):
+    for where in KILLS[written]:
+        jobs.kill(tmp_path, *where)
         assert not (tmp_path / "manifest.json").exists()
     assert jobs.finish(tmp_path) == undisturbed["random"]
     assert not list(tmp_path.rglob("*.part"))

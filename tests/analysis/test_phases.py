@@ -161,7 +161,7 @@ def test_axes_name_what_training_is_counted_from(written, tmp_path):
 # --- phase by phase ------------------------------------------------------------------------------
 
 
-def phased_once(folder, run, until=4_000):
+def phased_once(folder, run):
     """Two phases; evaluations of the first are those of the seed, whatever the sampler is."""
     synthetic.write_run(folder, run, episodes=run.config.budget.episodes)
     first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
@@ -175,9 +175,9 @@ def phased_once(folder, run, until=4_000):
     for name in store.TABLES:
         frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
         at = frame["episode"].astype(int)
-        frame.insert(0, "phase", 1 + (at > until))
+        frame.insert(0, "phase", 1 + (at > 4_000))
         if "split" in frame.columns:
-            frame = in_order(pd.concat([frame, frame[at == until].assign(phase=2)]))
+            frame = in_order(pd.concat([frame, frame[at == 4_000].assign(phase=2)]))
         if name == "evaluation":
             frame["success"] = [success_of(row) for row in frame.to_dict("records")]
         frame.to_csv(folder / f"{name}.csv", index=False)

@@ -14,16 +14,10 @@ BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
 HALF, FIFTH, SPREAD = WORLDS
 
 
-def method_of(statistic, name):
-    return next(
-        method
-        for method in METHODS
-        if method.statistic == statistic and method.name.startswith(name)
-    )
-
-
 def covered(statistic, name, world, runs):
-    return coverage(method_of(statistic, name), world, runs, 400, BOOTSTRAP)
+    methods = [method for method in METHODS if method.statistic == statistic]
+    method = next(method for method in methods if method.name.startswith(name))
+    return coverage(method, world, runs, 400, BOOTSTRAP)
 
 
 def test_made_up_runs_are_like_the_observed_ones():

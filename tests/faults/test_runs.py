@@ -39,8 +39,8 @@ from tests.faults.injection import Killed, os_error, raising
 from tests.runs import contents, stopped, tables
 
 
-def run(folder, sampler="random", resume=True, progress="none", **more):
-    return train(config(sampler), folder, resume, progress, **more)
+def run(folder, sampler="random", progress="none", **more):
+    return train(config(sampler), folder, resume=True, progress=progress, **more)
 
 
 @pytest.mark.parametrize(("name", "step", "file", "nth"), cases("disk"))

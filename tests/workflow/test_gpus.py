@@ -1,10 +1,11 @@
 """Runs on several GPUs, which are made up here: each its own, none shared, freed at any end."""
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,21 @@ def outcome(folder: Path, number: int, *command: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+@contextlib.contextmanager
+def holding(folder: Path, lock: str) -> Iterator[None]:
+    """A command has a GPU, by this lock; it is killed at the end."""
+    process, path = start(folder, 1, "sleep", "60"), folder / "locks" / lock
+    deadline = time.monotonic() + 60
+    try:
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} did not come"
+            time.sleep(0.1)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def most_at_once(lines: list[str]) -> dict[str, int]:
     """Most runs that had a device at one time, by device; and of all together."""
     now: dict[str, int] = {}
@@ -91,14 +107,9 @@ def test_only_gpus_that_may_be_seen_are_taken(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert outcome(tmp_path, 1)[:2] == (0, "1\n")
     # Another driver that sees both leaves alone what the first one has.
-    first = start(tmp_path, 1, "sleep", "60")
-    wait_for(tmp_path / "locks" / "GPU-bbbb.lock")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    try:
+    with holding(tmp_path, "GPU-bbbb.lock"):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         assert outcome(tmp_path, 1)[1] == "GPU-aaaa\n"
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.wait()
     assert outcome(tmp_path, 2)[:2] == (0, "GPU-aaaa,GPU-bbbb\n")
 
 
@@ -121,26 +132,13 @@ def test_of_a_gpu_in_mig_mode_the_parts_are_taken(machine, tmp_path, monkeypatch
     ]
 
 
-def wait_for(path: Path) -> None:
-    for _ in range(600):
-        if path.exists():
-            return
-        time.sleep(0.1)
-    pytest.fail(f"{path} did not come")
-
-
 def test_jobs_of_slurm_do_not_wait_for_each_other(machine, tmp_path, monkeypatch):
     """Each is given devices of its own, and both may be called 0."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("SLURM_JOB_ID", "41")
-    first = start(tmp_path, 1, "sleep", "60")
-    wait_for(tmp_path / "locks" / "job41-0.lock")
-    monkeypatch.setenv("SLURM_JOB_ID", "42")
-    try:
+    with holding(tmp_path, "job41-0.lock"):
+        monkeypatch.setenv("SLURM_JOB_ID", "42")
         assert outcome(tmp_path, 1)[1] == "0\n"
-    finally:
-        first.kill()
-        first.wait()
 
 
 def test_more_gpus_than_there_are_is_one_clear_line(machine, tmp_path):

@@ -261,7 +261,7 @@ def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path
         figures.applicable(results.algorithms, results.experiment)
 
 
-def test_errors_of_the_package_itself_are_no_user_s(results):
+def test_errors_of_the_package_itself_are_raised_as_they_are():
     spec = FIGURES["mastery"]
     assert is_built_in(spec)
     with pytest.raises(ZeroDivisionError):

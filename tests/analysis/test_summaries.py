@@ -134,7 +134,7 @@ def test_observed_success_on_impossible_goals_is_zero(results):
     assert (frame[frame["category"] == "grasp"]["success"] > 0).any()
 
 
-def test_calibration_is_of_each_run(results, statistics):
+def test_calibration_is_of_each_run(statistics):
     frame = statistics["calibration"].set_index(["sampler", "split", "category", "seed"])
     row = frame.loc[("magellan", "unseen", "impossible", 1)]
     assert row["bias"] == pytest.approx(0.02)

@@ -404,7 +404,7 @@ def test_a_line_cut_short_swallows_no_other(tmp_path):
     assert Attempts(tmp_path, "abd").summary()["attempts"] == 0
 
 
-def test_saving_takes_no_more_than_its_share(tmp_path, monkeypatch):
+def test_saving_takes_no_more_than_its_share(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     job = Job.__new__(Job)

@@ -107,7 +107,7 @@ def test_the_reference_results_do_without_them(mine):
         assert not [rule for rule in planned if "forgetting" in rule or rule == "train"]
 
 
-def test_results_without_them_are_the_same(mine, tmp_path):
+def test_results_without_them_are_the_same(mine):
     """A statistic and a figure of one's own change no other file of the results, and with
     another backend the runs are the same."""
     names = ("my_estimator.py", "my_sampler.py", "my_world.py")

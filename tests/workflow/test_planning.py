@@ -186,7 +186,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_configuration_is_one_clear_line(case, monkeypatch, capsys):
+def test_bad_configuration_is_one_clear_line(case, monkeypatch):
     key, value, words = BAD[case]
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as error:

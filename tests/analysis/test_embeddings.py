@@ -134,37 +134,33 @@ def spoil_vectors(folder, vectors, moment="0"):
     save_file({moment: vectors}, folder / "vectors.safetensors")
 
 
+# Folders that are spoiled, by the words of the error.
 SPOILT = {
-    "no such folder": (lambda f: (f / "goals.csv").unlink(), "goals.csv: file is missing"),
-    "another format": (lambda f: spoil_json(f, format=2), "format is 2; allowed: 1"),
-    "no run": (lambda f: spoil_json(f, config={}), "cannot be read (KeyError"),
-    "another category": (
-        lambda f: spoil_goals(f, "category", "fly"),
-        "category is 'fly' for goal 2; allowed: impossible, grasp",
+    "goals.csv: file is missing": lambda f: (f / "goals.csv").unlink(),
+    "format is 2; allowed: 1": lambda f: spoil_json(f, format=2),
+    "cannot be read (KeyError": lambda f: spoil_json(f, config={}),
+    "category is 'fly' for goal 2; allowed: impossible, grasp": lambda f: spoil_goals(
+        f, "category", "fly"
     ),
-    "another split": (lambda f: spoil_goals(f, "split", "all"), "split is 'all' for goal 2"),
-    "numbers": (lambda f: spoil_goals(f, "goal", 7), "goals are not numbered"),
-    "vectors of less": (
-        lambda f: spoil_vectors(f, clusters(1.0)[:5]),
-        "allowed: finite numbers, a row for each of the 72 goals",
+    "split is 'all' for goal 2": lambda f: spoil_goals(f, "split", "all"),
+    "goals are not numbered": lambda f: spoil_goals(f, "goal", 7),
+    "allowed: finite numbers, a row for each of the 72 goals": lambda f: spoil_vectors(
+        f, clusters(1.0)[:5]
     ),
-    "not finite": (lambda f: spoil_vectors(f, clusters(np.nan)), "allowed: finite numbers"),
-    "other moments": (
-        lambda f: spoil_vectors(f, clusters(1.0), moment="1"),
-        "moments are not those of vectors.safetensors",
+    "allowed: finite numbers": lambda f: spoil_vectors(f, clusters(np.nan)),
+    "moments are not those of vectors.safetensors": lambda f: spoil_vectors(
+        f, clusters(1.0), moment="1"
     ),
-    "a cut file": (
-        lambda f: (f / "vectors.safetensors").write_bytes(b"12345678"),
-        "vectors.safetensors: cannot be read",
+    "vectors.safetensors: cannot be read": lambda f: (f / "vectors.safetensors").write_bytes(
+        b"12345678"
     ),
 }
 
 
-@pytest.mark.parametrize("case", SPOILT)
-def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
-    change, words = SPOILT[case]
+@pytest.mark.parametrize("words", SPOILT)
+def test_what_cannot_be_read_is_refused_in_one_line(words, tmp_path):
     folder = write(tmp_path / "e", [clusters(1.0)])
-    change(folder)
+    SPOILT[words](folder)
     with pytest.raises(InputError) as error:
         load(folder)
     assert words in str(error.value)

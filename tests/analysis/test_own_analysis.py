@@ -91,59 +91,54 @@ def test_a_file_named_by_tables_is_not_run(tmp_path, runs, printed):
 
 # --- refused when the file is loaded: before anything is trained --------------------------------
 
-STATISTIC = (
-    "from analysis.statistics.summaries import register_statistic\n@register_statistic({0})\n{1}\n"
-)
-FIGURE = "from analysis.figures import register_figure\n@register_figure({0})\n{1}\n"
 COMPUTE, DRAW = "def compute(results): ...", "def draw(results, statistics, goal_space): ..."
 
+
+def statistic(arguments, function=COMPUTE):
+    """Text of a file that registers a statistic."""
+    imported = "from analysis.statistics.summaries import register_statistic"
+    return f"{imported}\n@register_statistic({arguments})\n{function}\n"
+
+
+def figure(arguments, function=DRAW):
+    """Text of a file that registers a figure."""
+    return (
+        f"from analysis.figures import register_figure\n@register_figure({arguments})\n{function}\n"
+    )
+
+
+# Files by the words of the error.
 REFUSED = {
-    "a statistic of a taken name": (
-        STATISTIC.format("'success'", COMPUTE),
-        "statistic: name 'success' is taken by ",
+    "statistic: name 'success' is taken by ": statistic("'success'"),
+    "statistic: name '../x' is not allowed; allowed: lower-case letters": statistic("'../x'"),
+    "statistic: name 3 is not allowed": statistic("3"),
+    "is not allowed; allowed: a function of results": statistic(
+        "'mine'", "def compute(results, more): ..."
     ),
-    "a malformed name": (
-        STATISTIC.format("'../x'", COMPUTE),
-        "statistic: name '../x' is not allowed; allowed: lower-case letters",
+    "statistic: 'other': 3 is not allowed; allowed: a function of results": (
+        statistic("'mine'") + "register_statistic('other')(3)\n"
     ),
-    "a name that is no text": (STATISTIC.format("3", COMPUTE), "statistic: name 3 is not allowed"),
-    "a statistic of two arguments": (
-        STATISTIC.format("'mine'", "def compute(results, more): ..."),
-        "is not allowed; allowed: a function of results",
+    "figure: name 'mastery' is taken by ": figure("'mastery', 'Mastery', '1. Success'"),
+    "is not allowed; allowed: a function of results, statistics, goal_space": figure(
+        "'mine', 'Mine', 'Mine'", "def draw(results, goal_space): ..."
     ),
-    "a statistic that is no function": (
-        STATISTIC.format("'mine'", COMPUTE) + "register_statistic('other')(3)\n",
-        "statistic: 'other': 3 is not allowed; allowed: a function of results",
+    "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
+        "'mine', '{seed}', 'Mine'"
     ),
-    "a figure of a taken name": (
-        FIGURE.format("'mastery', 'Mastery', '1. Success'", DRAW),
-        "figure: name 'mastery' is taken by ",
+    "section '' is not allowed": figure("'mine', 'Mine', ''"),
+    "statistics 'success' is not allowed; allowed: names in a tuple": figure(
+        "'mine', 'Mine', 'Mine', 'success'"
     ),
-    "a figure of two arguments": (
-        FIGURE.format("'mine', 'Mine', 'Mine'", "def draw(results, goal_space): ..."),
-        "is not allowed; allowed: a function of results, statistics, goal_space",
-    ),
-    "a label with braces": (
-        FIGURE.format("'mine', '{seed}', 'Mine'", DRAW),
-        "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters",
-    ),
-    "no section": (FIGURE.format("'mine', 'Mine', ''", DRAW), "section '' is not allowed"),
-    "statistics as a text": (
-        FIGURE.format("'mine', 'Mine', 'Mine', 'success'", DRAW),
-        "statistics 'success' is not allowed; allowed: names in a tuple",
-    ),
-    "needs that are no function": (
-        FIGURE.format("'mine', 'Mine', 'Mine', lacks='a seed'", DRAW),
-        "lacks: 'a seed' is not allowed; allowed: a function of algorithms, predicting, reference",
+    "lacks: 'a seed' is not allowed; allowed: a function of algorithms, predicting, reference": (
+        figure("'mine', 'Mine', 'Mine', lacks='a seed'")
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(case, tmp_path):
-    text, words = REFUSED[case]
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(words, tmp_path):
     path = tmp_path / "broken.py"
-    path.write_text(text)
+    path.write_text(REFUSED[words])
     before = [dict(STATISTICS), dict(FIGURES)]
     with pytest.raises(InputError) as caught:
         load_modules([str(path)])
@@ -155,7 +150,7 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(case, 
 
 def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
     """Also where it is the first to import it, as in a training job."""
-    (tmp_path / "broken.py").write_text(FIGURE.format("'mine', 'Mine', 'Mine'", DRAW) + "1 / 0\n")
+    (tmp_path / "broken.py").write_text(figure("'mine', 'Mine', 'Mine'") + "1 / 0\n")
     code = (
         "from magellan.core.errors import InputError\n"
         "from magellan.config.modules import load_modules\n"
@@ -191,33 +186,29 @@ def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
 
 # --- refused when the function has run ----------------------------------------------------------
 
+# Bodies of functions by the words of the error.
 COMPUTED = {
-    "raises": ("return results.tabels", "failed (line 4: AttributeError: 'Results' object has"),
-    "gives no frame": ("return [1, 2]", "gave [1, 2]; allowed: pandas"),
-    "gives no columns": (
-        "import pandas\n    return pandas.DataFrame()",
-        "gave the columns []; allowed: texts, each once",
+    "failed (line 4: AttributeError: 'Results' object has": "return results.tabels",
+    "gave [1, 2]; allowed: pandas": "return [1, 2]",
+    "gave the columns []; allowed: texts, each once": (
+        "import pandas\n    return pandas.DataFrame()"
     ),
-    "gives a column twice": (
-        "import pandas\n    return pandas.DataFrame([[1, 2]], columns=['a', 'a'])",
-        "gave the columns ['a', 'a']; allowed: texts, each once",
+    "gave the columns ['a', 'a']; allowed: texts, each once": (
+        "import pandas\n    return pandas.DataFrame([[1, 2]], columns=['a', 'a'])"
     ),
-    "gives columns of numbers": (
-        "import pandas\n    return pandas.DataFrame([[1, 2]])",
-        "gave the columns [0, 1]; allowed: texts, each once",
+    "gave the columns [0, 1]; allowed: texts, each once": (
+        "import pandas\n    return pandas.DataFrame([[1, 2]])"
     ),
-    "gives an index that the file would lose": (
-        "return results.tables['evaluation'].groupby('sampler')[['success']].mean()",
-        "gave an index with names, ['sampler'], which a CSV file loses; allowed: columns",
+    "gave an index with names, ['sampler'], which a CSV file loses; allowed: columns": (
+        "return results.tables['evaluation'].groupby('sampler')[['success']].mean()"
     ),
 }
 
 
-@pytest.mark.parametrize("case", COMPUTED)
-def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, refused):
-    body, words = COMPUTED[case]
+@pytest.mark.parametrize("words", COMPUTED)
+def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(words, folder, refused):
     path = folder.parent / "mine.py"
-    path.write_text(STATISTIC.format("'mine'", f"def compute(results):\n    {body}"))
+    path.write_text(statistic("'mine'", f"def compute(results):\n    {COMPUTED[words]}"))
     output = folder.parent / "statistics"
     line = refused("statistics", folder, output, "--only", "mine", *modules(path))
     assert line.startswith(f"error: modules: '{path}': statistic mine {words}")
@@ -225,23 +216,22 @@ def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(case, folder, ref
 
 
 DRAWN = {
-    "raises": ("return statistics['success']['nowhere']", "failed (line 4: KeyError: 'nowhere')"),
-    "gives no figure": ("return 'a figure'", "gave 'a figure'; allowed: matplotlib.figure.Figure"),
-    "gives one that cannot be laid out": (
+    "failed (line 4: KeyError: 'nowhere')": "return statistics['success']['nowhere']",
+    "gave 'a figure'; allowed: matplotlib.figure.Figure": "return 'a figure'",
+    # One that cannot be laid out.
+    "failed (": (
         "from matplotlib.figure import Figure\n    f = Figure()\n    f.text(0, 0, '$a^b^c$')\n"
-        "    return f",
-        "failed (",
+        "    return f"
     ),
 }
 
 
-@pytest.mark.parametrize("case", DRAWN)
-def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statistics, refused):
+@pytest.mark.parametrize("words", DRAWN)
+def test_a_figure_that_goes_wrong_is_one_line_with_its_file(words, folder, statistics, refused):
     summaries.write(statistics, folder.parent / "statistics")
-    body, words = DRAWN[case]
     path = folder.parent / "mine.py"
-    function = f"def draw(results, statistics, goal_space):\n    {body}"
-    path.write_text(FIGURE.format("'mine', 'Mine', 'Mine', ('success',)", function))
+    function = f"def draw(results, statistics, goal_space):\n    {DRAWN[words]}"
+    path.write_text(figure("'mine', 'Mine', 'Mine', ('success',)", function))
     line = refused(*draw("mine", folder, path))
     assert line.startswith(f"error: modules: '{path}': figure mine {words}")
     assert not (folder.parent / "mine.png").exists()
@@ -249,7 +239,7 @@ def test_a_figure_that_goes_wrong_is_one_line_with_its_file(case, folder, statis
 
 def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path, refused):
     path = tmp_path / "mine.py"
-    text = FIGURE.format("'mine', 'Mine', 'Mine', lacks=lacks", DRAW)
+    text = figure("'mine', 'Mine', 'Mine', lacks=lacks")
     start = "def lacks(algorithms, predicting, reference):\n    return {}\n"
     path.write_text(start.format("'' if len(algorithms) > 9 else 'ten algorithms'") + text)
     load_modules([str(path)])
@@ -276,7 +266,7 @@ def test_a_figure_has_its_docstring_as_caption_by_default(files, tmp_path):
     assert FIGURES["forgetting"].caption.startswith("Across: categories of training goals.")
     path = tmp_path / "more.py"
     function = "def draw(results, statistics, goal_space):\n    'Not this.'"
-    path.write_text(FIGURE.format("'more', 'More', 'Mine', caption='This.'", function))
+    path.write_text(figure("'more', 'More', 'Mine', caption='This.'", function))
     load_modules([str(path)])
     assert FIGURES["more"].caption == "This."
 

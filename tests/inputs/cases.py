@@ -396,9 +396,7 @@ TABLES = {
     "line 2: n is -64 | 0 or more": evaluation("n", "-64"),
     "line 2: success is 'all' | a number": evaluation("success", "all"),
     "line 2: success is 1.01 | 0 and 1": evaluation("success", "1.01"),
-    "line 2: success is 0.333333 | a multiple of 1/n": cell(
-        "evaluation.csv", "success", "0.333333"
-    ),
+    "line 2: success is 0.333333 | a multiple of 1/n": evaluation("success", "0.333333"),
     "line 2: successes is 99999 | at most n": cell("practice.csv", "successes", "99999"),
     "split is 'test' | unseen": replaced("evaluation.csv", "train", "test"),
     "category is 'fly' | grasp": replaced("practice.csv", "grasp", "fly"),
@@ -408,8 +406,8 @@ TABLES = {
         "successes\n",
         "successes\nrandom,default,1000-400-200-100-50,0,500,grasp,1,0\n",
     ),
-    "evaluation.csv: step falls to 0 for | 'random' | order of training": cell(
-        "evaluation.csv", "step", "99999999"
+    "evaluation.csv: step falls to 0 for | 'random' | order of training": evaluation(
+        "step", "99999999"
     ),
     "training.csv | line 2 | update": cell("training.csv", "update", ""),
 }

@@ -1,8 +1,10 @@
-"""Code blocks of the documentation, as files: what a page shows is what the tests run."""
+"""Code blocks of the documentation, as files, and programs that run in another process."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,3 +18,16 @@ def write_files(page: str, folder: Path) -> dict[str, str]:
     for name, text in blocks.items():
         (folder / name).write_text(text)
     return {name: str(folder / name) for name in blocks}
+
+
+def run_program(program: str, *arguments: str) -> str:
+    """Run a Python program in another process, in the root of the repository; what it prints."""
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()

@@ -1,18 +1,15 @@
 """Device and number format of whole runs: how a job runs, told in its manifest and its log."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from magellan.cli import main
 from magellan.config import resolve_run
 from magellan.jobs.run import train
+from tests.snippets import run_program
 
-ROOT = Path(__file__).resolve().parents[2]
 SPACE = "40-8-4-2-2"
 BRIEF = {"episodes": 30, "record_outcomes": True}
 
@@ -51,13 +48,15 @@ def test_a_replay_is_computed_as_it_is_told(half, tmp_path, capsys):
     arguments = ["replay", str(half), "--estimator", "learned"]
     assert main([*arguments, "--dtype", "bfloat16", "--output", str(tmp_path / "half")]) == 0
     assert main([*arguments, "--output", str(tmp_path / "full")]) == 0
-    found = [(tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")]
-    assert found[0] != found[1]
+    half_table, full_table = (
+        (tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")
+    )
+    assert half_table != full_table
     assert main([*arguments, "--dtype", "int4", "--output", str(tmp_path / "none")]) == 2
     assert "backend.dtype: 'int4' is not allowed" in capsys.readouterr().err
 
 
-NOTED = """
+IMPORTS = """
 import builtins, runpy, sys
 FOR_GPUS = {"triton", "bitsandbytes", "flash_attn", "xformers", "pynvml", "cupy", "kernels"}
 wanted, own = set(), builtins.__import__
@@ -86,12 +85,6 @@ def test_on_a_cpu_nothing_for_gpus_is_imported(mode, tmp_path):
     options = ["--preset", "smoke", "--goal-space", SPACE, "--set", "budget.episodes=4"]
     options += ["--set", f"backbone.lora_mode={mode}", "--device", "cpu", "--progress", "none"]
     allowed = [name for name in ("triton", "bitsandbytes", "pynvml", "kernels") if find_spec(name)]
-    program = NOTED.replace("ALLOWED", repr(allowed))
-    done = subprocess.run(
-        [sys.executable, "-c", program, "train", *options, "--output", str(tmp_path / "run")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1] == "0 [] False []", done.stderr
+    program = IMPORTS.replace("ALLOWED", repr(allowed))
+    printed = run_program(program, "train", *options, "--output", str(tmp_path / "run"))
+    assert printed.splitlines()[-1] == "0 [] False []"

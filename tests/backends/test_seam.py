@@ -1,8 +1,6 @@
 """Trainer and estimators need nothing but the seam: they run without any model, and import none."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from magellan.core.randomness import stream
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import GoalSpace
 from tests.backends.fake import FakeBackend
-from tests.workflow.conftest import ROOT
+from tests.snippets import ROOT, run_program
 
 SPACE = "40-8-4-2-2"
 MODEL_LIBRARIES = {"torch", "transformers", "peft"}
@@ -43,25 +41,22 @@ def test_a_run_without_a_model(sampler):
 
 
 def test_a_run_without_a_model_imports_none():
-    code = (
+    program = (
         "import sys\nfrom tests.backends.test_seam import finished\nfinished()\n"
         f"print(sorted(set(sys.modules) & {MODEL_LIBRARIES!r}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "[]", done.stderr
+    assert run_program(program) == "[]"
 
 
 def imported(path: Path) -> set[str]:
     """First names of all modules that a file imports, anywhere in it."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {name.name.split(".")[0] for name in node.names}
+            modules |= {name.name.split(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found
+            modules.add(node.module.split(".")[0])
+    return modules
 
 
 @pytest.mark.parametrize("part", ["training", "samplers", "competence", "config", "tools"])

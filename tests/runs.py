@@ -18,6 +18,11 @@ from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 
 SPACE = "40-20-10-5-5"
+EVALUATED = {
+    "evaluated_goals": {"every": 40, "episodes": 1},
+    "evaluated_buckets": {"every": 30, "episodes": 8},
+}
+"""Settings of the estimators that play episodes of their own."""
 
 
 def watchers(sampler: str) -> list[str]:

@@ -21,15 +21,15 @@ def random_states(seed: int, n: int = 12, words: int = 3) -> tuple[np.ndarray, n
 
 def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]]]:
     """For each state, what stands before and at each of its tokens in its own sequence."""
-    found = []
+    states = []
     for row, parts in zip(tokens, segments, strict=True):
         prompt = tuple(row[parts == PROMPT].tolist())
-        mine = [prompt[: i + 1] for i in range(len(prompt))]
+        beginnings = [prompt[: i + 1] for i in range(len(prompt))]
         for candidate in range(1, parts.max() + 1):
             branch = tuple(row[parts == candidate].tolist())
-            mine += [prompt + branch[: i + 1] for i in range(len(branch))]
-        found.append(mine)
-    return found
+            beginnings += [prompt + branch[: i + 1] for i in range(len(branch))]
+        states.append(beginnings)
+    return states
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -41,8 +41,9 @@ def test_every_distinct_beginning_is_one_node(seed, share):
     tree = build_tree(tokens, segments, share_prompts=share)
     prompts = [row[parts == PROMPT].tolist() for row, parts in zip(tokens, segments, strict=True)]
     expected = set()
-    for state, (mine, prompt) in enumerate(zip(paths(tokens, segments), prompts, strict=True)):
-        for path in mine:
+    of_states = zip(paths(tokens, segments), prompts, strict=True)
+    for state, (beginnings, prompt) in enumerate(of_states):
+        for path in beginnings:
             shared = share and len(path) <= len(prompt)
             expected.add((None if shared else state, len(path) > len(prompt), path))
     if share:  # rows are compared with their neighbour only, so a beginning may come back later

@@ -39,20 +39,16 @@ def test_evaluations_are_at_planned_numbers_of_the_unit(unit, undisturbed):
     filling = manifest["steps"] // ROUND - manifest["updates"]
     assert 1 <= filling <= 3
     for table in ("evaluation", "competence"):
-        points = list(
-            dict.fromkeys(
-                tuple(int(row[key]) for key in ("update", "step", "episode"))
-                for row in rows(folder, table)
-            )
-        )
-        own = ("update", "step", "episode").index(column)
-        assert [point[own] for point in points] == PLANNED[unit]
+        keys = ("update", "step", "episode")
+        points = [tuple(int(row[key]) for key in keys) for row in rows(folder, table)]
+        points = list(dict.fromkeys(points))
+        assert [point[keys.index(column)] for point in points] == PLANNED[unit]
         for update, step, episode in points:
             # One update per round, except in the first rounds, which fill the first batch.
             steps = step if unit == "updates" else -(-step // ROUND) * ROUND
             assert steps == (ROUND * (update + filling) if update else 0)
-            told = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
-            assert episode == len(told)
+            outcomes = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
+            assert episode == len(outcomes)
         assert points[-1][0] == manifest["updates"]
         assert points[-1][2] == manifest["episodes"]
     assert manifest["steps"] == -(-PLANNED["steps"][-1] // ROUND) * ROUND or unit == "updates"
@@ -84,13 +80,13 @@ def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch,
     assert trainer.spent == 704  # rounds of 32
     shown.show()
     shown.result(12.3)
-    told = capsys.readouterr().err
-    assert "\r" not in told
-    assert "700 of 700 steps, " in told
-    assert ", 0 s left" in told
-    assert "complete, 700 steps in 12 s. Success at the end on train goals: grasp " in told
-    assert "; unseen goals: grasp " in told
-    assert told.count("grow_carnivore") == 2  # of the last evaluation alone
+    output = capsys.readouterr().err
+    assert "\r" not in output
+    assert "700 of 700 steps, " in output
+    assert ", 0 s left" in output
+    assert "complete, 700 steps in 12 s. Success at the end on train goals: grasp " in output
+    assert "; unseen goals: grasp " in output
+    assert output.count("grow_carnivore") == 2  # of the last evaluation alone
 
 
 def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):

@@ -137,14 +137,14 @@ def test_predictions_speak_of_the_goals_that_are_evaluated(name):
         expected = np.stack(estimator.competence(arms))
         if (name, split) == ("per_goal", "unseen"):
             expected = np.zeros_like(expected)
-        found = np.stack(estimator.predict(chosen.space, chosen.positions))
-        np.testing.assert_array_equal(found, expected)
-        rows = list(competence_rows(chosen, *found))
+        predictions = np.stack(estimator.predict(chosen.space, chosen.positions))
+        np.testing.assert_array_equal(predictions, expected)
+        rows = list(competence_rows(chosen, *predictions))
         assert [row["n"] for row in rows] == [4] * 5
         for row in rows:
-            mine = expected[:, chosen.categories == CATEGORIES.index(row["category"])]
-            assert row["competence"] == pytest.approx(mine[0].mean())
-            assert row["learning_progress"] == pytest.approx(np.abs(mine[0] - mine[1]).mean())
+            now, delayed = expected[:, chosen.categories == CATEGORIES.index(row["category"])]
+            assert row["competence"] == pytest.approx(now.mean())
+            assert row["learning_progress"] == pytest.approx(np.abs(now - delayed).mean())
     if name == "expert_buckets":
         assert set(FEASIBLE) == {row["category"] for row in rows if row["competence"] > 0}
 

@@ -97,17 +97,17 @@ def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(mor
     words = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
     known = ["--identity", identity(config(sampler="magellan"))] if more else []
     assert main([*words, "--output", str(folder), "--sampler", "magellan", *known]) == 0
-    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
+    hints = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
     expected = [
         f"next: python -m magellan watch '{folder}'",
         f"next: python -m magellan export '{folder}' --output 'agents/my run'",
     ]
-    assert told == ([] if more else expected)
+    assert hints == ([] if more else expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
-def test_what_is_also_written_changes_no_table(key, undisturbed, tmp_path):
-    asked = config(**{key: True})
-    assert tables(trained(asked, tmp_path)) == undisturbed
-    assert identity(asked) != identity(config())
+def test_an_additional_table_changes_no_other(key, undisturbed, tmp_path):
+    recorded = config(**{key: True})
+    assert tables(trained(recorded, tmp_path)) == undisturbed
+    assert identity(recorded) != identity(config())

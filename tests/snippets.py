@@ -1,7 +1,8 @@
-"""Code blocks of the documentation, as files, and programs that run in another process."""
+"""Code blocks of the documentation as files, programs in another process, and imports of files."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -18,6 +19,17 @@ def write_files(page: str, folder: Path) -> dict[str, str]:
     for name, text in blocks.items():
         (folder / name).write_text(text)
     return {name: str(folder / name) for name in blocks}
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of what a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def run_program(program: str, *arguments: str) -> str:

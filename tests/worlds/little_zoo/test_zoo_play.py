@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.play import play
+from tests.snippets import ROOT
 
 
 def played(typed, category="grasp", seed=0):
@@ -107,7 +107,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            cwd=Path(__file__).resolve().parents[3],
+            cwd=ROOT,
             start_new_session=True,
             preexec_fn=become_terminal,
         )

@@ -37,15 +37,8 @@ def traces():
 
 
 def recorded(step):
-    return (
-        step["obs"],
-        step["possible_actions"],
-        step["inventory"],
-        step["reward"],
-        step["reward"] == 1.0,
-        step["truncated"],
-        step["done"],
-    )
+    keys = ("obs", "possible_actions", "inventory", "reward")
+    return (*(step[key] for key in keys), step["reward"] == 1.0, step["truncated"], step["done"])
 
 
 def recorded_start(trace):

@@ -90,15 +90,15 @@ READERS = {
 @pytest.mark.parametrize("value", ["org/kernel", {"": "org/kernel"}, "flash_attention_2"])
 @pytest.mark.parametrize("read", READERS)
 def test_no_kernel_that_a_model_names_is_fetched(read, value, key, places, monkeypatch):
-    asked = []
+    fetched = []
     for library in (hub_kernels, modeling_utils):
         monkeypatch.setattr(library, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **_: asked.append(names))
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **_: fetched.append(names))
     shutil.copytree(ZOO_MINI, places / "theirs")
     path = places / "theirs" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     READERS[read]("./theirs")
-    assert asked == []
+    assert fetched == []
 
 
 def test_a_folder_of_that_name_comes_before_the_cache(places):
@@ -115,10 +115,9 @@ def test_names_of_the_package_come_before_folders(places):
 
 
 def test_made_models_lie_below_results_unless_the_environment_says_otherwise(places, monkeypatch):
-    monkeypatch.delenv("MAGELLAN_BACKBONES")
-    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
-    monkeypatch.setenv("MAGELLAN_BACKBONES", "")
-    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
+    for change in (monkeypatch.delenv, lambda name: monkeypatch.setenv(name, "")):
+        change("MAGELLAN_BACKBONES")
+        assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
 
 
 def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
@@ -155,8 +154,8 @@ def test_what_is_written_is_a_model_that_can_be_read(made, places):
     folder, _ = made
     record = smollm2.write(places / "wheel", folder)
     model, _ = load_model("smollm2-135m")
-    wanted = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
-    assert all(torch.equal(weight, wanted[key]) for key, weight in model.state_dict().items())
+    expected = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
+    assert all(torch.equal(weight, expected[key]) for key, weight in model.state_dict().items())
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert record["sha256"] == model_digest(folder)
     card = (folder / "README.md").read_text()

@@ -60,7 +60,7 @@ def step(sampler: Any, places: list[int]) -> None:
     """A step of verl's trainer: three answers to each row, scored at their last token."""
     info = np.repeat([ROWS[place]["extra_info"] for place in places], 3)
     scores = torch.zeros(len(info), 5)
-    solvable = torch.tensor([each["index"] > 9 for each in info])
+    solvable = torch.tensor([extra["index"] > 9 for extra in info])
     scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * solvable
     sampler.update(  # other columns of the rows go to the rollout and do not come back
         batch=types.SimpleNamespace(
@@ -69,7 +69,7 @@ def step(sampler: Any, places: list[int]) -> None:
     )
 
 
-def test_it_draws_rows_and_hears_of_answers(made: Any) -> None:
+def test_it_draws_rows_and_gets_answers(made: Any) -> None:
     sampler = made(ROWS, sampler="learnability", settings=SETTINGS)
     assert isinstance(sampler, AbstractCurriculumSampler)
     assert len(list(sampler)) == len(sampler) == 10

@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 
 from magellan.competence import CompetenceEstimator, Outcomes
-from magellan.samplers.conformance import (
-    TEN_GOALS,
-    FewGoals,
-    estimator_of,
-    exploration,
-    make,
-)
+from magellan.samplers.conformance import TEN_GOALS, FewGoals, estimator_of, exploration, make
 
 __all__ = ["TEN_GOALS", "FewGoals", "Given", "estimator_of", "exploration", "make", "outcomes"]
 

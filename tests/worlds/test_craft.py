@@ -7,15 +7,7 @@ import pytest
 
 from magellan.core.errors import InputError
 from magellan.worlds import SPLITS, WORLDS
-from magellan.worlds.craft import (
-    CONTEXTS,
-    DISTRACTORS,
-    RAW,
-    Crafting,
-    CraftWorld,
-    context,
-    horizon,
-)
+from magellan.worlds.craft import CONTEXTS, DISTRACTORS, RAW, Crafting, CraftWorld, context, horizon
 
 WORLD = WORLDS["craft"]
 

@@ -20,13 +20,7 @@ from magellan.worlds.little_zoo import (
 from magellan.worlds.little_zoo.goals import SPLITS, categories_of, decode, draw_codes
 from magellan.worlds.little_zoo.text import layout, resolve, scene_words
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
-from magellan.worlds.little_zoo.world import (
-    horizon,
-    initial_state,
-    parse_goal,
-    reached,
-    transition,
-)
+from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
 from tests.runs import refusal
 from tests.snippets import run_program
 

@@ -74,6 +74,13 @@ def refusal(call, *arguments, **named) -> str:
     return str(caught.value)
 
 
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that fails and prints nothing else."""
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
 def stopped(run: RunConfig, folder: Path, reason: str = "on SIGTERM", **more) -> Path:
     """Train a run that stops as soon as possible; return its folder."""
     with pytest.MonkeyPatch.context() as patch:

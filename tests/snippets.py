@@ -1,4 +1,4 @@
-"""Code blocks of the documentation as files, programs in another process, and imports of files."""
+"""Code blocks of the documentation, programs in another process, imports, and calls that fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"<!-- file: (\S+) -->\n```(?:python|yaml)\n(.*?)```\n", re.DOTALL)
@@ -19,6 +21,15 @@ def write_files(page: str, folder: Path) -> dict[str, str]:
     for name, text in blocks.items():
         (folder / name).write_text(text)
     return {name: str(folder / name) for name in blocks}
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that raises this error whatever it is called with."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def imported(path: Path) -> set[str]:

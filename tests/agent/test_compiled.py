@@ -21,7 +21,14 @@ from magellan.model.backbone import Backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler, set_adapters, weighted_sum
+from tests.agent.tiny import (
+    CANDIDATES,
+    PROMPTS,
+    needs_compiler,
+    reversed_batch,
+    set_adapters,
+    weighted_sum,
+)
 from tests.runs import refusal
 from tests.snippets import run_program
 
@@ -63,14 +70,12 @@ def gap(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
 def transitions(tokens, segments, discount) -> Batch:
     rng = np.random.default_rng(3)
     n = len(tokens)
-    return Batch(
-        tokens=tokens,
-        segments=segments,
+    return reversed_batch(
+        tokens,
+        segments,
         actions=rng.integers(segments.max(axis=1)),
         returns=rng.random(n).astype(np.float32),
         discounts=np.full(n, discount, np.float32),
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
     )
 
 

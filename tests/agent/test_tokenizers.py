@@ -223,16 +223,18 @@ def test_no_special_token_stands_in_a_state(kind, tokenizer):
 
 
 def test_a_text_is_tokenised_once(tokenizer):
-    asked = []
+    tokenised = []
 
     def count(texts, **options):
-        asked.extend(texts)
+        tokenised.extend(texts)
         return tokenizer(texts, **options)
 
     codec = Codec(count)
     for _ in range(2):
         codec.pack(*zip(*STATES, strict=True))
-    assert sorted(asked) == sorted({text for prompt, more in STATES for text in (prompt, *more)})
+    assert sorted(tokenised) == sorted(
+        {text for prompt, more in STATES for text in (prompt, *more)}
+    )
     forgetful = Codec(tokenizer, remember=2)
     for _ in range(2):
         encoded, expected = ([*map(list, each.encode(PROMPTS))] for each in (forgetful, codec))

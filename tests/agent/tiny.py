@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -18,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from magellan.agent.replay import Batch
 from magellan.config import check_backbone
 from magellan.fastpath import SOURCE
 from magellan.fastpath.compiler import NotCompiledError, load
@@ -62,6 +64,17 @@ def set_adapters(
                 parameter.normal_(std=std, generator=generator)
             backbone.adapter_changed(name)
     return backbone
+
+
+def reversed_batch(tokens: np.ndarray, segments: np.ndarray, **values: np.ndarray) -> Batch:
+    """A batch whose next states are its states in reverse order."""
+    return Batch(
+        tokens=tokens,
+        segments=segments,
+        next_tokens=tokens[::-1].copy(),
+        next_segments=segments[::-1].copy(),
+        **values,
+    )
 
 
 def close(tensor: torch.Tensor, expected: torch.Tensor) -> None:

@@ -23,7 +23,7 @@ from magellan.model import loading
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
+from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler, reversed_batch
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -105,14 +105,12 @@ def transitions(backend: LocalBackend) -> Batch:
     """A batch in which every third state is the last of its episode."""
     tokens, segments = stack(some_states(backend))
     n = len(tokens)
-    return Batch(
-        tokens=tokens,
-        segments=segments,
+    return reversed_batch(
+        tokens,
+        segments,
         actions=np.arange(n) % segments.max(axis=1),
         returns=np.linspace(0, 1, n, dtype=np.float32),
         discounts=np.where(np.arange(n) % 3, 0.5, 0.0).astype(np.float32),
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
     )
 
 

@@ -25,6 +25,7 @@ from tests.backends.models import (
     transitions,
     update_both,
 )
+from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
 JOINT = pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
@@ -230,14 +231,10 @@ def test_a_gpu_that_is_absent_is_one_line(monkeypatch):
 def test_initial_values_touch_no_gpu(monkeypatch):
     """They are drawn on the CPU; a GPU would be woken for nothing, and all that are visible."""
     expected = make().state_dict()
-
-    def refuse(*_):
-        raise AssertionError("a GPU was touched")
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name in ("get_rng_state", "set_rng_state", "manual_seed_all"):
-        monkeypatch.setattr(torch.cuda, name, refuse)
+        monkeypatch.setattr(torch.cuda, name, raising(AssertionError("a GPU was touched")))
     before = torch.get_rng_state()
     state = make().state_dict()
     assert torch.equal(torch.get_rng_state(), before)

@@ -27,7 +27,7 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def made():
+def register():
     """Registers a builder as the backend `made`, for one test."""
     yield lambda build, **more: register_backend("made", **more)(build)
     BACKENDS.remove("made")
@@ -91,30 +91,30 @@ def test_what_is_wrong_is_one_line(case, files):
     assert message.startswith(words)
 
 
-def test_its_check_comes_before_any_work(made, tmp_path):
+def test_its_check_comes_before_any_work(register, tmp_path):
     def check(settings, backbone):
         raise InputError(f"made: nobody answers on {settings.device} for {backbone.model}")
 
-    made(lambda parts, settings: pytest.fail("built"), check=check)
+    register(lambda parts, settings: pytest.fail("built"), check=check)
     config = resolve_run("smoke", [layer(backend={"kind": "made"})])
     with pytest.raises(InputError, match=r"^made: nobody answers on cpu for zoo-mini$"):
         train(config, tmp_path / "run", False, "none")
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_backend_is_refused(made, tmp_path):
-    made(lambda parts, settings: "a model")
+def test_what_is_no_backend_is_refused(register, tmp_path):
+    register(lambda parts, settings: "a model")
     config = resolve_run("smoke", [layer(backend={"kind": "made"})])
     with pytest.raises(InputError, match=r"^backend.kind: 'made' of .* gave 'a model'; allowed: a"):
         train(config, tmp_path / "run", False, "none")
     assert not (tmp_path / "run").exists()
 
 
-def test_one_without_a_model_trains(made, tmp_path):
+def test_one_without_a_model_trains(register, tmp_path):
     from tests.backends.fake import FakeBackend
 
     built = []
-    made(lambda parts, settings: built.append((parts, FakeBackend())) or built[0][1])
+    register(lambda parts, settings: built.append((parts, FakeBackend())) or built[0][1])
     config = resolve_run("smoke", [layer(backend={"kind": "made"})])
     manifest = train(config, tmp_path / "run", False, "none")
     ((parts, backend),) = built

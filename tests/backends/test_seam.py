@@ -32,7 +32,7 @@ def test_a_run_without_a_model(sampler):
     backend = trainer.backend
     assert trainer.updates == backend.updates["sac"] > 10
     assert backend.updates["competence"] > 10
-    assert backend.asked["probabilities"] > trainer.updates
+    assert backend.calls["probabilities"] > trainer.updates
     tables = trainer.record.tables
     assert {len(tables[name]) > 0 for name in ("evaluation", "competence", "training")} == {True}
 

@@ -189,8 +189,8 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
         hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
 
 
-def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
-    """TRL's own trainer on a small model; `seen` gets the rows of each batch."""
+def real(folder: Path, name: str, batches: list[list[int]]) -> Any:
+    """TRL's own trainer on a small model; `batches` gets the rows of each batch."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
@@ -205,7 +205,7 @@ def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
     rows = [f"Goal: {verb} {thing}" for thing in things for verb in ("Grasp", "Grow")]
 
     def reward(completion_ids: list[list[int]], goal: list[int], **_: Any) -> list[float]:
-        seen.append(goal)
+        batches.append(goal)
         return [
             float(sum(ids) % 2 == number % 2)
             for ids, number in zip(completion_ids, goal, strict=True)

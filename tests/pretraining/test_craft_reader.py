@@ -86,11 +86,11 @@ def test_probe_goals_are_what_they_say(name, split):
         lines = [line.split(": ")[-1] for line in prompt.split("\n")]
         named = lines[0].removeprefix("Make ")
         made_of = dict(recipe.split(" = ") for recipe in lines[1].split(", "))
-        wanted, missing = [named], set()
-        while wanted:
-            item = wanted.pop()
+        needed, missing = [named], set()
+        while needed:
+            item = needed.pop()
             missing |= set() if item in made_of or item in lines[2].split() else {item}
-            wanted += made_of.get(item, "").split()
+            needed += made_of.get(item, "").split()
         assert named in names
         assert not missing if possible else len(missing) == 1
 

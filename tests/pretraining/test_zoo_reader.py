@@ -139,16 +139,16 @@ def can_be_reached(verb: int, target: int, scene: list[int]) -> bool:
     plants = set(range(6, 12)) | {OBJECTS.index(o) for o in ("spinach", "broccoli", "lettuce")}
     herbivores = set(range(12, 18)) | {OBJECTS.index(o) for o in ("goat", "horse", "rabbit")}
     carnivores = set(range(18, 24)) | {OBJECTS.index(o) for o in ("leopard", "hyena", "tiger")}
-    there = set(scene)
-    if target not in there or verb == 0:
-        return target in there
-    if OBJECTS.index("water") not in there:
+    present = set(scene)
+    if target not in present or verb == 0:
+        return target in present
+    if OBJECTS.index("water") not in present:
         return False
     if target in plants:
         return True
     if target in herbivores:
-        return bool(there & plants)
-    return target in carnivores and bool(there & plants) and bool(there & herbivores)
+        return bool(present & plants)
+    return target in carnivores and bool(present & plants) and bool(present & herbivores)
 
 
 def test_probe_goals_repeat_and_mix():
@@ -198,9 +198,9 @@ def test_lessons_read_random_play_and_meet_no_held_out_object():
     assert not np.isin(np.concatenate(tokens), held_out).any()
     answers = right_answers(tokens, Ids.of(tokenizer))
     names = [prompt.split("\n")[0].split()[-1] for prompt in prompts]
-    seen = [name in prompt.split("\n")[1] for name, prompt in zip(names, prompts, strict=True)]
-    np.testing.assert_array_equal(answers[:, 0], seen)
-    assert 0.3 < np.mean(seen) < 0.7
+    in_sight = [name in prompt.split("\n")[1] for name, prompt in zip(names, prompts, strict=True)]
+    np.testing.assert_array_equal(answers[:, 0], in_sight)
+    assert 0.3 < np.mean(in_sight) < 0.7
 
 
 def test_invented_objects_stay_with_their_kind():

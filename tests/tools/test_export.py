@@ -146,8 +146,8 @@ def test_the_card_says_what_was_trained():
     assert "**not complete**" in text
     assert "ab" * 32 in text
     assert "magellan-bench 1.2.3+abc; torch 9.9" in text
-    done = {**state, "next_evaluation": config.budget.end + 1}
-    assert "not complete" not in card_of(config, done)
+    complete = {**state, "next_evaluation": config.budget.end + 1}
+    assert "not complete" not in card_of(config, complete)
 
 
 def test_an_agent_without_an_estimator_of_its_own_has_none():
@@ -215,24 +215,24 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
 )
 def test_files_hold_the_adapters_that_predict(reads, now, delayed):
     names = ("acting", "judging", "q", "q then", "learnt", "p", "kept", "p then")
-    made = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
+    values = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
     state = {
         "sac": {
-            "adapters": {"policy": made["acting"], "critic_target": made["judging"]},
-            "critic": made["q"],
-            "target": made["q then"],
+            "adapters": {"policy": values["acting"], "critic_target": values["judging"]},
+            "critic": values["q"],
+            "target": values["q then"],
         },
         "competence": {
-            "adapter": made["learnt"],
-            "head": made["p"],
+            "adapter": values["learnt"],
+            "head": values["p"],
             "restored": 3,
-            "snapshots": {"3": {"adapter": made["kept"], "head": made["p then"]}},
+            "snapshots": {"3": {"adapter": values["kept"], "head": values["p then"]}},
         },
     }
     adapters, heads = _adapters_and_heads(state, reads)
-    assert adapters["policy"] is made["acting"]
-    assert adapters["critic_target"] is made["judging"]
-    assert adapters["competence"] is made[now]
-    assert adapters["competence_delayed"] is made[delayed]
-    assert heads["competence"] is made["p"]
-    assert heads["competence_delayed"] is made["p then"]
+    assert adapters["policy"] is values["acting"]
+    assert adapters["critic_target"] is values["judging"]
+    assert adapters["competence"] is values[now]
+    assert adapters["competence_delayed"] is values[delayed]
+    assert heads["competence"] is values["p"]
+    assert heads["competence_delayed"] is values["p then"]

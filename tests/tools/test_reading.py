@@ -17,7 +17,7 @@ from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
-from tests.runs import contents
+from tests.runs import contents, error_line
 from tests.snippets import write_files
 from tests.tools.conftest import config
 
@@ -37,9 +37,7 @@ def refusal(capsys, tmp_path):
         for words in COMMANDS.values():
             words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
             assert main([str(word) for word in (*words, folder, *more)]) == 2
-            out, err = capsys.readouterr()
-            assert (out, err.count("\n")) == ("", 1)
-            lines.add(err)
+            lines.add(error_line(capsys))
         assert contents(folder) == before
         assert not (tmp_path / "out").exists()
         (line,) = lines
@@ -175,9 +173,8 @@ def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):
     before = contents(spoiled)
     words = [word.replace("OUT", str(tmp_path / "out")) for word in COMMANDS[command]]
     assert main([*words, str(spoiled)]) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith(f"error: {path} does not fit this version of the code (")
-    assert (out, err.count("\n")) == ("", 1)
+    error = error_line(capsys)
+    assert error.startswith(f"error: {path} does not fit this version of the code (")
     assert contents(spoiled) == before
     assert not (tmp_path / "out").exists()
 
@@ -263,9 +260,9 @@ def test_no_link_put_there_later_is_followed_either(name, theirs, tmp_path):
 
 def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
     expected = contents(spoiled / "agent")  # a copy: its card names the folder that it is of
-    there = re.search(rb"^agent = '(.*)'$", expected["README.md"], re.MULTILINE)[1]
-    here = str(spoiled / "agent").encode()
-    expected["README.md"] = expected["README.md"].replace(there, here)
+    original = re.search(rb"^agent = '(.*)'$", expected["README.md"], re.MULTILINE)[1]
+    copy = str(spoiled / "agent").encode()
+    expected["README.md"] = expected["README.md"].replace(original, copy)
     (spoiled / "manifest.json").unlink()
     (spoiled / "agent/policy/adapter_model.safetensors").write_bytes(b"old")
     shutil.copytree(spoiled / "agent", spoiled / "agent.part")

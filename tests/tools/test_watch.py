@@ -19,7 +19,8 @@ from magellan.tools.trained import TrainedAgent
 from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
 from magellan.worlds import WORLDS
-from tests.snippets import ROOT
+from tests.runs import error_line
+from tests.snippets import ROOT, raising
 
 LION = ["--goal", "Grow lion", "--objects", "lion", "water", "cow", "carrot"]
 LINE = re.compile(r"  (\S.*?) +(\d\.\d{3}) (#*) *  Q +(-?\d+\.\d{3})")
@@ -149,13 +150,6 @@ def test_a_step_waits_for_a_line(agent, backend):
         assert text.count("Takes: ") == 1
 
 
-def the_error(capsys):
-    """The one line of a command that fails and prints nothing else."""
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -175,7 +169,7 @@ def the_error(capsys):
 )
 def test_a_goal_that_cannot_be_watched(words, expected, complete, capsys):
     assert main(["watch", str(complete), *words]) == 2
-    assert expected in the_error(capsys)
+    assert expected in error_line(capsys)
 
 
 def test_the_process_is_settled_before_the_models_first_product(agent, monkeypatch):
@@ -203,14 +197,11 @@ def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(memory, "free_bytes", lambda device: 500_000)
         assert main(["watch", str(complete)]) == 71
-    assert the_error(capsys).startswith("error: backbone.model: the weights of 'zoo-mini' take")
-
-    def fail(*_):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-
-    monkeypatch.setattr(LocalBackend, "load_state_dict", fail)
+    assert error_line(capsys).startswith("error: backbone.model: the weights of 'zoo-mini' take")
+    no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+    monkeypatch.setattr(LocalBackend, "load_state_dict", raising(no_memory))
     assert main(["watch", str(complete)]) == 71
-    assert the_error(capsys).startswith(
+    assert error_line(capsys).startswith(
         "error: out of memory (RuntimeError: CUDA out of memory. Tried"
     )
 

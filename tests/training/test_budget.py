@@ -106,14 +106,14 @@ def test_estimators_ask_by_episodes(monkeypatch):
     layer = {"evaluated_buckets": {"every": 10, "episodes": 1}, "sampler": "ek_eval"}
     settings = resolve_run("smoke", [layer, {"goal_space": SPACE, "budget": {"updates": 12}}])
     trainer = Trainer(settings)
-    asked, ask = [], trainer.estimators.play_wanted
+    episodes, ask = [], trainer.estimators.play_wanted
     monkeypatch.setattr(
-        trainer.estimators, "play_wanted", lambda n, play: (asked.append(n), ask(n, play))[1]
+        trainer.estimators, "play_wanted", lambda n, play: (episodes.append(n), ask(n, play))[1]
     )
     finish(trainer)
-    assert len(asked) >= 12
+    assert len(episodes) >= 12
     evaluated = trainer.estimators.cost()["evaluated_buckets"] // 5
-    assert evaluated == len({n // 10 for n in asked})
+    assert evaluated == len({n // 10 for n in episodes})
 
 
 def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):

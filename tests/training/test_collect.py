@@ -42,15 +42,15 @@ def test_streams_are_named_and_independent(name):
 def test_random_steps_do_not_ask_the_policy(monkeypatch):
     layer = {"goal_space": SPACE, "agent": {"random_steps": 32}}
     trainer = Trainer(resolve_run("smoke", [layer]))
-    asked = []
+    steps = []
     backend = trainer.backend
     policy = backend.probabilities
     monkeypatch.setattr(
-        backend, "probabilities", lambda states: asked.append(trainer.steps) or policy(states)
+        backend, "probabilities", lambda states: steps.append(trainer.steps) or policy(states)
     )
     for _ in range(8):
         trainer._collect()
-    assert asked == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
+    assert steps == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
 
 
 class OddAreExplored(GoalSampler):

@@ -31,6 +31,11 @@ def outcomes(learned: LearnedCompetence) -> Outcomes:
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 
+def practise(learned: LearnedCompetence, updates: int) -> None:
+    for _ in range(updates):
+        learned.update(outcomes(learned))
+
+
 def state(learned: LearnedCompetence):
     """State of the estimator and of its backend, as in a checkpoint."""
     return {"estimator": learned.state_dict(), "backend": learned.backend.state_dict()}
@@ -76,16 +81,14 @@ every_adapter = pytest.mark.parametrize("adapter", ADAPTED)
 def test_exactly_the_head_and_the_estimators_adapter_move(adapter):
     learned = make(refresh=100, delay=100, adapter=adapter)
     before = snapshot(learned)
-    for _ in range(2):
-        learned.update(outcomes(learned))
+    practise(learned, 2)
     assert moved(before, snapshot(learned)) == ADAPTED[adapter][0]
 
 
 @every_adapter
 def test_whose_predictions_follow_the_policy(adapter):
     learned = make(refresh=2, delay=4, adapter=adapter)
-    for _ in range(3):
-        learned.update(outcomes(learned))
+    practise(learned, 3)
     before = learned.predict(learned._goals, range(32))
     train_policy(learned)
     after = learned.predict(learned._goals, range(32))
@@ -121,8 +124,7 @@ def test_state_round_trip_continues_the_same(adapter, updates):
     copy.backend.backbone.load_adapter("policy", policy)  # as the agent's state does
     load(copy, state(learned))
     for each in (learned, copy):
-        for _ in range(3):
-            each.update(outcomes(each))
+        practise(each, 3)
     assert moved(snapshot(learned), snapshot(copy)) == set()
     np.testing.assert_array_equal(competence(learned), competence(copy))
 
@@ -157,8 +159,7 @@ def test_learning_progress_is_zero_at_the_start():
 
 def test_it_learns_which_goals_succeed():
     learned = make(refresh=40, delay=40, learning_rate=2e-3, batch_size=32)
-    for _ in range(120):
-        learned.update(outcomes(learned))
+    practise(learned, 120)
     now = learned.predict(learned._goals, range(32))[0]
     grasp = learned._goals.categories == 1
     # Eight seeds, each with and without noise of 1e-6 in the weights: 0.62 to 0.91.
@@ -223,9 +224,8 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
 
 def test_a_pool_predicts_of_its_goals_what_the_whole_space_would():
     pooled, whole = make(**POOL), make(**{**POOL, "pool": 32})
-    for _ in range(8):
-        for each in (pooled, whole):
-            each.update(outcomes(each))
+    for each in (pooled, whole):
+        practise(each, 8)
     expected = whole.competence(pooled.candidates())
     np.testing.assert_allclose(competence(pooled), expected, atol=1e-6)
 
@@ -243,8 +243,7 @@ def test_every_goal_comes_into_the_pool_equally_often():
 @pytest.mark.parametrize("updates", [1, 3, 6])
 def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     learned, copy = make(**POOL), make(**POOL)
-    for _ in range(updates):
-        learned.update(outcomes(learned))
+    practise(learned, updates)
     checkpoints = Checkpoints(tmp_path, run_model()())
     checkpoints.save(state(learned))
     load(copy, checkpoints.load().state)

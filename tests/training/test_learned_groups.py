@@ -10,18 +10,13 @@ from magellan.competence.learned_groups import LearnedGroups, kmeans, renumbered
 from magellan.core.errors import InputError
 from tests import runs
 from tests.training import test_learned
-from tests.training.test_learned import load, outcomes, state
+from tests.training.test_learned import load, practise, state
 
 OFTEN = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 5}
 
 
 def make(**settings) -> LearnedGroups:
     return test_learned.make(LearnedGroups, **{**OFTEN, **settings})
-
-
-def practise(groups: LearnedGroups, updates: int) -> None:
-    for _ in range(updates):
-        groups.update(outcomes(groups))
 
 
 def test_a_region_knows_the_mean_of_its_goals():

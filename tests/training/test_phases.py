@@ -63,13 +63,13 @@ def without_phase(folder: Path) -> dict[str, list[dict]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["magellan", "ek_online", "random"])
 def test_two_equal_phases_are_one_long_phase(sampler, tmp_path):
-    two = trained(tmp_path / "two", SAME, sampler)
-    one = trained(tmp_path / "one", [], sampler)
-    assert without_phase(two) == without_phase(one)
-    halves = {row["phase"] for row in table(two, "practice") if int(row["episode"]) <= 60}
+    switched = trained(tmp_path / "two", SAME, sampler)
+    plain = trained(tmp_path / "one", [], sampler)
+    assert without_phase(switched) == without_phase(plain)
+    halves = {row["phase"] for row in table(switched, "practice") if int(row["episode"]) <= 60}
     assert halves == {"1"}
-    assert {row["phase"] for row in table(two, "practice")} == {"1", "2"}
-    assert "phase" not in table(one, "practice")[0]
+    assert {row["phase"] for row in table(switched, "practice")} == {"1", "2"}
+    assert "phase" not in table(plain, "practice")[0]
 
 
 @pytest.mark.parametrize("unit", [{"steps": 700, "evaluate_every": 100}, {"updates": 20}])
@@ -128,10 +128,11 @@ def test_three_phases_start_from_two_that_started_from_one(tmp_path):
         {"goals": {"seed": 7}, "seed": 9},
     ]
     run = config(phases, "online", observers=["learned", "expert_buckets", "per_goal"])
-    two, one = beginning(run), beginning(beginning(run))
-    assert (len(phases_of(two)), len(phases_of(one)), beginning(one)) == (2, 1, None)
-    runs.trained(one, tmp_path / "1")
-    runs.trained(two, tmp_path / "2", tmp_path / "1")
+    two_phases, one_phase = beginning(run), beginning(beginning(run))
+    assert (len(phases_of(two_phases)), len(phases_of(one_phase))) == (2, 1)
+    assert beginning(one_phase) is None
+    runs.trained(one_phase, tmp_path / "1")
+    runs.trained(two_phases, tmp_path / "2", tmp_path / "1")
     last = runs.trained(run, tmp_path / "3", tmp_path / "2")
     assert tables(last) == tables(runs.trained(run, tmp_path / "whole"))
 
@@ -274,8 +275,8 @@ def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
     assert estimator.goals_to_evaluate(1) is None
     new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
     estimator.set_goal_space(new)
-    wanted = estimator.goals_to_evaluate(1)
-    assert wanted.max() < len(new)
+    chosen = estimator.goals_to_evaluate(1)
+    assert chosen.max() < len(new)
 
 
 @pytest.mark.parametrize("goals", [SPACE, "300-60-30-9-9"])

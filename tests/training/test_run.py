@@ -13,6 +13,7 @@ from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from tests import runs
 from tests.runs import SPACE, tables, trained
+from tests.snippets import raising
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
@@ -58,9 +59,7 @@ def test_a_finished_run_resumes_also_with_other_operational_settings(undisturbed
 
 
 def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
-    def broken(config, backend):
-        raise InputError("backbone.model: weights are missing")
-
+    broken = raising(InputError("backbone.model: weights are missing"))
     monkeypatch.setattr(run, "Trainer", broken)
     with pytest.raises(InputError, match="weights are missing"):
         train(config(), tmp_path / "new" / "run", resume=False, progress="none")

@@ -158,12 +158,12 @@ def test_an_evaluation_by_hand():
     goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
     settings = EvaluatedBucketsSettings(every=10, episodes=50)
     estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))
-    wanted = estimator.goals_to_evaluate(0)
-    assert goals.categories_at(wanted).tolist() == [c for c in range(4) for _ in range(50)]
-    assert len(set(wanted.tolist())) == 8
+    chosen = estimator.goals_to_evaluate(0)
+    assert goals.categories_at(chosen).tolist() == [c for c in range(4) for _ in range(50)]
+    assert len(set(chosen.tolist())) == 8
     assert estimator.goals_to_evaluate(9) is None
-    success = (wanted % 2 == 1).astype(float)
-    estimator.record_evaluation(Outcomes(wanted, success))
+    success = (chosen % 2 == 1).astype(float)
+    estimator.record_evaluation(Outcomes(chosen, success))
     everything = np.arange(5)
     assert estimator.competence(everything)[0].tolist() == [0] * 5  # not before an update
     estimator.update(Outcomes(np.array([0, 1]), np.array([1, 1])))  # practice is not looked at

@@ -139,15 +139,15 @@ def test_environments_go_on_from_their_state():
     goals, actions = WORLD.goals("8-8-8-8-8", 0), np.random.default_rng(0)
     env, other = WORLD.environment(40), WORLD.environment(40)
     env.reset(seed=0, options={"goals": [goals.goal(place) for place in range(40)]})
-    seen = []
+    outputs = []
     for each in (env, other):
         for _ in range(6):
             counts = [len(possible) for possible in each.possible_actions]
             after = each.step(actions.integers(counts))
-            seen.append((each.prompts(), *(values.tolist() for values in after[1:4])))
+            outputs.append((each.prompts(), *(values.tolist() for values in after[1:4])))
         if each is env:
             state = json.dumps(env.state_dict(), default=np.ndarray.tolist)
             other.load_state_dict(json.loads(state))
             again = json.dumps(other.state_dict(), default=np.ndarray.tolist)
             assert again == state
-    assert any(any(rewards) for _, rewards, _, _ in seen)
+    assert any(any(rewards) for _, rewards, _, _ in outputs)

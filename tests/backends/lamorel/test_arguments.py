@@ -19,6 +19,7 @@ from magellan.launcher.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, re
 from magellan.launcher.run import run
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
 from tests.runs import refusal
+from tests.snippets import raising
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 DEVICES = ("gpu", "cpu")
@@ -30,10 +31,7 @@ DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
 def _no_version(monkeypatch):
     """Whichever lamorel is installed, files of both layouts are looked at."""
 
-    def absent(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(section, "version", absent)
+    monkeypatch.setattr(section, "version", raising(PackageNotFoundError("lamorel")))
 
 
 @pytest.fixture
@@ -41,10 +39,7 @@ def fail(monkeypatch):
     """Makes the launched run raise an error in the process of a rank: 0 trains, 1 serves."""
 
     def fail_with(error: BaseException, rank: str = "0") -> None:
-        def strike(values):
-            raise error
-
-        monkeypatch.setattr("magellan.launcher.run._run", strike)
+        monkeypatch.setattr("magellan.launcher.run._run", raising(error))
         monkeypatch.setenv("RANK", rank)
 
     return fail_with

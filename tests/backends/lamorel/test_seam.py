@@ -27,7 +27,7 @@ from tests.backends.lamorel.models import (
     served,
 )
 from tests.backends.models import episodes, prompts, some_states, transitions
-from tests.snippets import run_program
+from tests.snippets import raising, run_program
 
 SERVERS = pytest.mark.parametrize("servers", [1, 2, 3])
 
@@ -115,11 +115,7 @@ def test_a_server_without_memory_says_so_and_ends_all(case, monkeypatch):
 
     error, kind, words = NO_MEMORY[case]
     ended = []
-
-    def refuse(*_):
-        raise error
-
-    monkeypatch.setattr(serving, "check_scores", refuse)
+    monkeypatch.setattr(serving, "check_scores", raising(error))
     monkeypatch.setattr(models.InProcess, "close", lambda caller: ended.append(caller))
     with pytest.raises(kind, match=words) as caught:
         behind(2)
@@ -149,12 +145,9 @@ def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     backend = as_local(behind(), expected)
     batch = transitions(expected)
-
-    def no_memory(*_):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-
+    no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
     [server] = backend._caller.servings
-    monkeypatch.setattr(server.backend.agent, "update", no_memory)
+    monkeypatch.setattr(server.backend.agent, "update", raising(no_memory))
     with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as error:
         backend.update_policy(batch)
     assert is_out_of_memory(error.value)
@@ -164,11 +157,8 @@ def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
     """Then nobody is left who could be told to end: the launcher ends the others."""
     backend = as_local(behind(), expected)
     caller = backend._caller
-
-    def gone(*_, **__):
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
-
-    monkeypatch.setattr(caller, "update", gone)
+    gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
+    monkeypatch.setattr(caller, "update", raising(gone))
     with pytest.raises(JobError, match=r"^a server of lamorel has ended or does not answer .*gloo"):
         backend.snapshot()
     backend.close()
@@ -176,9 +166,7 @@ def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
 
 
 def test_a_gpu_that_is_not_there_is_told_and_not_raised_in_the_server(monkeypatch):
-    def refuse(device):
-        raise RuntimeError("CUDA error: invalid device ordinal")
-
+    refuse = raising(RuntimeError("CUDA error: invalid device ordinal"))
     monkeypatch.setattr("torch.cuda.set_device", refuse)
     serving = Serving(replace(served(), settings=BackendConfig(device="cuda")), 1)
     serving.adopt(None, None, 7)

@@ -101,38 +101,38 @@ class Terminal:
     """`magellan play` in a terminal of its own."""
 
     def __init__(self):
-        self._ours, theirs = pty.openpty()
+        self._controller, terminal = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "magellan", "play", "--goal-space", "40-20-10-5-5"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
             cwd=ROOT,
             start_new_session=True,
             preexec_fn=become_terminal,
         )
-        os.close(theirs)
+        os.close(terminal)
         self.shown = ""
 
     def until(self, text):
         """Read until a text has been shown since the last call."""
-        seen, end = "", time.monotonic() + 60
-        while text not in seen:
-            ready, _, _ = select.select([self._ours], [], [], max(end - time.monotonic(), 0))
-            assert ready, seen
+        output, end = "", time.monotonic() + 60
+        while text not in output:
+            ready, _, _ = select.select([self._controller], [], [], max(end - time.monotonic(), 0))
+            assert ready, output
             try:
-                seen += os.read(self._ours, 10_000).decode()
+                output += os.read(self._controller, 10_000).decode()
             except OSError:  # the other side has closed
-                assert text in seen, seen
-        self.shown += seen
-        return seen
+                assert text in output, output
+        self.shown += output
+        return output
 
     def type(self, keys):
-        os.write(self._ours, keys.encode())
+        os.write(self._controller, keys.encode())
 
     def close(self):
         status = self.process.wait(timeout=60)
-        os.close(self._ours)
+        os.close(self._controller)
         return status
 
 

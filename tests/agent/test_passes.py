@@ -70,16 +70,10 @@ def make_backbone(path, **settings) -> Backbone:
     return tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2)
 
 
-def random_batch(seed: int, n: int = 9, words: int = 6) -> packing.PackedBatch:
-    """States of many lengths; few words, so that beginnings and candidates repeat."""
-    rng = np.random.default_rng(seed)
-    states = []
-    for _ in range(n):
-        lengths = [rng.integers(1, 9), *rng.integers(1, 4, rng.integers(1, 6))]
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
-    states.append(states[0])  # the same state twice
-    return PackedBatch(*stack(states))
+def random_batch(seed: int) -> PackedBatch:
+    """States of many lengths, one of them twice."""
+    states = tiny.random_states(seed, 9, words=6, longest=8)
+    return PackedBatch(*stack([*states, states[0]]))
 
 
 @pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])

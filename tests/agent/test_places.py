@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 
-from magellan.core.codec import PADDING, PROMPT, PackedState, stack
+from magellan.core.codec import PADDING, PROMPT, stack
 from magellan.fastpath.trie import build_tree
 from magellan.model.packing import PackedBatch
+from tests.agent.tiny import random_states
 
 
-def random_states(seed: int, n: int = 12, words: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Packed states from few words, so that beginnings, and whole candidates, often repeat."""
-    rng = np.random.default_rng(seed)
-    states = []
-    for _ in range(n):
-        lengths = [rng.integers(1, 6), *rng.integers(1, 4, rng.integers(1, 6))]
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
-    return stack(states)
+def some_states(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return stack(random_states(seed, 12, words=3, longest=5))
 
 
 def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]]]:
@@ -35,7 +29,7 @@ def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_distinct_beginning_is_one_node(seed, share):
-    tokens, segments = PackedBatch(*random_states(seed))._arrays
+    tokens, segments = PackedBatch(*some_states(seed))._arrays
     order = np.lexsort(tokens.T[::-1])
     tokens, segments = tokens[order], segments[order]
     tree = build_tree(tokens, segments, share_prompts=share)
@@ -53,7 +47,7 @@ def test_every_distinct_beginning_is_one_node(seed, share):
 
 
 def test_padding_is_no_token():
-    tokens, segments = random_states(1)
+    tokens, segments = some_states(1)
     wider = (
         np.pad(tokens, ((0, 0), (0, 3))),
         np.pad(segments, ((0, 0), (0, 3)), constant_values=PADDING),

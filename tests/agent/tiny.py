@@ -21,6 +21,7 @@ from transformers import (
 
 from magellan.agent.replay import Batch
 from magellan.config import check_backbone
+from magellan.core.codec import PackedState
 from magellan.fastpath import SOURCE
 from magellan.fastpath.compiler import NotCompiledError, load
 from magellan.model.backbone import ADAPTERS, Backbone
@@ -64,6 +65,20 @@ def set_adapters(
                 parameter.normal_(std=std, generator=generator)
             backbone.adapter_changed(name)
     return backbone
+
+
+def random_states(seed: int, n: int, words: int, longest: int) -> list[PackedState]:
+    """States from few words, so that beginnings, and whole candidates, often repeat.
+
+    `longest`: most tokens of a prompt.
+    """
+    rng = np.random.default_rng(seed)
+    states = []
+    for _ in range(n):
+        lengths = [rng.integers(1, longest + 1), *rng.integers(1, 4, rng.integers(1, 6))]
+        segments = np.repeat(np.arange(len(lengths)), lengths)
+        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
+    return states
 
 
 def reversed_batch(tokens: np.ndarray, segments: np.ndarray, **values: np.ndarray) -> Batch:

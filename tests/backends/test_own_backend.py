@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -91,23 +92,26 @@ def test_what_is_wrong_is_one_line(case, files):
     assert message.startswith(words)
 
 
+def refused(folder) -> str:
+    """The error of a run with the backend `made`, which leaves no folder."""
+    config = resolve_run("smoke", [layer(backend={"kind": "made"})])
+    message = refusal(train, config, folder / "run", False, "none")
+    assert not (folder / "run").exists()
+    return message
+
+
 def test_its_check_comes_before_any_work(register, tmp_path):
     def check(settings, backbone):
         raise InputError(f"made: nobody answers on {settings.device} for {backbone.model}")
 
     register(lambda parts, settings: pytest.fail("built"), check=check)
-    config = resolve_run("smoke", [layer(backend={"kind": "made"})])
-    with pytest.raises(InputError, match=r"^made: nobody answers on cpu for zoo-mini$"):
-        train(config, tmp_path / "run", False, "none")
-    assert not (tmp_path / "run").exists()
+    assert refused(tmp_path) == "made: nobody answers on cpu for zoo-mini"
 
 
 def test_what_is_no_backend_is_refused(register, tmp_path):
     register(lambda parts, settings: "a model")
-    config = resolve_run("smoke", [layer(backend={"kind": "made"})])
-    with pytest.raises(InputError, match=r"^backend.kind: 'made' of .* gave 'a model'; allowed: a"):
-        train(config, tmp_path / "run", False, "none")
-    assert not (tmp_path / "run").exists()
+    words = r"backend.kind: 'made' of .* gave 'a model'; allowed: a"
+    assert re.match(words, refused(tmp_path))
 
 
 def test_one_without_a_model_trains(register, tmp_path):

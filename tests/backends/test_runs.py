@@ -34,7 +34,7 @@ def test_manifest_and_log_say_what_was_used(half):
     assert f"device {manifest['device']}, bfloat16, threads 1, passes transformers" in log
 
 
-def test_the_run_is_the_same_run(half, tmp_path):
+def test_the_run_is_the_same_run(half):
     """A finished run goes on in float32: nothing is left to do, and nothing is refused."""
     manifest = json.loads((half / "manifest.json").read_text())
     layer = {"sampler": "magellan", "goal_space": SPACE, "seed": 3, "budget": BRIEF}

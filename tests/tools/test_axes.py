@@ -64,7 +64,7 @@ def test_the_order_that_is_known():
     assert axes.run("random", axes.BASE, 101)[0] == areas["random"]
 
 
-def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch, capsys):
+def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     monkeypatch.setattr(axes, "AXES", {"noise": (0.0, 0.2)})
     monkeypatch.setattr(axes, "UPDATES", 6)
     path = tmp_path / "axes.csv"
@@ -105,7 +105,7 @@ def test_standings_by_hand():
         standings({"floor": floor[:1], "a": floor[:1]}, tracks, "floor")
 
 
-def test_the_pages_are_those_of_the_tables(tmp_path):
+def test_the_pages_are_those_of_the_tables():
     table = study.load(REFERENCE / "axes" / "axes.csv")
     assert between_markers("axes", page("axes")) == render(study.tables(table)).strip()
     rows = leaderboard.rows(REFERENCE)

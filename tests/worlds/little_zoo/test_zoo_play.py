@@ -40,14 +40,6 @@ def test_numbers_reach_a_goal():
     assert f"Inventory (1/2): {target}" in shown.replace("baby ", "").replace(" seed", "")
 
 
-def test_what_means_nothing_is_asked_again_and_costs_no_step():
-    number, _ = solution()
-    reached, shown = played(f"99\nfly\n0\n\n{number}\n1\n")
-    assert reached
-    assert "Goal reached in 2 steps" in shown
-    assert shown.count("allowed are") == 4
-
-
 def test_the_horizon_ends_the_game():
     reached, shown = played("1\n" * 15, category="impossible")
     assert not reached
@@ -72,12 +64,20 @@ def test_a_category_that_is_not_there_is_refused(space, category):
 ARROWS = "\x1b[A\x1b[B\x1bOC\x1b[1;5D"
 
 
-def test_keys_without_a_letter_are_one_line_and_no_step():
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("99\nfly\n0\n\n", "allowed are"),
+        (f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[NUMBER\n", "have no effect. Type the number"),
+    ],
+    ids=["no action", "keys without a letter"],
+)
+def test_what_means_nothing_is_answered_and_costs_no_step(typed, answer):
     number, _ = solution()
-    reached, shown = played(f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[{number}\n{number}\n1\n")
+    reached, shown = played(f"{typed.replace('NUMBER', number)}{number}\n1\n")
     assert reached
     assert "Goal reached in 2 steps" in shown
-    assert shown.count("have no effect. Type the number") == 4
+    assert shown.count(answer) == 4
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
 
 

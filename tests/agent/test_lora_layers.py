@@ -59,7 +59,7 @@ def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
     scores = score_candidates(backbone, "policy", states)
     finite = scores.log_policy.masked_fill(~scores.valid, 0.0)
     (finite.square().sum() + scores.features.square().sum()).backward()
-    return {name: each.grad for name, each in backbone.adapter("policy").items()}
+    return {name: parameter.grad for name, parameter in backbone.adapter("policy").items()}
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
     generator = torch.Generator().manual_seed(1)
     for adapter in ADAPTERS:
         values = {
-            name: torch.empty(each.shape).normal_(0, 0.1, generator=generator)
-            for name, each in full.adapter(adapter).items()
+            name: torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
+            for name, parameter in full.adapter(adapter).items()
         }
         last.load_adapter(adapter, {name: values[name] for name in last.adapter(adapter)})
         for name in values:
@@ -82,7 +82,7 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
     states = full.batch(*stack(Codec(full.tokenizer).pack(PROMPTS, CANDIDATES)))
     with torch.no_grad():
         for adapter in ADAPTERS:
-            scores, expected = (score_candidates(each, adapter, states) for each in (last, full))
+            scores, expected = (score_candidates(m, adapter, states) for m in (last, full))
             close(scores.log_policy, expected.log_policy)
             close(scores.features, expected.features)
     of_full = gradients(full)

@@ -237,7 +237,7 @@ def test_a_text_is_tokenised_once(tokenizer):
     )
     forgetful = Codec(tokenizer, remember=2)
     for _ in range(2):
-        encoded, expected = ([*map(list, each.encode(PROMPTS))] for each in (forgetful, codec))
+        encoded, expected = ([*map(list, coder.encode(PROMPTS))] for coder in (forgetful, codec))
         assert encoded == expected
         forgetful.encode(["Grasp", "Go to water"])
 

@@ -75,7 +75,7 @@ class FakeBackend(Backend):
         self._note("competence")
         tokens, _ = self.held[prompts] if isinstance(prompts, int) else prompts
         share = (tokens.sum(axis=1) % 97) / 97
-        return np.array([share * (1 - 0.9 ** self._age(each)) for each in which])
+        return np.array([share * (1 - 0.9 ** self._age(version)) for version in which])
 
     def _age(self, which: Which) -> int:
         if which == CURRENT:

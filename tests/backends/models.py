@@ -169,9 +169,9 @@ def check_same_update(
     backend: LocalBackend, expected: LocalBackend, learner: str, rounding: float
 ) -> None:
     """One update gives the same losses and the same gradients."""
-    losses, expected_losses = (update(each, learner) for each in (backend, expected))
+    losses, expected_losses = (update(model, learner) for model in (backend, expected))
     assert losses == pytest.approx(expected_losses, rel=rounding)
-    gradients = (moments(each.state_dict(), learner) for each in (backend, expected))
+    gradients = (moments(model.state_dict(), learner) for model in (backend, expected))
     assert largest_gap(*gradients) < rounding
 
 
@@ -206,15 +206,15 @@ def check_one_update(here: LocalBackend, there: LocalBackend) -> None:
     for learner, name in (("sac", "policy"), ("competence", "competence")):
         losses = [update(backend, learner) for backend in (here, there)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
-        gradients, expected = (moments(each.state_dict(), learner) for each in (there, here))
+        gradients, expected = (moments(model.state_dict(), learner) for model in (there, here))
         assert largest_gap(gradients, expected, least=1e-3) < SAME_GRADIENT
         first = "joint" if learner == "sac" else ""
-        adapters = [each.backbone.adapter(name) for each in (there, here)]
+        adapters = [model.backbone.adapter(name) for model in (there, here)]
         compared = []
         for number, key in enumerate(adapters[0]):
             gradient = np.abs(expected[f"{first}.{number}"])
             sure = gradient > SAME_GRADIENT * max(gradient.max(), 1e-3)
-            values = [each[key].detach().cpu().numpy()[sure] for each in adapters]
+            values = [adapter[key].detach().cpu().numpy()[sure] for adapter in adapters]
             np.testing.assert_allclose(*values, atol=1e-4, err_msg=key)
             compared.append(sure.flatten())
         assert np.concatenate(compared).mean() > 0.8

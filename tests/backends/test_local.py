@@ -60,8 +60,8 @@ def test_it_acts_and_judges(way, plain):
 @every_way
 @JOINT
 def test_one_update_of_each_kind(way, joint):
-    backend, expected = (make(each, agent={"joint_update": joint}) for each in (way, "plain"))
-    predictions = [each.competence(prompts(each)) for each in (backend, expected)]
+    backend, expected = (make(name, agent={"joint_update": joint}) for name in (way, "plain"))
+    predictions = [model.competence(prompts(model)) for model in (backend, expected)]
     np.testing.assert_allclose(*predictions, atol=tolerance(way))
     for learner in ("sac", "competence"):
         check_same_update(backend, expected, learner, 10 * tolerance(way))
@@ -133,8 +133,8 @@ def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
         assert isinstance(value, np.ndarray) or json.dumps(value), name
         assert not isinstance(value, np.ndarray) or value.dtype != np.float16, name
     copy.load_state_dict(state)
-    for each in (backend, copy):
-        update_both(each)
+    for model in (backend, copy):
+        update_both(model)
     held = prompts(backend)
     assert backend.snapshot() == copy.snapshot()
     np.testing.assert_array_equal(backend.competence(held, BOTH), copy.competence(held, BOTH))
@@ -195,7 +195,7 @@ def test_bfloat16_is_close_to_float32(case):
         gaps = np.abs(half.probabilities(states) - full.probabilities(states))
         assert 0 < gaps.max() < 0.05
         assert np.abs(half.competence(held) - full.competence(held)).max() < 0.05
-        losses, expected = (each.update_policy(transitions(each)) for each in (half, full))
+        losses, expected = (model.update_policy(transitions(model)) for model in (half, full))
         assert losses == pytest.approx(expected, rel=0.2, abs=0.05)
         half.update_competence(episodes(half))
         for name, value in leaves(half.state_dict()):

@@ -252,5 +252,5 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
     assert rest == whole[3:]
     assert again.curriculum.sampler.step == 6
-    chances = [each.curriculum.probabilities() for each in (first, again)]
+    chances = [grpo.curriculum.probabilities() for grpo in (first, again)]
     np.testing.assert_array_equal(*chances)

@@ -97,10 +97,10 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
     assert state["ring"].shape == (3, 4)
     copy = PerGoalWindows(of_size(19_531_250), 4)
     copy.load_state_dict(state)
-    for each in (copy, estimator):
-        each.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
+    for windows in (copy, estimator):
+        windows.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
     np.testing.assert_array_equal(copy.known(), estimator.known())
-    copied, expected = (each.competence(copy.known()) for each in (copy, estimator))
+    copied, expected = (windows.competence(copy.known()) for windows in (copy, estimator))
     np.testing.assert_array_equal(copied, expected)
 
 

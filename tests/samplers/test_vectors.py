@@ -82,8 +82,8 @@ def mopps() -> np.ndarray:
 
     nodes, weights = np.polynomial.legendre.leggauss(64)
     d = (nodes + 1) / 4
-    farther = 1 - sum(below(0.5 + d, *each) - below(0.5 - d, *each) for each in counts) / 5
-    wins = [density(0.5 + d, *each) + density(0.5 - d, *each) for each in counts]
+    farther = 1 - sum(below(0.5 + d, *pair) - below(0.5 - d, *pair) for pair in counts) / 5
+    wins = [density(0.5 + d, *pair) + density(0.5 - d, *pair) for pair in counts]
     return np.array([(weights / 4 * win * 16 / 5 * farther**15).sum() for win in wins])
 
 
@@ -104,8 +104,8 @@ def fast_slow() -> np.ndarray:
     fast = [averaged(HISTORY[goal]) for goal in range(4)]
     progress = [abs(reweighed(f[-1]) - reweighed(averaged(f)[-1])) for f in fast]
     mean = sum(progress) / 4
-    spread = (sum((each - mean) ** 2 for each in progress) / 4) ** 0.5
-    return np.append(even([1 / (1 + exp((mean - each) / spread)) for each in progress]), 0.0)
+    spread = (sum((value - mean) ** 2 for value in progress) / 4) ** 0.5
+    return np.append(even([1 / (1 + exp((mean - value) / spread)) for value in progress]), 0.0)
 
 
 @dataclass

@@ -123,8 +123,8 @@ def test_state_round_trip_continues_the_same(adapter, updates):
     policy = learned.backend.backbone.adapter("policy")
     copy.backend.backbone.load_adapter("policy", policy)  # as the agent's state does
     load(copy, state(learned))
-    for each in (learned, copy):
-        practise(each, 3)
+    for estimator in (learned, copy):
+        practise(estimator, 3)
     assert moved(snapshot(learned), snapshot(copy)) == set()
     np.testing.assert_array_equal(competence(learned), competence(copy))
 
@@ -224,8 +224,8 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
 
 def test_a_pool_predicts_of_its_goals_what_the_whole_space_would():
     pooled, whole = make(**POOL), make(**{**POOL, "pool": 32})
-    for each in (pooled, whole):
-        practise(each, 8)
+    for estimator in (pooled, whole):
+        practise(estimator, 8)
     expected = whole.competence(pooled.candidates())
     np.testing.assert_allclose(competence(pooled), expected, atol=1e-6)
 
@@ -250,5 +250,5 @@ def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     for _ in range(4):
         np.testing.assert_array_equal(learned.candidates(), copy.candidates())
         np.testing.assert_array_equal(competence(learned), competence(copy))
-        for each in (learned, copy):
-            each.update(outcomes(each))
+        for estimator in (learned, copy):
+            estimator.update(outcomes(estimator))

@@ -53,10 +53,12 @@ def test_state_round_trip_continues_the_same(space, updates):
     load(copy, state(groups))
     rngs = np.random.default_rng(0), np.random.default_rng(0)
     for _ in range(8):
-        for each in (groups, copy):
-            practise(each, 1)
+        for estimator in (groups, copy):
+            practise(estimator, 1)
         np.testing.assert_array_equal(groups.arms.region, copy.arms.region)
-        competence, copied = (each.competence(each.known()) for each in (groups, copy))
+        competence, copied = (
+            estimator.competence(estimator.known()) for estimator in (groups, copy)
+        )
         np.testing.assert_array_equal(competence, copied)
         arms = np.arange(5).repeat(20)
         drawn = [e.arms.draw_goals(arms, rng) for e, rng in zip((groups, copy), rngs, strict=True)]

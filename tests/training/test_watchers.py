@@ -100,7 +100,7 @@ def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
     for outcomes in stream_of_outcomes:
         watcher.update(outcomes)
     driver = trainer.sampler.estimator
-    observed, driven = (each.competence(each.known()) for each in (watcher, driver))
+    observed, driven = (estimator.competence(estimator.known()) for estimator in (watcher, driver))
     np.testing.assert_array_equal(observed, driven)
     assert len(driver.known())
 

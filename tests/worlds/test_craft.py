@@ -102,7 +102,7 @@ def test_a_goal_shows_what_it_needs_and_little_else():
 
 
 def named(scene):
-    return {scene["goal"], *scene["around"], *(item for each in scene["recipes"] for item in each)}
+    return {scene["goal"], *scene["around"], *(item for row in scene["recipes"] for item in row)}
 
 
 @DEPTHS
@@ -140,12 +140,12 @@ def test_environments_go_on_from_their_state():
     env, other = WORLD.environment(40), WORLD.environment(40)
     env.reset(seed=0, options={"goals": [goals.goal(place) for place in range(40)]})
     outputs = []
-    for each in (env, other):
+    for vector in (env, other):
         for _ in range(6):
-            counts = [len(possible) for possible in each.possible_actions]
-            after = each.step(actions.integers(counts))
-            outputs.append((each.prompts(), *(values.tolist() for values in after[1:4])))
-        if each is env:
+            counts = [len(possible) for possible in vector.possible_actions]
+            after = vector.step(actions.integers(counts))
+            outputs.append((vector.prompts(), *(values.tolist() for values in after[1:4])))
+        if vector is env:
             state = json.dumps(env.state_dict(), default=np.ndarray.tolist)
             other.load_state_dict(json.loads(state))
             again = json.dumps(other.state_dict(), default=np.ndarray.tolist)

@@ -129,13 +129,13 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
     wait, knock, push = range(3)
     assert env.step(np.array([push, -1, push]))[1].tolist() == [1, 0, 0]
     other.load_state_dict(json.loads(json.dumps(env.state_dict(), default=np.ndarray.tolist)))
-    for each in (env, other):
-        each.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
-        assert "locked" in each.prompts()[0]
-        _, rewards, terminated, truncated, _ = each.step(np.array([knock, wait, knock]))
+    for vector in (env, other):
+        vector.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
+        assert "locked" in vector.prompts()[0]
+        _, rewards, terminated, truncated, _ = vector.step(np.array([knock, wait, knock]))
         assert rewards.tolist() == [0, 0, 0]
         for _ in range(2):
-            _, rewards, terminated, truncated, _ = each.step(np.array([wait, -1, wait]))
+            _, rewards, terminated, truncated, _ = vector.step(np.array([wait, -1, wait]))
         assert truncated.tolist() == [False, False, True]
         assert not terminated.any()
     with pytest.raises(InputError, match=r"action = 3: allowed are 0..2, or -1"):

@@ -40,10 +40,10 @@ def differences(backend: Any, expected: Any) -> dict[str, Any]:
     from tests.backends.models import episodes, prompts, some_states, transitions
 
     states, packed = some_states(expected), prompts(expected)
-    policy, expected_policy = (each.probabilities(states) for each in (backend, expected))
+    policy, expected_policy = (model.probabilities(states) for model in (backend, expected))
     likely = expected_policy > 1e-6
     which = (CURRENT, DELAYED, 0)
-    predicted = [each.competence(packed, which) for each in (backend, expected)]
+    predicted = [model.competence(packed, which) for model in (backend, expected)]
     gaps: dict[str, Any] = {
         "device": backend.device,
         "probabilities": largest_difference(policy, expected_policy),
@@ -58,7 +58,7 @@ def differences(backend: Any, expected: Any) -> dict[str, Any]:
         ("update_policy", transitions(expected)),
         ("update_competence", episodes(expected)),
     ):
-        both = [getattr(each, call)(data) for each in (backend, expected)]
+        both = [getattr(model, call)(data) for model in (backend, expected)]
         losses.append(largest_difference(*both))
     after = backend.state_dict()
     moments = after["sac"]["optimizers"]["critic"]

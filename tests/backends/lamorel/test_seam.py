@@ -67,7 +67,7 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
     batch, experience = transitions(expected), episodes(expected)
     before = backend.state_dict()
     for call, data in (("update_policy", batch), ("update_competence", experience)):
-        losses, local_losses = (getattr(each, call)(data) for each in (backend, expected))
+        losses, local_losses = (getattr(model, call)(data) for model in (backend, expected))
         assert losses == pytest.approx(local_losses, rel=1e-5)
     after = backend.state_dict()
     assert largest_difference(after, expected.state_dict()) < 1e-5

@@ -69,7 +69,7 @@ def test_a_model_of_the_hub_is_read_from_its_cache_and_nowhere_else(places):
 
 
 def test_what_names_a_model_in_every_folder(places):
-    """What an exported agent says of its model: a name of the hub, or a whole path."""
+    """Name of the model in an exported agent: one of the hub, or a whole path."""
     put_into_cache(places)
     shutil.copytree(ZOO_MINI, places / "my-model")
     assert from_anywhere(HUB_NAME) == HUB_NAME

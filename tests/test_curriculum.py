@@ -318,7 +318,7 @@ assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) 
     assert all(f"{name} 1.0" in printed for name in SAMPLERS if name not in READ)
 
 
-def test_the_rule_that_needs_scikit_learn_says_so() -> None:
+def test_a_rule_without_scikit_learn_names_the_package_to_install() -> None:
     code = """
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum

@@ -63,7 +63,7 @@ def test_both_are_named_in_an_experiment_with_constants_of_their_own(files):
 
 
 @pytest.mark.parametrize("modules", ["[MINE]", "MINE", "{MINE: 1}"])
-def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_path, capsys):
+def test_a_check_names_files_and_runs_them_only_on_request(modules, tmp_path, capsys):
     mine, run = tmp_path / "mine.py", tmp_path / "was_run"
     mine.write_text(f"open({str(run)!r}, 'w')")
     path = tmp_path / "theirs.yaml"
@@ -79,7 +79,7 @@ def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_pa
     assert run.exists() == (modules == "[MINE]")
 
 
-def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):
+def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
     layer = {"modules": files, "sampler": "sharp", "goal_space": "40-20-12-8-8"}
     manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
     assert manifest["driver"] == "counts"

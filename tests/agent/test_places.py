@@ -1,4 +1,4 @@
-"""Trees number each distinct token of packed states once, and say who sees whom."""
+"""Trees number each distinct token of packed states once, and record which sees which."""
 
 import numpy as np
 import pytest

@@ -260,7 +260,7 @@ def test_look_finds_units_that_never_fire() -> None:
     assert looked["value"] == pytest.approx(float(agent.critic[2].bias.detach()))
 
 
-def test_look_tells_the_spread_of_what_the_critic_reads(monkeypatch) -> None:
+def test_spread_of_the_features_that_the_critic_reads(monkeypatch) -> None:
     agent = make_agent()
     features = torch.zeros(4, agent.backbone.width)
     features[:, 0] = torch.tensor([1.0, 3.0, 1.0, 3.0])  # mean 2, distance 1, mean square 5

@@ -147,7 +147,7 @@ def save(path: Path, model: PreTrainedModel, tokenizer: Any) -> None:
 
 
 def write(path: Path, family: str, seed: int = 0, **settings: Any) -> None:
-    """The folder of a random model that speaks zoo-mini's tokens."""
+    """The folder of a random model with zoo-mini's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
     torch.manual_seed(seed)
     save(path, model(family, len(tokenizer), **settings), tokenizer)

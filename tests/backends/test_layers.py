@@ -148,7 +148,7 @@ def test_four_bits_are_close_to_all_of_them(model, dtype):
         assert all(parameter.grad is not None for parameter in adapters)
 
 
-def test_a_run_says_which_operations_it_takes():
+def test_deterministic_operations_can_be_switched_off():
     try:
         settle(1, deterministic=False)
         assert not torch.are_deterministic_algorithms_enabled()

@@ -1,4 +1,4 @@
-"""Micro-batches from the memory that is free: measured, chosen, told, refused."""
+"""Micro-batches from the memory that is free: measured, chosen, logged, refused."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_what_fits(case):
 
 
 def test_a_small_pass_foretells_a_large_one():
-    """Twelve of the longest states take what one and four of them say, to a fifth."""
+    """Twelve of the longest states take what one and four of them foretell, to a fifth."""
     backend = make("plain", micro_batch="auto")
     state = longest_state(backend.codec, WORLDS["little_zoo"])
 
@@ -128,7 +128,7 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_tells_its_choice_before_it_begins(tmp_path):
+def test_a_run_logs_its_choice_before_it_begins(tmp_path):
     from magellan.config import resolve_run
 
     layer = {

@@ -1,4 +1,4 @@
-"""Device and number format of whole runs: how a job runs, told in its manifest and its log."""
+"""Device and number format of whole runs, as recorded in manifest and log."""
 
 import json
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ def half(tmp_path_factory):
     return folder
 
 
-def test_manifest_and_log_say_what_was_used(half):
+def test_manifest_and_log_name_device_and_number_format(half):
     manifest = json.loads((half / "manifest.json").read_text())
     assert manifest["device"].startswith(("cpu", "cuda ("))
     assert (manifest["dtype"], manifest["passes"]) == ("bfloat16", "transformers")
@@ -44,7 +44,7 @@ def test_the_run_is_the_same_run(half):
     (half / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_replay_is_computed_as_it_is_told(half, tmp_path, capsys):
+def test_a_replay_is_computed_in_the_format_of_its_options(half, tmp_path, capsys):
     arguments = ["replay", str(half), "--estimator", "learned"]
     assert main([*arguments, "--dtype", "bfloat16", "--output", str(tmp_path / "half")]) == 0
     assert main([*arguments, "--output", str(tmp_path / "full")]) == 0

@@ -94,7 +94,7 @@ def test_it_goes_on_where_it_stopped(make_sampler: Any) -> None:
     assert list(again) == list(first)
 
 
-def test_solved_says_what_a_success_is(make_sampler: Any) -> None:
+def test_solved_is_the_threshold_of_a_success(make_sampler: Any) -> None:
     sampler = make_sampler(ROWS, sampler="online", solved=0.25)
     for _ in range(2):
         step(sampler, [7])

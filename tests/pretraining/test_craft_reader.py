@@ -122,7 +122,7 @@ def test_answers_by_hand():
     ]
 
 
-def test_play_names_no_unseen_item_and_tells_no_recipe_of_the_world():
+def test_play_names_no_unseen_item_and_no_recipe_of_the_world():
     book = WORLD.book
     unseen = {book.names[item] for item in book.craftable("unseen")}
     of_world = {

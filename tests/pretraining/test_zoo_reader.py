@@ -1,4 +1,4 @@
-"""The committed backbone that reads, the probe that says so, and the lessons it had."""
+"""The committed backbone that reads, the probe that shows it, and the lessons it had."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ def test_size_of_the_repository_copy():
 
 
 @pytest.mark.slow
-def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
+def test_probe_separates_possible_from_impossible_goals(model, tokenizer, figures):
     scores = probe(reader_of(model, tokenizer))
     for name in ("grasp", "grow"):
         assert scores[name]["train"] >= 0.95

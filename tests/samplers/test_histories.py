@@ -181,7 +181,7 @@ def test_exploitation_keeps_to_the_candidates_and_exploration_does_not() -> None
 
 
 @pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_a_space_of_millions_draws_as_its_categories_say(name: str) -> None:
+def test_draws_from_a_space_of_millions_follow_its_categories(name: str) -> None:
     """The whole space: a goal of every category practised; what makes progress is drawn again."""
     space = WholeSpace()
     first = {category: int(space.nth(category, np.array([3]))[0]) for category in range(5)}

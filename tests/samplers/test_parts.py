@@ -113,7 +113,7 @@ def test_a_window_needs_two_halves() -> None:
     ("goals", "success", "complaint"),
     [([1, 2], [0, 0.5], "each must be 0 or 1"), ([1, 2], [0], "must be flat and equal")],
 )
-def test_outcomes_that_are_none(goals: list, success: list, complaint: str) -> None:
+def test_malformed_outcomes_are_refused(goals: list, success: list, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         Outcomes(np.array(goals), np.array(success), np.array([-1, -1]))
 
@@ -214,7 +214,7 @@ def test_only_weights_above_zero_are_stored() -> None:
 
 
 @pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
-def test_a_weight_that_is_none(weight: float) -> None:
+def test_an_impossible_weight_is_refused(weight: float) -> None:
     with pytest.raises(NotFiniteError, match="finite and not negative"):
         WeightedChoice(3).set(np.array([1]), np.array([weight]))
 
@@ -225,7 +225,7 @@ def scripted(*stages: dict) -> GoalSampler:
     return make_sampler("scripted", parts, ScriptedSettings(stages=stages))
 
 
-def test_a_script_says_the_shares_of_categories_stage_by_stage() -> None:
+def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
     first, second = (1, 6, 0, 1, 0), (0, 0, 0, 5, 0)
     sampler = scripted({"updates": 2, "shares": first}, {"updates": 1, "shares": second})
     expected = [[1 / 8, 3 / 8, 1 / 8, 3 / 8]] * 2 + [[0, 0, 1, 0]] * 3  # the last one lasts
@@ -275,7 +275,7 @@ def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])
-def test_a_weight_that_is_none_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
+def test_an_impossible_weight_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
     sampler = of_own(lambda now, delayed: np.where(now > delayed, sign * 0.5, 0.0))
     words = (
         rf"sampler own \(.*test_parts\.py\): .* gives {shown} for competence 1 now and 0 delayed"

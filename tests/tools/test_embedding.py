@@ -102,7 +102,7 @@ def test_the_last_moment_is_the_present_agent(kept, read):
     assert np.abs(training[:, None] - present[None]).max(axis=2).min(axis=1).max() < 1e-4
 
 
-def test_the_command_says_what_it_has_written(kept, tmp_path, capsys):
+def test_the_command_prints_and_records_what_it_has_written(kept, tmp_path, capsys):
     assert main(["embed", str(kept), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
     assert "from before training to update " in capsys.readouterr().out
     about = json.loads((tmp_path / "e/embedding.json").read_text())

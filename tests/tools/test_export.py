@@ -1,4 +1,4 @@
-"""What an agent's folder holds is the agent: `peft` and the card's own code say what we say."""
+"""An agent's folder holds the agent: `peft` and the card's own code predict the same."""
 
 import json
 import re
@@ -90,7 +90,9 @@ def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
 @pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
-def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp_path, monkeypatch):
+def test_the_code_on_the_card_predicts_what_the_agent_predicts(
+    models, model, score, tmp_path, monkeypatch
+):
     """Run in another folder than the one where the run named its model and the agent was left."""
     (tmp_path / "there").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -133,7 +135,7 @@ def card_of(config, state):
     return agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
 
 
-def test_the_card_says_what_was_trained():
+def test_the_card_describes_the_training():
     config = config_of("zoo-mini")
     state = state_of(make(config))
     _, front, text = card_of(config, state).split("---\n", 2)

@@ -137,7 +137,7 @@ def test_another_format(spoiled, refusal, monkeypatch):
     )
 
 
-def test_a_state_that_is_none(spoiled, refusal):
+def test_a_state_without_an_agent(spoiled, refusal):
     path = rewritten(spoiled, lambda state, _: state.update(trainer=[]))
     assert f"error: {path} holds no trained agent" in refusal(spoiled)
 

@@ -1,4 +1,4 @@
-"""A replay of a run's outcomes gives what an observer of that run would have said."""
+"""A replay of a run's outcomes gives the predictions of an observer of that run."""
 
 import json
 import shutil

@@ -135,5 +135,5 @@ def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
         (50, 1.0, "50 steps/s, 1 s left"),
     ],
 )
-def test_slow_runs_say_how_slow_they_are(done, seconds, words):
+def test_speed_and_time_left_of_slow_runs(done, seconds, words):
     assert progress.describe_speed(done, seconds, 100 - done, "steps") == words

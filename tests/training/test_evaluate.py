@@ -125,7 +125,7 @@ def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeyp
 
 
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets"])
-def test_predictions_speak_of_the_goals_that_are_evaluated(name):
+def test_predictions_are_for_the_goals_that_are_evaluated(name):
     """Compared with the competence of every arm; unseen goals have their group's, or 0."""
     goals = GoalSpace.draw((40, 30, 20, 10, 5), 0)
     estimator = make_estimator(name, EstimatorParts(goals, np.random.default_rng))

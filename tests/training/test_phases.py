@@ -318,7 +318,7 @@ def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
     assert {space for space, *_ in estimator._buffer} == {0, 1}
 
 
-def test_epsilon_goes_on_unless_it_is_told_to_begin_anew():
+def test_epsilon_goes_on_unless_a_phase_explores_anew():
     for anew in (False, True):
         phases = [{"until": 60, "sampler": "magellan"}, {"explore_anew": anew}]
         trainer = Trainer(config(phases, "online"))

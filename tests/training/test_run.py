@@ -91,7 +91,7 @@ def test_state_before_the_first_update_is_kept_too():
 
 
 @pytest.mark.parametrize("more", [[], ["--identity"]])
-def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(more, tmp_path, capfd):
+def test_a_finished_run_suggests_next_commands_except_to_the_workflow(more, tmp_path, capfd):
     folder = tmp_path / "my run"
     words = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
     known = ["--identity", identity(config(sampler="magellan"))] if more else []

@@ -81,7 +81,7 @@ def test_a_resumed_run_has_the_curves_of_one_that_was_not_stopped(writer, tmp_pa
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed"
 )
-def test_a_missing_package_is_said_before_any_work(tmp_path):
+def test_a_missing_package_is_refused_before_any_work(tmp_path):
     with pytest.raises(InputError, match="pip install tensorboard"):
         train_with_curves(tmp_path / "run")
     assert not (tmp_path / "run").exists()

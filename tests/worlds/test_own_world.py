@@ -52,7 +52,7 @@ def layer(module, **more):
 
 @pytest.mark.slow
 def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
-    """At the end also where its file is not at hand: the runs say what its categories are."""
+    """At the end also where its file is not at hand: the runs record its categories."""
     values = {
         "experiment": "doors",
         "preset": "smoke",
@@ -94,7 +94,7 @@ def test_a_model_that_knows_other_words_is_refused(module, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_world_that_names_no_texts_takes_any_model_and_says_so(module, tmp_path):
+def test_a_world_that_names_no_texts_takes_any_model_and_logs_it(module, tmp_path):
     text = Path(module).read_text()
     nameless = text.replace("def texts(self)", "def other(self)")
     assert nameless != text

@@ -1,4 +1,4 @@
-"""The simulated learner has the competence that it says it has."""
+"""The simulated learner has the competence that it reports."""
 
 import re
 import shlex

@@ -35,7 +35,7 @@ def configs() -> Path:
 
 
 def of_model(path: Path | str, kind: str, servers: int) -> list[str]:
-    """What says so on the command line."""
+    """Overrides of the command line for a model and its number of servers."""
     if configs() == NEWER:
         model, processes = "llm_configs.agent", "llm_processes.agent"
         devices = ",".join(["cpu"] * servers)

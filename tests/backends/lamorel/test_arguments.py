@@ -88,7 +88,7 @@ def test_the_cpu_files_are_the_default_experiment(sampler, folder):
 
 
 def test_every_name_reaches_its_key():
-    """Another value than the default one arrives where the table says."""
+    """Another value than the default one arrives under the key of the table."""
     values = composed("gpu")
     for name, path in NAMES.items():
         default = attrgetter(path)(read(values).config)
@@ -176,7 +176,7 @@ def test_refused_in_one_line(folder, path, value, words):
     assert message.startswith(f"{path}{words}" if words[0] in ":." else words)
 
 
-def test_the_newer_layout_says_where_the_model_is():
+def test_the_newer_layout_names_devices_and_the_folder_of_the_model():
     values = composed("gpu", folder=NEWER)
     agent = {"n_processes": 2, "devices_per_process": [[0], [3]]}
     launch = read(changed(values, f"{PROCESSES}.agent", agent))
@@ -302,7 +302,7 @@ def test_messages_name_the_options_of_the_launcher(line, expected, fail, capsys)
     assert capsys.readouterr().err == f"stopped: {expected}\n"
 
 
-def test_a_server_whose_line_is_cut_leaves_it_to_the_trainer_to_say_so(fail, capsys):
+def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(fail, capsys):
     error = RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
     fail(error, rank="1")
     assert run({}) == 1

@@ -39,7 +39,7 @@ def whole(tmp_path_factory):
     return folder / "outputs" / "magellan"
 
 
-def test_the_manifest_says_which_backend_it_was(whole):
+def test_the_manifest_names_the_backend(whole):
     manifest = json.loads((whole / "manifest.json").read_text())
     assert manifest["status"] == "complete"
     assert manifest["device"] == "cpu, lamorel with 1 server"

@@ -109,7 +109,7 @@ NO_MEMORY = {
 
 
 @pytest.mark.parametrize("case", NO_MEMORY)
-def test_a_server_without_memory_says_so_and_ends_all(case, monkeypatch):
+def test_a_server_without_memory_reports_it_and_ends_all(case, monkeypatch):
     from magellan.backends.lamorel import serving
     from tests.backends.lamorel import models
 
@@ -154,7 +154,7 @@ def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
 
 
 def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
-    """Then nobody is left who could be told to end: the launcher ends the others."""
+    """Then no server can be asked to end: the launcher ends the others."""
     backend = as_local(behind(), expected)
     caller = backend._caller
     gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
@@ -165,7 +165,7 @@ def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
     assert caller.closed == 0
 
 
-def test_a_gpu_that_is_not_there_is_told_and_not_raised_in_the_server(monkeypatch):
+def test_a_missing_gpu_is_reported_by_the_server_and_raised_here(monkeypatch):
     refuse = raising(RuntimeError("CUDA error: invalid device ordinal"))
     monkeypatch.setattr("torch.cuda.set_device", refuse)
     serving = Serving(replace(served(), settings=BackendConfig(device="cuda")), 1)

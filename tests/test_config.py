@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import sys
 import types
 
@@ -23,17 +22,19 @@ from magellan.config import (
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.worlds.little_zoo import parse_goal_space
+from tests.conftest import VARIABLES
+from tests.snippets import raising, run_program
 
 
 def trained(monkeypatch, *arguments):
     """Return the configuration that a call of `train` resolves to."""
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for variable in VARIABLES:
         monkeypatch.setenv(variable, "1")  # and so put back after the test
-    seen = []
-    module = types.SimpleNamespace(train=lambda config, *_: seen.append(config))
+    configs = []
+    module = types.SimpleNamespace(train=lambda config, *_: configs.append(config))
     monkeypatch.setitem(sys.modules, "magellan.jobs.run", module)
     assert main(["train", "--preset", "smoke", "--output", "nowhere", *arguments]) == 0
-    return seen[0]
+    return configs[0]
 
 
 def test_options_stand_above_assignments_and_these_above_the_file(tmp_path, monkeypatch):
@@ -51,12 +52,8 @@ def test_options_stand_above_assignments_and_these_above_the_file(tmp_path, monk
 def test_unwritable_output_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
     output = tmp_path / "file" / "run"
-    assert (
-        main(
-            ["train", "--preset", "smoke", "--goal-space", "40-20-10-5-5", "--output", str(output)]
-        )
-        == 2
-    )
+    words = ["train", "--preset", "smoke", "--goal-space", "40-20-10-5-5"]
+    assert main([*words, "--output", str(output)]) == 2
     assert f"--output: {output} cannot be written" in capsys.readouterr().err
 
 
@@ -68,10 +65,7 @@ def test_check_lists_the_runs(tmp_path, capsys):
     )
     assert main(["check", str(path)]) == 0
     assert capsys.readouterr().out.split() == [
-        "random/25k/seed0",
-        "random/25k/seed5",
-        "magellan/25k/seed0",
-        "magellan/25k/seed5",
+        f"{sampler}/25k/seed{seed}" for sampler in ("random", "magellan") for seed in (0, 5)
     ]
 
 
@@ -111,26 +105,25 @@ backbone: {lora_rank: 16, lora_alpha: 32}
 
 def test_paper_preset_has_the_papers_constants():
     config = resolve_run("paper", [])
-    found = flat_keys(config.model_dump(mode="json"))
+    values = flat_keys(config.model_dump(mode="json"))
     for key, value in flat_keys(yaml.safe_load(PAPER)).items():
         exact = isinstance(value, str)
-        assert found[key] == (value if exact else pytest.approx(value, rel=1e-3)), key
+        assert values[key] == (value if exact else pytest.approx(value, rel=1e-3)), key
     assert config.competence.pool >= sum(parse_goal_space("100k"))  # every goal, as in the paper
 
 
 def test_configuration_and_goals_need_no_torch():
-    code = (
+    run_program(
         "import sys, magellan.config, magellan.cli, magellan.worlds.little_zoo, magellan.samplers; "
-        "sys.exit('torch' in sys.modules)"
+        "assert 'torch' not in sys.modules"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("start", "command"),
     [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launcher.entry")],
 )
-def test_what_is_read_once_is_said_before_torch_is_there(start, command):
+def test_what_is_read_once_is_set_before_torch_is_imported(start, command, monkeypatch):
     code = f"""
 import os, sys, types
 def main():
@@ -139,52 +132,41 @@ sys.modules["{command}"] = types.SimpleNamespace(main=main)
 from {start} import run
 run()
 """
-    environment = {k: v for k, v in os.environ.items() if k not in READ_ONCE}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", "1", ":4096:8", "1"]
+    for variable in READ_ONCE:
+        monkeypatch.delenv(variable, raising=False)
+    assert run_program(code).split() == ["False", "1", ":4096:8", "1"]
 
 
 def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
     shared = {"competence": {"adapter": "shared"}}
+    words = r"competence\.adapter: 'shared' is not allowed.*frozen"
     for layer in (
         {"sampler": "random", "observers": ["learned"]},
         {"phases": [{"until": 40, "sampler": "online"}, {}]},
     ):
-        with pytest.raises(
-            InputError, match=r"competence\.adapter: 'shared' is not allowed.*frozen"
-        ):
+        with pytest.raises(InputError, match=words):
             resolve_run("smoke", [layer, shared])
     assert resolve_run("smoke", [{"sampler": "magellan"}, shared]).section("competence")
     assert resolve_run("smoke", [{"sampler": "random"}, shared])  # no use for it
 
 
-def no_memory(*_, **__):
-    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-
 def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
-    def strike(options):
-        raise MemoryError("Unable to allocate 9 GiB\nfor an array")
-
-    monkeypatch.setattr(command, "_schema", strike)
+    error = MemoryError("Unable to allocate 9 GiB\nfor an array")
+    monkeypatch.setattr(command, "_schema", raising(error))
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
     assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
 
 
 def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
-    def strike(options):
-        raise RuntimeError("another")
-
-    monkeypatch.setattr(command, "_schema", strike)
+    monkeypatch.setattr(command, "_schema", raising(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
 
 
 def test_weights_that_cannot_be_mapped_are_not_called_broken(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("safetensors.safe_open", no_memory)
+    no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    monkeypatch.setattr("safetensors.safe_open", raising(no_memory))
     assert main(["train", "--preset", "smoke", "--output", str(tmp_path / "run")]) == 71
     assert capsys.readouterr().err.startswith("error: out of memory (OSError: ")
     assert not (tmp_path / "run").exists()

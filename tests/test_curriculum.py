@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,8 @@ from magellan.curriculum import Curriculum
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import through_json
 from magellan.worlds import GoalSet
+from tests.snippets import run_program
 
-ROOT = Path(__file__).resolve().parents[1]
 OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}
 WORDS = ["grasp", "grow", "cow", "lion", "door", "sofa", "carrot", "water"]
 GOALS = [f"{verb} {thing}" for verb in WORDS[:2] for thing in WORDS[2:]]
@@ -271,15 +268,15 @@ def test_bad_input_is_one_clear_line(line: str) -> None:
 
 
 def test_an_advantage_reaches_the_estimator() -> None:
-    curriculum, heard = make("online"), []
+    curriculum, updates = make("online"), []
     estimator = curriculum.sampler.estimator
     assert estimator is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimator, "update", heard.append)
+        patch.setattr(estimator, "update", updates.append)
         curriculum.update([3, 4], [0, 1], [0.25, -1])
         curriculum.update([3], [0])
-    assert heard[0].advantage.tolist() == [0.25, -1.0]
-    assert heard[1].advantage is None
+    assert updates[0].advantage.tolist() == [0.25, -1.0]
+    assert updates[1].advantage is None
 
 
 WITHOUT = """
@@ -298,12 +295,7 @@ OF_OTHERS = ("pandas", "snakemake", "scipy", "matplotlib", "tqdm", "sklearn", "r
 
 def without(names: tuple[str, ...], code: str) -> str:
     """Return what code prints if these packages are not installed."""
-    script = WITHOUT.format(names=names) + code
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return run_program(WITHOUT.format(names=names) + code)
 
 
 def test_worlds_samplers_and_curriculum_need_the_base_install_only() -> None:
@@ -322,11 +314,11 @@ import magellan.cli
 magellan.cli.main(["goals", "--size", "4-2-1-1-1"])
 assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) == 2
 """
-    said = without(("torch", *OF_MODELS, *OF_OTHERS), f"READ = {READ}\n{code}")
-    assert all(f"{name} 1.0" in said for name in SAMPLERS if name not in READ)
+    printed = without(("torch", *OF_MODELS, *OF_OTHERS), f"READ = {READ}\n{code}")
+    assert all(f"{name} 1.0" in printed for name in SAMPLERS if name not in READ)
 
 
-def test_the_rule_that_needs_scikit_learn_says_so() -> None:
+def test_a_rule_without_scikit_learn_names_the_package_to_install() -> None:
     code = """
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum

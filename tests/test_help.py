@@ -22,7 +22,7 @@ def options():
 
 
 @pytest.mark.parametrize("action", list(options()))
-def test_help_says_the_default(action):
+def test_help_states_the_default(action):
     text = action.help % vars(action)
     if action.required:
         assert text.endswith("(required)")

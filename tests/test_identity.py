@@ -26,8 +26,8 @@ def run(sampler="magellan", **layer):
     return resolve_run("laptop", [{"sampler": sampler, "goal_space": "2500"}, layer])
 
 
-def same(one, other):
-    return identity(one) == identity(other)
+def same(config, other):
+    return identity(config) == identity(other)
 
 
 HOW_A_JOB_RUNS = {
@@ -107,17 +107,16 @@ def test_a_section_counts_only_for_runs_that_use_it(sampler, layer, counts):
 
 @pytest.mark.parametrize("unit", ["steps", "updates"])
 def test_episodes_count_only_where_they_end_the_run(unit):
-    one, other = (run(budget={unit: 700, "episodes": n}) for n in (12_000, 500))
-    assert same(one, other)
-    assert not same(one, run(budget={unit: 701}))
+    more, fewer = (run(budget={unit: 700, "episodes": n}) for n in (12_000, 500))
+    assert same(more, fewer)
+    assert not same(more, run(budget={unit: 701}))
     assert not same(run(budget={"steps": 700}), run(budget={"updates": 700}))
 
 
 def test_the_driver_as_a_watcher_is_no_watcher_and_their_order_does_not_count():
     assert same(run(), run(observers=["learned"]))
-    assert same(
-        run(observers=["per_goal", "expert_buckets"]), run(observers=["expert_buckets", "per_goal"])
-    )
+    observers = ["per_goal", "expert_buckets"]
+    assert same(run(observers=observers), run(observers=observers[::-1]))
 
 
 @pytest.mark.parametrize("sampler", ["magellan", "pcl", "random"])
@@ -184,8 +183,7 @@ def test_no_default_has_changed_without_a_new_generation():
     kept = json.loads(DEFAULTS.read_text())
     assert kept["generation"] == GENERATION
     now = flat_keys(run_model()().model_dump(mode="json"))
-    gone = kept["defaults"].keys() - now.keys()
-    assert not gone
+    assert not kept["defaults"].keys() - now.keys()
     for key, value in kept["defaults"].items():
         assert now[key] == value, key
     assert MATTERS_IF.keys() <= now.keys()
@@ -221,8 +219,8 @@ def test_mixes_and_their_names_are_one_to_one():
         mix = parse_goal_space(str(size))
         names.setdefault(mix, set()).add(canonical_name(str(size)))
         assert parse_goal_space(canonical_name("-".join(map(str, mix)))) == mix
-    assert {len(found) for found in names.values()} == {1}
-    assert len({name for found in names.values() for name in found}) == len(names)
+    assert {len(of_mix) for of_mix in names.values()} == {1}
+    assert len(set.union(*names.values())) == len(names)
     for impossible in range(1, 313):
         mix = f"{impossible}-{impossible // 5}-{impossible // 25}-{impossible // 125}-0"
         assert parse_goal_space(canonical_name(mix)) == parse_goal_space(mix)
@@ -263,6 +261,7 @@ def test_a_variant_is_run_by_the_samplers_to_which_it_makes_a_difference():
 
 
 def test_the_name_of_a_variant_is_no_part_of_the_run():
-    one = grid(experiment(samplers=["random"], variants={"a": {"agent": {"gamma": 0.5}}}))
-    other = grid(experiment(samplers=["random"], overrides={"agent": {"gamma": 0.5}}))
-    assert [run.identity for run in one] == [run.identity for run in other]
+    layer = {"agent": {"gamma": 0.5}}
+    varied = grid(experiment(samplers=["random"], variants={"a": layer}))
+    overridden = grid(experiment(samplers=["random"], overrides=layer))
+    assert [run.identity for run in varied] == [run.identity for run in overridden]

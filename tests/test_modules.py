@@ -16,7 +16,7 @@ from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
-from tests.runs import refusal, stopped
+from tests.runs import error_line, refusal, stopped
 from tests.snippets import write_files
 
 
@@ -44,40 +44,34 @@ def test_a_rule_of_their_own_remembers(tmp_path):
 
 
 def test_both_are_named_in_an_experiment_with_constants_of_their_own(files):
+    variants = {"plain": {}, "soft": {"sharp": {"power": 0.5}}, "wide": {"counts": {"prior": 9}}}
     values = {
         "preset": "smoke",
         "modules": files,
         "samplers": ["random", "sharp"],
         "goal_spaces": ["40-20-12-8-8"],
         "overrides": {"observers": ["counts"]},
-        "variants": {
-            "plain": {},
-            "soft": {"sharp": {"power": 0.5}},
-            "wide": {"counts": {"prior": 9}},
-        },
+        "variants": variants,
         "seeds": [0],
     }
     runs = grid(load_experiment(values))
     assert [(run.sampler, run.variant) for run in runs] == [
-        ("random", "plain"),
-        ("random", "wide"),
-        ("sharp", "plain"),
-        ("sharp", "soft"),
-        ("sharp", "wide"),
+        *(("random", variant) for variant in ("plain", "wide")),
+        *(("sharp", variant) for variant in variants),
     ]
     assert runs[3].config.sharp.power == 0.5
 
 
 @pytest.mark.parametrize("modules", ["[MINE]", "MINE", "{MINE: 1}"])
-def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_path, capsys):
+def test_a_check_names_files_and_runs_them_only_on_request(modules, tmp_path, capsys):
     mine, run = tmp_path / "mine.py", tmp_path / "was_run"
     mine.write_text(f"open({str(run)!r}, 'w')")
     path = tmp_path / "theirs.yaml"
     named = modules.replace("MINE", str(mine))
     path.write_text(f"experiment: a\npreset: smoke\nmodules: {named}\n")
     assert main(["check", str(path)]) == 2
-    out, error = capsys.readouterr()
-    assert (out, error.count("\n"), run.exists()) == ("", 1, False)
+    error = error_line(capsys)
+    assert not run.exists()
     assert error.startswith("error: modules: ")
     assert str(mine) in error
     assert "--run-modules" in error
@@ -85,7 +79,7 @@ def test_a_check_names_files_and_runs_them_only_if_it_is_told_to(modules, tmp_pa
     assert run.exists() == (modules == "[MINE]")
 
 
-def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):
+def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
     layer = {"modules": files, "sampler": "sharp", "goal_space": "40-20-12-8-8"}
     manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
     assert manifest["driver"] == "counts"
@@ -102,7 +96,7 @@ def test_a_run_of_theirs_trains_resumes_and_says_what_it_was(files, tmp_path):
 
 
 OWN_SAMPLERS = {
-    # It names `learned`: it used to get none and trained as `random`.
+    # It names `learned`.
     "learned": """
 @register_sampler('mine', estimator='learned')
 def build(parts, settings):
@@ -165,10 +159,9 @@ def test_a_broken_file_is_named_and_leaves_nothing(case, tmp_path):
     path = tmp_path / "broken.py"
     path.write_text(text)
     before = list(SAMPLERS), list(ESTIMATORS)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="modules: ") as error:
         load_modules([str(path)])
-    assert words in str(caught.value)
-    assert "modules: " in str(caught.value)
+    assert words in str(error.value)
     assert (list(SAMPLERS), list(ESTIMATORS)) == before
 
 
@@ -214,34 +207,30 @@ def run_of(*files, **layer):
 
 @pytest.mark.parametrize("change", [lambda path: path.write_text(OTHER), os.unlink])
 def test_a_run_names_the_bytes_that_were_loaded(change, mine, tmp_path, monkeypatch):
-    def advance(trainer, told=Trainer.advance):
+    def advance(trainer, original=Trainer.advance):
         if mine.exists():
             change(mine)
-        return told(trainer)
+        return original(trainer)
 
     monkeypatch.setattr(Trainer, "advance", advance)
     manifest = train(run_of(mine), tmp_path / "run", False, "none")
     assert manifest == json.loads((tmp_path / "run/manifest.json").read_text())
     (attempt,) = manifest["attempt_log"]
-    for told in (manifest, attempt):
-        assert told["modules"] == {str(mine): sha256(MINE)}
-        assert told["uses"] == {"sampler mine": str(mine)}
+    for record in (manifest, attempt):
+        assert record["modules"] == {str(mine): sha256(MINE)}
+        assert record["uses"] == {"sampler mine": str(mine)}
     begun = json.loads((tmp_path / "run/attempts.jsonl").read_text().splitlines()[0])
     assert begun["modules"] == manifest["modules"]
     assert f"module {mine}, SHA-256 {sha256(MINE)}" in (tmp_path / "run/run.log").read_text()
 
 
 def test_what_is_run_is_what_was_read_even_where_an_earlier_version_was_compiled(tmp_path):
-    path, told = tmp_path / "told.py", tmp_path / "told.txt"
+    path, output = tmp_path / "module.py", tmp_path / "output.txt"
     for number in (1, 2):  # of one size and one time, as an editor and a coarse clock leave them
-        path.write_text(f"open({str(told)!r}, 'w').write('{number}')")
+        path.write_text(f"open({str(output)!r}, 'w').write('{number}')")
         os.utime(path, (1, 1))
         load_modules([str(path)])
-        assert told.read_text() == str(number)
-
-
-def refused(call, words):
-    assert words in refusal(call)
+        assert output.read_text() == str(number)
 
 
 def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
@@ -252,11 +241,11 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
         f"{str(mine)!r} with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here and "
         f"{sha256(MINE)[:12]} there; restore that version, or use another --output"
     )
-    refused(lambda: train(run_of(mine), tmp_path / "run", True, "none"), words)
+    assert words in refusal(train, run_of(mine), tmp_path / "run", True, "none")
     renamed = mine.rename(tmp_path / "renamed.py")
     SAMPLERS.remove("mine")
-    here = words.replace("mine.py", "renamed.py")
-    refused(lambda: train(run_of(renamed), tmp_path / "run", True, "none"), here)
+    words = words.replace("mine.py", "renamed.py")
+    assert words in refusal(train, run_of(renamed), tmp_path / "run", True, "none")
     renamed.write_text(MINE)
     manifest = train(run_of(renamed), tmp_path / "run", True, "none")
     first, second = (list(at["modules"].items()) for at in manifest["attempt_log"])
@@ -268,9 +257,8 @@ def test_a_run_does_not_start_from_one_of_another_version(mine, tmp_path):
     begun = tmp_path / "begun"
     train(beginning(run_of(mine, **layer)), begun, False, "none")
     mine.write_text(MINE + OTHER)
-    config = run_of(mine, **layer)
-    words = f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here"
-    refused(lambda: train(config, tmp_path / "run", False, "none", start=begun), words)
+    message = refusal(train, run_of(mine, **layer), tmp_path / "run", False, "none", start=begun)
+    assert f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here" in message
 
 
 def test_checkpoints_that_another_version_kept_are_refused(mine, tmp_path):
@@ -279,7 +267,8 @@ def test_checkpoints_that_another_version_kept_are_refused(mine, tmp_path):
     (tmp_path / "run/checkpoints").rename(tmp_path / "away")
     mine.write_text(MINE + OTHER)
     config = run_of(mine, budget={"keep_every": 100})
-    refused(lambda: train(config, tmp_path / "run", True, "none"), "run/100/checkpoints/00000001")
+    message = refusal(train, config, tmp_path / "run", True, "none")
+    assert "run/100/checkpoints/00000001" in message
 
 
 def test_a_file_counts_where_a_run_uses_what_it_adds(mine, tmp_path):

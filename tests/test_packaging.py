@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.snippets import ROOT, imported
+
 INSTALLED = ("model", "workflow", "dev")
 """Extras that requirements.txt has; others are for those who want them."""
 
@@ -41,19 +41,22 @@ def conda_environment() -> tuple[list[str], dict[str, str]]:
     return conda, pins(with_pip["pip"])
 
 
+def pyproject() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
 def direct_dependencies() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*names(project["dependencies"]), *(n for each in INSTALLED for n in optional(each))]
+    base = names(pyproject()["project"]["dependencies"])
+    return [*base, *(name for group in INSTALLED for name in optional(group))]
 
 
 def optional(group: str) -> list[str]:
     """Packages of an optional group."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return names(project["optional-dependencies"][group])
+    return names(pyproject()["project"]["optional-dependencies"][group])
 
 
-def names(wanted: list[str]) -> list[str]:
-    return [canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in wanted]
+def names(requirements: list[str]) -> list[str]:
+    return [canonical(re.match(r"[\w.-]+", line)[0]) for line in requirements]
 
 
 def tracked_files() -> list[Path]:
@@ -67,17 +70,6 @@ def tracked_files() -> list[Path]:
 
 def python_sources() -> list[Path]:
     return [path for path in tracked_files() if path.suffix == ".py"]
-
-
-def imports(source: str) -> list[str]:
-    """Modules that `source` imports, relative imports aside."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.append(node.module)
-    return found
 
 
 def test_conda_environment_has_the_pins_of_requirements() -> None:
@@ -104,9 +96,9 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
 
 
 def test_a_wheel_brings_one_package_and_needs_little() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    found = project["tool"]["setuptools"]["packages"]["find"]
-    assert found == {"include": ["magellan*"]}  # none is called analysis
+    project = pyproject()
+    packages = project["tool"]["setuptools"]["packages"]["find"]
+    assert packages == {"include": ["magellan*"]}  # none is called analysis
     base = {"gymnasium", "numpy", "pydantic", "pyyaml"}  # tests/test_curriculum.py has no other
     assert set(names(project["project"]["dependencies"])) == base
     assert project["project"]["scripts"] == {"magellan": "magellan.__main__:run"}
@@ -132,11 +124,8 @@ def test_lamorels_environments_name_a_commit_and_the_same_versions() -> None:
     for name in ("lamorel", "lamorel_v03"):
         text = (ROOT / f"envs/{name}.yml").read_text()
         first, *rest = yaml.safe_load(text)["dependencies"][-1]["pip"]
-        found = re.fullmatch(
-            r"lamorel @ git\+https://\S+@([0-9a-f]{40})#subdirectory=lamorel", first
-        )
-        assert found is not None
-        commits.add(found[1])
+        pattern = r"lamorel @ git\+https://\S+@([0-9a-f]{40})#subdirectory=lamorel"
+        commits.add(re.fullmatch(pattern, first)[1])
         others.append(pins(rest))
     assert len(commits) == 2
     assert others[0] == others[1]
@@ -146,12 +135,12 @@ def test_lamorels_environments_name_a_commit_and_the_same_versions() -> None:
 def third_party(paths: list[Path]) -> set[str]:
     """Top-level modules that files import and that are neither the suite's nor Python's."""
     own = {"magellan", "analysis", "benchmarks", "workflow", "tests"}
-    imported = {name for path in paths for name in imports(path.read_text())}
-    return {name.split(".")[0] for name in imported} - own - sys.stdlib_module_names
+    names = {name.split(".")[0] for path in paths for name in imported(path)}
+    return names - own - sys.stdlib_module_names
 
 
 def test_version_is_the_same_everywhere() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = pyproject()["project"]["version"]
     package = re.search(r'__version__ = "(.+)"', (ROOT / "magellan/__init__.py").read_text())[1]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     assert version == package == citation

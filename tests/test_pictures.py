@@ -1,17 +1,15 @@
 """Committed pictures are what the code draws of the tables beside them."""
 
-from pathlib import Path
-
 import pytest
 
 from analysis.report.pictures import pictures_in
+from tests.snippets import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PICTURES = list(pictures_in(ROOT / "results/reference"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda each: "/".join(each.path.parts[-2:]))
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: "/".join(picture.path.parts[-2:]))
 def test_a_committed_picture_is_what_the_code_draws(picture):
     """What it shows, in words and rounded numbers: pixels may differ between machines."""
     assert picture.is_up_to_date(), "first: python -m analysis pictures results/reference"

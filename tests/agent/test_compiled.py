@@ -21,21 +21,24 @@ from magellan.model.backbone import Backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
+from tests.agent.tiny import (
+    CANDIDATES,
+    PROMPTS,
+    needs_compiler,
+    reversed_batch,
+    set_adapters,
+    weighted_sum,
+)
+from tests.runs import refusal
+from tests.snippets import run_program
 
 GRADIENT = 1e-5
 """Largest gap of a gradient, per largest entry."""
 
 
-def make_backbone(model="zoo-reader", passes="compiled", std=0.05) -> Backbone:
-    backbone = Backbone(BackboneConfig(model=model, lora_targets="all_linear", passes=passes))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name in ("policy", "critic_target", "competence", "competence_delayed"):
-            for parameter in backbone.adapter(name).values():
-                parameter.normal_(std=std, generator=generator)
-            backbone.adapter_changed(name)
-    return backbone
+def make_backbone(model="zoo-reader", passes="compiled") -> Backbone:
+    config = BackboneConfig(model=model, lora_targets="all_linear", passes=passes)
+    return set_adapters(Backbone(config), 0.05, seed=1)
 
 
 def some_states(backbone: Backbone, n: int = 24):
@@ -49,72 +52,63 @@ def some_states(backbone: Backbone, n: int = 24):
 
 
 def gradients_of(backbone: Backbone, states) -> dict[str, torch.Tensor]:
-    scores = score_candidates(backbone, "policy", states, "log_prob_sum")
-    weigh = torch.Generator().manual_seed(0)
-    features = scores.features[scores.slots.argsort()]
-    log_policy = scores.log_policy[scores.valid]
-    loss = (features * torch.randn(features.shape, generator=weigh)).sum()
-    (loss + (log_policy * torch.randn(log_policy.shape, generator=weigh)).sum()).backward()
-    found = {}
-    for name, parameter in backbone.adapter("policy").items():
-        assert parameter.grad is not None
-        found[name], parameter.grad = parameter.grad, None
-    return found
+    weighted_sum(score_candidates(backbone, "policy", states, "log_prob_sum")).backward()
+    gradients = {name: values.grad for name, values in backbone.adapter("policy").items()}
+    assert all(gradient is not None for gradient in gradients.values())
+    return gradients
 
 
-def gap(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+def gap(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
     """Largest difference, per largest entry of each tensor."""
-    assert one.keys() == other.keys()
+    assert tensors.keys() == expected.keys()
     return max(
-        float((one[key] - other[key]).abs().max() / other[key].abs().max().clamp(min=1e-6))
-        for key in one
+        float((tensors[key] - values).abs().max() / values.abs().max().clamp(min=1e-6))
+        for key, values in expected.items()
     )
 
 
-def transitions(tokens, segments, discount=0.0) -> Batch:
+def transitions(tokens, segments, discount) -> Batch:
     rng = np.random.default_rng(3)
     n = len(tokens)
-    return Batch(
-        tokens=tokens,
-        segments=segments,
+    return reversed_batch(
+        tokens,
+        segments,
         actions=rng.integers(segments.max(axis=1)),
         returns=rng.random(n).astype(np.float32),
         discounts=np.full(n, discount, np.float32),
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
     )
 
 
-def updated(passes: str, model: str, joint: bool, updates: int = 1) -> dict[str, torch.Tensor]:
+def updated(updates: int) -> dict[str, torch.Tensor]:
     """Everything that updates move, from one state of adapters and heads."""
-    backbone = make_backbone(model, passes)
+    backbone = make_backbone()
     config = AgentConfig(
         critic_hidden=(16,),
         learning_rate=1e-3,
-        joint_update=joint,
+        joint_update=True,
         actor_warmup_updates=0,
         score="log_prob_sum",
     )
     agent = SAC(backbone, config, seed=0)
     for _ in range(updates):
         agent.update(transitions(*some_states(backbone), discount=0.5))
-    found = {f"policy.{k}": v.detach() for k, v in backbone.adapter("policy").items()}
-    found |= {f"target.{k}": v.detach() for k, v in backbone.adapter("critic_target").items()}
-    found |= {f"critic.{k}": v.detach() for k, v in agent.critic.named_parameters()}
-    for number, values in agent.state_dict()["optimizers"]["joint" if joint else "actor"].items():
-        found |= {f"{number}.{name}": value for name, value in values.items()}
-    return found
+    tensors = {f"policy.{k}": v.detach() for k, v in backbone.adapter("policy").items()}
+    tensors |= {f"target.{k}": v.detach() for k, v in backbone.adapter("critic_target").items()}
+    tensors |= {f"critic.{k}": v.detach() for k, v in agent.critic.named_parameters()}
+    for number, values in agent.state_dict()["optimizers"]["joint"].items():
+        tensors |= {f"{number}.{name}": value for name, value in values.items()}
+    return tensors
 
 
 @needs_compiler
 def test_the_same_bytes_every_time_whatever_memory_held():
-    found = []
+    results = []
     for value in (0.0, float("nan"), 1e30):
         dirt = [torch.full((n,), value) for n in (10**4, 10**5, 10**6, 4 * 10**6)]
         del dirt
-        found.append(updated("compiled", "zoo-reader", joint=True, updates=3))
-    for other in found[1:]:
-        assert all(torch.equal(other[key], value) for key, value in found[0].items())
+        results.append(updated(updates=3))
+    for other in results[1:]:
+        assert all(torch.equal(other[key], value) for key, value in results[0].items())
 
 
 @needs_compiler
@@ -153,12 +147,10 @@ def older_processors() -> list[str]:
 @pytest.mark.usefixtures("cache")
 def test_code_for_other_processors_is_right_too(option, monkeypatch):
     monkeypatch.setattr(compiler, "_native_option", lambda: option)
-    own, torch_ = make_backbone(), make_backbone(passes="torch")
-    states = some_states(own)
-    assert (
-        gap(gradients_of(own, PackedBatch(*states)), gradients_of(torch_, PackedBatch(*states)))
-        < GRADIENT
-    )
+    backbones = make_backbone(), make_backbone(passes="torch")
+    states = some_states(backbones[0])
+    gradients = (gradients_of(backbone, PackedBatch(*states)) for backbone in backbones)
+    assert gap(*gradients) < GRADIENT
 
 
 # ---- never a must ------------------------------------------------------------------------------
@@ -170,40 +162,35 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-def refused() -> str:
-    with pytest.raises(InputError) as caught:
-        make_backbone(passes="compiled")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("backbone.passes: 'compiled'")
-    return str(caught.value)
-
-
-def falls_back(reason: str) -> None:
+def check_fallback(reason: str) -> None:
+    """`auto` takes PyTorch and says why; `compiled` is refused for the same reason."""
     backbone = make_backbone(passes="auto")
     assert isinstance(backbone.reader, LlamaPass)
     assert backbone.passes.startswith("torch (")
     assert reason in backbone.passes
-    assert reason in refused()
+    message = refusal(make_backbone)
+    assert message.startswith("backbone.passes: 'compiled'")
+    assert reason in message
 
 
 @pytest.mark.usefixtures("cache")
 def test_without_a_compiler(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    falls_back("no C++ compiler")
+    check_fallback("no C++ compiler")
 
 
 def test_with_a_compiler_that_fails(cache, monkeypatch, tmp_path):
     text = '[ "$1" = --version ] && echo 1.0 && exit; echo "x.cpp:1: error: no" >&2; exit 1'
     monkeypatch.setenv("CXX", script(tmp_path / "failing", text))
-    falls_back("x.cpp:1: error: no")
+    check_fallback("x.cpp:1: error: no")
     assert not list(cache.iterdir())  # nor a temporary folder
 
 
 @needs_compiler
 def test_where_the_cache_cannot_be_written(cache):
     cache.write_text("a file where the folder would be")
-    falls_back("Error")
+    check_fallback("Error")
 
 
 @pytest.mark.slow
@@ -214,14 +201,13 @@ def test_what_is_in_the_cache_is_taken_and_mended(cache):
     before = kept.stat()
     load(SOURCE)
     assert kept.stat().st_mtime_ns == before.st_mtime_ns
-    command = [sys.executable, "-c", _LOAD]
     kept.unlink()
     kept.write_bytes(b"half a file")  # not over the file that this process has loaded
-    subprocess.run(command, check=True, cwd=SOURCE.parents[2])
+    run_program(LOAD)
     assert kept.stat().st_size == before.st_size
 
 
-_LOAD = (
+LOAD = (
     "from magellan.fastpath import SOURCE; from magellan.fastpath.compiler import load; "
     "print(load(SOURCE).library.llama_weights)"
 )
@@ -230,7 +216,7 @@ _LOAD = (
 @pytest.mark.slow
 @needs_compiler
 def test_jobs_that_start_together_compile_in_peace(cache):
-    command = [sys.executable, "-c", _LOAD]
+    command = [sys.executable, "-c", LOAD]
     jobs = [subprocess.Popen(command, cwd=SOURCE.parents[2]) for _ in range(3)]
     assert [job.wait() for job in jobs] == [0, 0, 0]
     assert len(list(cache.iterdir())) == 1

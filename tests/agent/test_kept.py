@@ -26,14 +26,17 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def make(folder):
-    def made(room: int = 2000, layers: int = 2) -> Backbone:
+    def make_backbone(room: int = 2000, layers: int = 2) -> Backbone:
         config = BackboneConfig(
-            model=str(folder), lora_rank=2, lora_layers=layers, lora_targets="all_linear"
+            model=str(folder),
+            lora_rank=2,
+            lora_layers=layers,
+            lora_targets="all_linear",
+            passes="torch",
         )
-        settings = config.model_copy(update={"passes": "torch"})
-        return Backbone(settings, seed=3, backend=BackendConfig(kept_states_mb=room))
+        return Backbone(config, seed=3, backend=BackendConfig(kept_states_mb=room))
 
-    return made
+    return make_backbone
 
 
 def batch(backbone, *states):
@@ -46,8 +49,8 @@ STATES = tuple(zip(PROMPTS, CANDIDATES, strict=True))
 
 def scores(backbone, states):
     with torch.no_grad():
-        found = score_candidates(backbone, "policy", states)
-    return found.log_policy.numpy().tobytes(), found.features.numpy().tobytes()
+        result = score_candidates(backbone, "policy", states)
+    return result.log_policy.numpy().tobytes(), result.features.numpy().tobytes()
 
 
 def test_a_state_is_computed_once(make):
@@ -81,13 +84,13 @@ def test_room_changes_no_number(make):
 def test_branches_that_hang_elsewhere_are_another_state(make):
     """The same tokens in the same places: only what sees what tells these apart."""
     backbone = make()
-    one = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
-    two = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
-    assert torch.equal(one.tokens, two.tokens)
+    first = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
+    second = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
+    assert torch.equal(first.tokens, second.tokens)
     cache = backbone.reader.cache
-    got, other = cache.of(one), cache.of(two)
+    kept, other = cache.of(first), cache.of(second)
     assert cache.computed == 2
-    assert not torch.equal(got, other)
+    assert not torch.equal(kept, other)
 
 
 def test_nothing_is_kept_where_every_layer_carries_adapters(make):

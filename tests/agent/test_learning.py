@@ -13,10 +13,10 @@ def test_the_same_without_gradients(hidden, activation):
     generator = torch.Generator().manual_seed(0)
     head = mlp(6, hidden, activation, generator)
     features = torch.randn(3, 5, 6, generator=generator)
-    wanted = apply_head(head, features)
+    expected = apply_head(head, features)
     with torch.no_grad():
-        torch.testing.assert_close(apply_head(head, features), wanted.detach())
-    assert wanted.shape == (3, 5)
+        torch.testing.assert_close(apply_head(head, features), expected.detach())
+    assert expected.shape == (3, 5)
 
 
 def test_what_is_not_finite_is_kept():
@@ -46,24 +46,24 @@ def state_of(optimizer: torch.optim.Adam) -> dict[str, dict[str, torch.Tensor]]:
     return {str(number): dict(v) for number, v in optimizer.state_dict()["state"].items()}
 
 
-def same(one, other) -> bool:
-    return one.keys() == other.keys() and all(
-        torch.equal(one[key][name], other[key][name])
-        for key in one
+def same(state, other) -> bool:
+    return state.keys() == other.keys() and all(
+        torch.equal(state[key][name], other[key][name])
+        for key in state
         for name in ("step", "exp_avg", "exp_avg_sq")
     )
 
 
 def test_steps_and_state_are_pytorchs():
     own, other = parameters(), parameters()
-    mine, torchs = Adam(own, 1e-2), torch.optim.Adam(other, 1e-2, fused=True)
-    assert mine.state() == {}
+    adam, torchs = Adam(own, 1e-2), torch.optim.Adam(other, 1e-2, fused=True)
+    assert adam.state() == {}
     for step, resting in enumerate([1, None, 2, None, None]):
         pull(own, other, step, resting)
-        mine.step()
+        adam.step()
         torchs.step()
         assert all(torch.equal(*pair) for pair in zip(own, other, strict=True))
-        assert same(mine.state(), state_of(torchs))
+        assert same(adam.state(), state_of(torchs))
 
 
 def test_its_state_goes_on_where_it_was():
@@ -72,15 +72,12 @@ def test_its_state_goes_on_where_it_was():
     for step in range(3):
         pull(own, other, step, 0)
         first.step()
-    with torch.no_grad():
-        for mine, others in zip(own, other, strict=True):
-            others.copy_(mine)
     pull(own, other, 9, None)
     second.step()  # something to forget
     second.load(first.state())
     with torch.no_grad():
-        for mine, others in zip(own, other, strict=True):
-            others.copy_(mine)
+        for parameter, copy in zip(own, other, strict=True):
+            copy.copy_(parameter)
     assert same(first.state(), second.state())
     pull(own, other, 4, None)
     first.step()

@@ -8,7 +8,7 @@ from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import score_candidates
-from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler, write
+from tests.agent.tiny import CANDIDATES, PROMPTS, close, needs_compiler, write
 
 LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer", "t5": "num_layers"}
 WAYS = [
@@ -25,11 +25,11 @@ every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: " ".join(way))
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    found = {}
+    paths = {}
     for family, key in LAYERS.items():
-        found[family] = tmp_path_factory.mktemp(family)
-        write(found[family], family, **{key: 3})
-    return found
+        paths[family] = tmp_path_factory.mktemp(family)
+        write(paths[family], family, **{key: 3})
+    return paths
 
 
 def make(folders, way, layers, targets="all_linear") -> Backbone:
@@ -59,7 +59,7 @@ def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
     scores = score_candidates(backbone, "policy", states)
     finite = scores.log_policy.masked_fill(~scores.valid, 0.0)
     (finite.square().sum() + scores.features.square().sum()).backward()
-    return {name: each.grad for name, each in backbone.adapter("policy").items()}
+    return {name: parameter.grad for name, parameter in backbone.adapter("policy").items()}
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
     generator = torch.Generator().manual_seed(1)
     for adapter in ADAPTERS:
         values = {
-            name: torch.empty(each.shape).normal_(0, 0.1, generator=generator)
-            for name, each in full.adapter(adapter).items()
+            name: torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
+            for name, parameter in full.adapter(adapter).items()
         }
         last.load_adapter(adapter, {name: values[name] for name in last.adapter(adapter)})
         for name in values:
@@ -80,12 +80,11 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
                 values[name].zero_()
         full.load_adapter(adapter, values)
     states = full.batch(*stack(Codec(full.tokenizer).pack(PROMPTS, CANDIDATES)))
-    exact = {"rtol": 1e-5, "atol": 1e-5}
     with torch.no_grad():
         for adapter in ADAPTERS:
-            ours, theirs = (score_candidates(each, adapter, states) for each in (last, full))
-            torch.testing.assert_close(ours.log_policy, theirs.log_policy, **exact)
-            torch.testing.assert_close(ours.features, theirs.features, **exact)
+            scores, expected = (score_candidates(m, adapter, states) for m in (last, full))
+            close(scores.log_policy, expected.log_policy)
+            close(scores.features, expected.features)
     of_full = gradients(full)
     for name, gradient in gradients(last).items():
         largest = float(of_full[name].abs().max())
@@ -96,8 +95,8 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
 @pytest.mark.parametrize("model", LAYERS)
 def test_targets_are_chosen_within_the_layers(folders, model):
     backbone = make(folders, (model, "merged", "auto"), 2, "attention_qv")
-    found = {name.rsplit(".", 2)[1] for name in backbone.adapter("policy")}
-    assert found == {"llama": {"q_proj", "v_proj"}, "t5": {"q", "v"}, "gpt2": {"c_attn"}}[model]
+    modules = {name.rsplit(".", 2)[1] for name in backbone.adapter("policy")}
+    assert modules == {"llama": {"q_proj", "v_proj"}, "t5": {"q", "v"}, "gpt2": {"c_attn"}}[model]
     for number, there in enumerate((False, True, True)):
         assert any(is_in_layer(name, number) for name in backbone.adapter("policy")) == there
 

@@ -14,7 +14,7 @@ from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import candidate_features, prompt_features, score_candidates
 from tests.agent import tiny
-from tests.agent.tiny import needs_compiler
+from tests.agent.tiny import close, needs_compiler
 
 THREE = {"num_hidden_layers": 3}
 
@@ -67,30 +67,13 @@ def pair(request, tmp_path_factory) -> tuple[Backbone, Backbone]:
 
 def make_backbone(path, **settings) -> Backbone:
     config = BackboneConfig(model=str(path), lora_targets="all_linear", lora_rank=3, **settings)
-    backbone = Backbone(config, seed=1)
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for name in ADAPTERS:
-            for parameter in backbone.adapter(name).values():
-                parameter.normal_(std=0.05, generator=generator)
-            backbone.adapter_changed(name)
-    return backbone
+    return tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2)
 
 
-def random_batch(seed: int, n: int = 9, words: int = 6) -> packing.PackedBatch:
-    """States of many lengths; few words, so that beginnings and candidates repeat."""
-    rng = np.random.default_rng(seed)
-    states = []
-    for _ in range(n):
-        lengths = [rng.integers(1, 9), *rng.integers(1, 4, rng.integers(1, 6))]
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
-    states.append(states[0])  # the same state twice
-    return PackedBatch(*stack(states))
-
-
-def close(one: torch.Tensor, other: torch.Tensor) -> None:
-    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+def random_batch(seed: int) -> PackedBatch:
+    """States of many lengths, one of them twice."""
+    states = tiny.random_states(seed, 9, words=6, longest=8)
+    return PackedBatch(*stack([*states, states[0]]))
 
 
 @pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])
@@ -128,28 +111,25 @@ def test_features_equal_the_librarys(pair, gradients):
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("what", ["scores", "prompts", "taken"])
 def test_gradients_equal_the_librarys(pair, what):
-    found = []
+    gradients = []
     for backbone in pair:
         states = random_batch(11)
-        weigh = torch.Generator().manual_seed(0)
         if what == "scores":
             scores = score_candidates(backbone, "policy", states, "log_prob_sum")
-            features = scores.features[scores.slots.argsort()]
-            log_policy = scores.log_policy[scores.valid]
-            loss = (features * torch.randn(features.shape, generator=weigh)).sum()
-            loss = loss + (log_policy * torch.randn(log_policy.shape, generator=weigh)).sum()
+            loss = tiny.weighted_sum(scores)
         else:
-            one = states.with_one_candidate(np.zeros(len(states), np.int64))
+            taken = states.with_one_candidate(np.zeros(len(states), np.int64))
             read = prompt_features if what == "prompts" else candidate_features
-            features = read(backbone, "policy", one)
-            loss = (features * torch.randn(features.shape, generator=weigh)).sum()
+            features = read(backbone, "policy", taken)
+            weights = torch.randn(features.shape, generator=torch.Generator().manual_seed(0))
+            loss = (features * weights).sum()
         for parameter in backbone.adapter("policy").values():
             parameter.grad = None
         loss.backward()
-        found.append(
+        gradients.append(
             {k: p.grad.clone() for k, p in backbone.adapter("policy").items() if p.grad is not None}
         )
-    own, library = found
+    own, library = gradients
     assert own.keys() == {k for k, g in library.items() if k in own}
     for key, gradient in library.items():
         largest = gradient.abs().max()
@@ -172,9 +152,9 @@ def test_adapters_change_what_is_read(pair):
     own, _ = pair
     states = random_batch(2)
     with torch.no_grad():
-        seen = [score_candidates(own, name, states).log_policy[0] for name in ADAPTERS]
-        for one, other in itertools.combinations(seen, 2):
-            assert (one - other)[one > -torch.inf].abs().max() > 1e-4
+        policies = [score_candidates(own, name, states).log_policy[0] for name in ADAPTERS]
+        for policy, other in itertools.combinations(policies, 2):
+            assert (policy - other)[policy > -torch.inf].abs().max() > 1e-4
         own.blend_adapter("policy", "competence_delayed", 1.0)
         moved = score_candidates(own, "competence_delayed", states).log_policy[0]
-    close(moved, seen[0])
+    close(moved, policies[0])

@@ -1,48 +1,43 @@
-"""Trees number each distinct token of packed states once, and say who sees whom."""
+"""Trees number each distinct token of packed states once, and record which sees which."""
 
 import numpy as np
 import pytest
 
-from magellan.core.codec import PADDING, PROMPT, PackedState, stack
+from magellan.core.codec import PADDING, PROMPT, stack
 from magellan.fastpath.trie import build_tree
 from magellan.model.packing import PackedBatch
+from tests.agent.tiny import random_states
 
 
-def random_states(seed: int, n: int = 12, words: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Packed states from few words, so that beginnings, and whole candidates, often repeat."""
-    rng = np.random.default_rng(seed)
-    states = []
-    for _ in range(n):
-        lengths = [rng.integers(1, 6), *rng.integers(1, 4, rng.integers(1, 6))]
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
-    return stack(states)
+def some_states(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return stack(random_states(seed, 12, words=3, longest=5))
 
 
 def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]]]:
     """For each state, what stands before and at each of its tokens in its own sequence."""
-    found = []
+    states = []
     for row, parts in zip(tokens, segments, strict=True):
         prompt = tuple(row[parts == PROMPT].tolist())
-        mine = [prompt[: i + 1] for i in range(len(prompt))]
+        beginnings = [prompt[: i + 1] for i in range(len(prompt))]
         for candidate in range(1, parts.max() + 1):
             branch = tuple(row[parts == candidate].tolist())
-            mine += [prompt + branch[: i + 1] for i in range(len(branch))]
-        found.append(mine)
-    return found
+            beginnings += [prompt + branch[: i + 1] for i in range(len(branch))]
+        states.append(beginnings)
+    return states
 
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_distinct_beginning_is_one_node(seed, share):
-    tokens, segments = PackedBatch(*random_states(seed))._arrays
+    tokens, segments = PackedBatch(*some_states(seed))._arrays
     order = np.lexsort(tokens.T[::-1])
     tokens, segments = tokens[order], segments[order]
     tree = build_tree(tokens, segments, share_prompts=share)
     prompts = [row[parts == PROMPT].tolist() for row, parts in zip(tokens, segments, strict=True)]
     expected = set()
-    for state, (mine, prompt) in enumerate(zip(paths(tokens, segments), prompts, strict=True)):
-        for path in mine:
+    of_states = zip(paths(tokens, segments), prompts, strict=True)
+    for state, (beginnings, prompt) in enumerate(of_states):
+        for path in beginnings:
             shared = share and len(path) <= len(prompt)
             expected.add((None if shared else state, len(path) > len(prompt), path))
     if share:  # rows are compared with their neighbour only, so a beginning may come back later
@@ -52,7 +47,7 @@ def test_every_distinct_beginning_is_one_node(seed, share):
 
 
 def test_padding_is_no_token():
-    tokens, segments = random_states(1)
+    tokens, segments = some_states(1)
     wider = (
         np.pad(tokens, ((0, 0), (0, 3))),
         np.pad(segments, ((0, 0), (0, 3)), constant_values=PADDING),

@@ -14,7 +14,7 @@ from magellan.config import AgentConfig, BackboneConfig
 from magellan.core.codec import Codec, stack
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import Scores
-from tests.agent.tiny import CANDIDATES, PROMPTS
+from tests.agent.tiny import CANDIDATES, PROMPTS, reversed_batch
 
 
 def make_agent(seed=0, learning_rate=1e-2, **settings) -> SAC:
@@ -25,15 +25,11 @@ def make_agent(seed=0, learning_rate=1e-2, **settings) -> SAC:
 
 def make_batch(agent: SAC, discounts=(0.5, 0.0)) -> Batch:
     packed = Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-    tokens, segments = stack(packed)
-    return Batch(
-        tokens=tokens,
-        segments=segments,
+    return reversed_batch(
+        *stack(packed),
         actions=np.array([1, 3]),
         returns=np.array([0.5, 1.0], np.float32),
         discounts=np.array(discounts, np.float32),
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
     )
 
 
@@ -173,7 +169,7 @@ def test_temperature_rules_at_low_entropy(rule, falls):
 
 
 @pytest.mark.parametrize(
-    ("rule", "wanted"),
+    ("rule", "expected"),
     [
         ({"temperature": "released"}, [-math.log(4), -math.log(2)]),
         (
@@ -183,9 +179,9 @@ def test_temperature_rules_at_low_entropy(rule, falls):
         ({"temperature": "target_entropy"}, [-0.125, -0.125]),
     ],
 )
-def test_target_entropies(rule, wanted):
-    found = make_agent(**rule)._target_entropy(torch.tensor([4.0, 2.0]))
-    torch.testing.assert_close(found, torch.tensor(wanted))
+def test_target_entropies(rule, expected):
+    target = make_agent(**rule)._target_entropy(torch.tensor([4.0, 2.0]))
+    torch.testing.assert_close(target, torch.tensor(expected))
 
 
 def learn_bandit(agent: SAC, updates: int) -> np.ndarray:
@@ -264,7 +260,7 @@ def test_look_finds_units_that_never_fire() -> None:
     assert looked["value"] == pytest.approx(float(agent.critic[2].bias.detach()))
 
 
-def test_look_tells_the_spread_of_what_the_critic_reads(monkeypatch) -> None:
+def test_spread_of_the_features_that_the_critic_reads(monkeypatch) -> None:
     agent = make_agent()
     features = torch.zeros(4, agent.backbone.width)
     features[:, 0] = torch.tensor([1.0, 3.0, 1.0, 3.0])  # mean 2, distance 1, mean square 5
@@ -295,6 +291,6 @@ def test_a_critic_of_chances_learns_by_cross_entropy() -> None:
     with torch.no_grad():
         chance = agent._q(agent.critic, features)
         loss = float(agent._critic_loss(features, target))
-    wanted = target.clamp(max=1.0)
-    by_hand = -(wanted * chance.log() + (1 - wanted) * (1 - chance).log()).mean()
+    aim = target.clamp(max=1.0)
+    by_hand = -(aim * chance.log() + (1 - aim) * (1 - chance).log()).mean()
     assert loss == pytest.approx(float(by_hand), rel=1e-5)

@@ -24,7 +24,7 @@ from magellan.model.files import backbone_folder, is_to_be_made
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent import tiny
-from tests.agent.tiny import PROMPTS, features_of, needs_compiler
+from tests.agent.tiny import PROMPTS, close, features_of, needs_compiler
 from tests.backends.models import needs_cuda
 
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
@@ -78,17 +78,17 @@ class Read:
         head, tail = self.ids(prompt), self.ids(candidate)
         if self.model.config.is_encoder_decoder:
             start = [self.model.config.decoder_start_token_id]
-            said = self.model(
+            output = self.model(
                 input_ids=torch.tensor([head]),
                 decoder_input_ids=torch.tensor([start + tail]),
                 output_hidden_states=True,
             )
-            logits, hidden = said.logits[0, :-1], said.decoder_hidden_states[-1][0, -1]
+            logits, hidden = output.logits[0, :-1], output.decoder_hidden_states[-1][0, -1]
         else:
-            said = self.model(torch.tensor([head + tail]), output_hidden_states=True)
-            logits, hidden = said.logits[0, len(head) - 1 : -1], said.hidden_states[-1][0, -1]
-        found = [each[range(len(tail)), tail].sum() for each in (logits, logits.log_softmax(-1))]
-        return torch.stack(found), hidden
+            output = self.model(torch.tensor([head + tail]), output_hidden_states=True)
+            logits, hidden = output.logits[0, len(head) - 1 : -1], output.hidden_states[-1][0, -1]
+        both = (logits, logits.log_softmax(-1))
+        return torch.stack([values[range(len(tail)), tail].sum() for values in both]), hidden
 
 
 @functools.cache
@@ -140,13 +140,9 @@ def packed(backbone: Backbone, states=STATES) -> list:
 def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
     """Policy over candidates, (batch, candidates), and features of each state, on the CPU."""
     with torch.no_grad():
-        found = score_candidates(backbone, "policy", backbone.batch(*stack(states)), score)
-    features = [features_of(found, row).cpu() for row in range(len(states))]
-    return found.log_policy.cpu(), features
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        scores = score_candidates(backbone, "policy", backbone.batch(*stack(states)), score)
+    features = [features_of(scores, row).cpu() for row in range(len(states))]
+    return scores.log_policy.cpu(), features
 
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
@@ -187,13 +183,13 @@ def test_what_stands_in_the_padding_changes_nothing(read):
 def test_prompts_read_alone_equal_those_with_candidates(read):
     alone = packed(read.backbone, [(prompt, ()) for prompt, _ in STATES])
     with torch.no_grad():
-        found = [
+        features, with_candidates = (
             prompt_features(read.backbone, "policy", read.backbone.batch(*stack(states)))
             for states in (alone, packed(read.backbone))
-        ]
-    close(*found)
+        )
+    close(features, with_candidates)
     plain = [read.plainly(prompt, "")[1] for prompt, _ in STATES]
-    close(found[0].cpu(), torch.stack(plain))  # an encoder-decoder reads its start token alone
+    close(features.cpu(), torch.stack(plain))  # an encoder-decoder reads its start token alone
 
 
 # --- tokens, without a model ----------------------------------------------------------------------
@@ -227,21 +223,22 @@ def test_no_special_token_stands_in_a_state(kind, tokenizer):
 
 
 def test_a_text_is_tokenised_once(tokenizer):
-    asked = []
+    tokenised = []
 
     def count(texts, **options):
-        asked.extend(texts)
+        tokenised.extend(texts)
         return tokenizer(texts, **options)
 
     codec = Codec(count)
     for _ in range(2):
         codec.pack(*zip(*STATES, strict=True))
-    assert sorted(asked) == sorted({text for prompt, each in STATES for text in (prompt, *each)})
+    assert sorted(tokenised) == sorted(
+        {text for prompt, more in STATES for text in (prompt, *more)}
+    )
     forgetful = Codec(tokenizer, remember=2)
     for _ in range(2):
-        assert [each.tolist() for each in forgetful.encode(PROMPTS)] == [
-            each.tolist() for each in codec.encode(PROMPTS)
-        ]
+        encoded, expected = ([*map(list, coder.encode(PROMPTS))] for coder in (forgetful, codec))
+        assert encoded == expected
         forgetful.encode(["Grasp", "Go to water"])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -17,9 +19,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from magellan.agent.replay import Batch
 from magellan.config import check_backbone
+from magellan.core.codec import PackedState
 from magellan.fastpath import SOURCE
 from magellan.fastpath.compiler import NotCompiledError, load
+from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import Scores
 from magellan.worlds import WORLDS
 
@@ -45,8 +50,62 @@ CANDIDATES = (
 
 def features_of(scores: Scores, row: int) -> torch.Tensor:
     """Features of one state's candidates, in their order: (candidates, width)."""
-    mine = (scores.slots // scores.log_policy.shape[1]) == row
-    return scores.features[mine][scores.slots[mine].argsort()]
+    chosen = (scores.slots // scores.log_policy.shape[1]) == row
+    return scores.features[chosen][scores.slots[chosen].argsort()]
+
+
+def set_adapters(
+    backbone: Backbone, std: float, seed: int, names: Iterable[str] = ADAPTERS
+) -> Backbone:
+    """Normal numbers in place of the values of these adapters."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name in names:
+            for parameter in backbone.adapter(name).values():
+                parameter.normal_(std=std, generator=generator)
+            backbone.adapter_changed(name)
+    return backbone
+
+
+def random_states(seed: int, n: int, words: int, longest: int) -> list[PackedState]:
+    """States from few words, so that beginnings, and whole candidates, often repeat.
+
+    `longest`: most tokens of a prompt.
+    """
+    rng = np.random.default_rng(seed)
+    states = []
+    for _ in range(n):
+        lengths = [rng.integers(1, longest + 1), *rng.integers(1, 4, rng.integers(1, 6))]
+        segments = np.repeat(np.arange(len(lengths)), lengths)
+        states.append(PackedState(rng.integers(0, words, len(segments)), segments))
+    return states
+
+
+def reversed_batch(tokens: np.ndarray, segments: np.ndarray, **values: np.ndarray) -> Batch:
+    """A batch whose next states are its states in reverse order."""
+    return Batch(
+        tokens=tokens,
+        segments=segments,
+        next_tokens=tokens[::-1].copy(),
+        next_segments=segments[::-1].copy(),
+        **values,
+    )
+
+
+def close(tensor: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(tensor, expected, rtol=1e-5, atol=1e-5)
+
+
+def weighted_sum(scores: Scores) -> torch.Tensor:
+    """Features and log-probabilities of all candidates, each with a random weight."""
+    generator = torch.Generator().manual_seed(0)
+    return sum(
+        (values * torch.randn(values.shape, generator=generator)).sum()
+        for values in (
+            scores.features[scores.slots.argsort()],
+            scores.log_policy[scores.valid],
+        )
+    )
 
 
 LAYERED = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -81,14 +140,14 @@ def model(family: str, words: int, **settings: Any) -> PreTrainedModel:
     return kind.from_config(config)
 
 
-def save(path: Path, made: PreTrainedModel, tokenizer: Any) -> None:
+def save(path: Path, model: PreTrainedModel, tokenizer: Any) -> None:
     """A Hugging Face folder."""
-    made.save_pretrained(path)
+    model.save_pretrained(path)
     tokenizer.save_pretrained(path)
 
 
 def write(path: Path, family: str, seed: int = 0, **settings: Any) -> None:
-    """The folder of a random model that speaks zoo-mini's tokens."""
+    """The folder of a random model with zoo-mini's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
     torch.manual_seed(seed)
     save(path, model(family, len(tokenizer), **settings), tokenizer)
@@ -109,7 +168,10 @@ def trained(tokenizer: Tokenizer, trainer: Any, before: Any, corpus: list[str]) 
     return tokenizer
 
 
-def in_bytes(prefix: bool = False, corpus: list[str] = CORPUS) -> Tokenizer:
+WORDS = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def in_bytes(before: Any = WORDS, corpus: list[str] = CORPUS) -> Tokenizer:
     """As GPT-2: pieces of bytes, a space belongs to the word behind it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
@@ -119,7 +181,7 @@ def in_bytes(prefix: bool = False, corpus: list[str] = CORPUS) -> Tokenizer:
         special_tokens=["<|endoftext|>"],
         show_progress=False,
     )
-    return trained(tokenizer, trainer, pre_tokenizers.ByteLevel(add_prefix_space=prefix), corpus)
+    return trained(tokenizer, trainer, before, corpus)
 
 
 def in_pieces(template: str) -> Tokenizer:
@@ -142,7 +204,8 @@ def in_pieces(template: str) -> Tokenizer:
 def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
     """No token for padding, and none for a begin: the end stands for it."""
     end = "<|endoftext|>"
-    return fast(in_bytes(prefix), bos_token=end, eos_token=end)
+    before = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    return fast(in_bytes(before), bos_token=end, eos_token=end)
 
 
 def like_llama() -> PreTrainedTokenizerFast:

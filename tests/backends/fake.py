@@ -29,14 +29,14 @@ class FakeBackend(Backend):
     """Counts its updates; what it predicts follows from their number and from the prompt's length.
 
     Attributes:
-        asked: how often each method was called.
+        calls: how often each method was called.
     """
 
     passes = device = dtype = "none"
 
     def __init__(self) -> None:
         self.codec = Codec(Words())
-        self.asked: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
         self.updates = {"sac": 0, "competence": 0}
         self.snapshots: dict[int, int] = {}
         self.taken = 0
@@ -45,7 +45,7 @@ class FakeBackend(Backend):
         self.closed = False
 
     def _note(self, name: str) -> None:
-        self.asked[name] = self.asked.get(name, 0) + 1
+        self.calls[name] = self.calls.get(name, 0) + 1
 
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
         assert isinstance(settings, AgentConfig)
@@ -75,7 +75,7 @@ class FakeBackend(Backend):
         self._note("competence")
         tokens, _ = self.held[prompts] if isinstance(prompts, int) else prompts
         share = (tokens.sum(axis=1) % 97) / 97
-        return np.array([share * (1 - 0.9 ** self._age(each)) for each in which])
+        return np.array([share * (1 - 0.9 ** self._age(version)) for version in which])
 
     def _age(self, which: Which) -> int:
         if which == CURRENT:

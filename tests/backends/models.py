@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from magellan.model import loading
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler
+from tests.agent.tiny import CANDIDATES, PROMPTS, needs_compiler, reversed_batch
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -34,6 +35,7 @@ WAYS = {
     "cuda": {**PLAIN, "backend": {"device": "cuda"}},
     "cuda merged": {"backend": {"device": "cuda"}},
 }
+MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
 MARKS = {"compiled": needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
 every_way = pytest.mark.parametrize(
     "way", [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
@@ -45,27 +47,24 @@ def make(
 ) -> LocalBackend:
     """Both updates started; all adapters differ and matter, the same for every way of reading."""
     settings = WAYS[way]
-    more = {"quantization": "nf4"} if four_bits else {}
-    backbone = BackboneConfig(
-        model=model, lora_targets="all_linear", lora_rank=4, **settings.get("backbone", {}), **more
-    )
-    how = BackendConfig(**{**settings.get("backend", {}), **backend})
-    made = make_backend(backbone, how, seed=1)
-    assert isinstance(made, LocalBackend)
+    backbone = {"model": model, "lora_targets": "all_linear", "lora_rank": 4}
+    backbone |= settings.get("backbone", {}) | ({"quantization": "nf4"} if four_bits else {})
+    config = BackendConfig(**{**settings.get("backend", {}), **backend})
+    local = make_backend(BackboneConfig(**backbone), config, seed=1)
+    assert isinstance(local, LocalBackend)
     generator = torch.Generator().manual_seed(2)
     for name, suffix in itertools.product(ADAPTERS, ("lora_A", "lora_B")):
-        for key, parameter in made.backbone.adapter(name).items():
+        for key, parameter in local.backbone.adapter(name).items():
             if key.endswith(suffix):
+                values = torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
                 with torch.no_grad():
-                    parameter.copy_(
-                        torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
-                    )
-        made.backbone.adapter_changed(name)
+                    parameter.copy_(values)
+        local.backbone.adapter_changed(name)
     constants = {"critic_hidden": (8,), "learning_rate": 1e-3, "score": "log_prob_sum"}
-    more = {"actor_warmup_updates": 0, "joint_update": True}
-    made.start_policy(AgentConfig(**{**constants, **more, **(agent or {})}), 0)
-    made.start_competence(LearnedSettings(hidden=8, learning_rate=1e-3), 0)
-    return made
+    constants |= {"actor_warmup_updates": 0, "joint_update": True}
+    local.start_policy(AgentConfig(**{**constants, **(agent or {})}), 0)
+    local.start_competence(LearnedSettings(hidden=8, learning_rate=1e-3), 0)
+    return local
 
 
 @contextmanager
@@ -106,15 +105,19 @@ def transitions(backend: LocalBackend) -> Batch:
     """A batch in which every third state is the last of its episode."""
     tokens, segments = stack(some_states(backend))
     n = len(tokens)
-    return Batch(
-        tokens=tokens,
-        segments=segments,
+    return reversed_batch(
+        tokens,
+        segments,
         actions=np.arange(n) % segments.max(axis=1),
         returns=np.linspace(0, 1, n, dtype=np.float32),
         discounts=np.where(np.arange(n) % 3, 0.5, 0.0).astype(np.float32),
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
     )
+
+
+def packed_states(backend: LocalBackend):
+    """The same states as one batch of the backbone."""
+    batch = transitions(backend)
+    return backend.backbone.batch(batch.tokens, batch.segments)
 
 
 def prompts(backend: LocalBackend, n: int = 20):
@@ -129,32 +132,63 @@ def episodes(backend: LocalBackend) -> Episodes:
     return Episodes(tokens, segments, (np.arange(len(tokens)) % 2).astype(np.float32))
 
 
-def updated(backend: Backend, update: str) -> dict[str, float] | float:
-    """One update, `sac` or `competence`; gives the losses."""
-    if update == "sac":
+def update(backend: Backend, learner: str) -> dict[str, float] | float:
+    """One update of `sac` or `competence`; returns its losses."""
+    if learner == "sac":
         return backend.update_policy(transitions(backend))
     return backend.update_competence(episodes(backend))
 
 
-def moments(state, update: str) -> dict[str, np.ndarray]:
+def update_both(backend: Backend) -> list[dict[str, float] | float]:
+    """One update of each kind; returns their losses."""
+    return [update(backend, learner) for learner in ("sac", "competence")]
+
+
+def moments(state, learner: str) -> dict[str, np.ndarray]:
     """First moments of Adam after one step, a tenth of the gradient, of every optimizer."""
-    optimizers = state[update].get("optimizers") or {"": state[update]["optimizer"]}
+    optimizers = state[learner].get("optimizers") or {"": state[learner]["optimizer"]}
     return {
-        f"{name}.{number}": each["exp_avg"]
+        f"{name}.{number}": values["exp_avg"]
         for name, optimizer in optimizers.items()
-        for number, each in optimizer.items()
+        for number, values in optimizer.items()
     }
 
 
 def largest_gap(
-    found: dict[str, np.ndarray], expected: dict[str, np.ndarray], least: float = 1e-8
+    arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray], least: float = 1e-8
 ) -> float:
     """Largest difference, in shares of the largest entry of its array, or of `least`."""
-    assert found.keys() == expected.keys()
+    assert arrays.keys() == expected.keys()
     return max(
-        float(np.abs(found[name] - values).max() / max(np.abs(values).max(), least))
+        float(np.abs(arrays[name] - values).max() / max(np.abs(values).max(), least))
         for name, values in expected.items()
     )
+
+
+def check_same_update(
+    backend: LocalBackend, expected: LocalBackend, learner: str, rounding: float
+) -> None:
+    """One update gives the same losses and the same gradients."""
+    losses, expected_losses = (update(model, learner) for model in (backend, expected))
+    assert losses == pytest.approx(expected_losses, rel=rounding)
+    gradients = (moments(model.state_dict(), learner) for model in (backend, expected))
+    assert largest_gap(*gradients) < rounding
+
+
+def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of a tree, with their paths."""
+    if isinstance(state, Mapping):
+        for key, inner in state.items():
+            assert isinstance(key, str), name
+            yield from leaves(inner, f"{name}.{key}")
+    else:
+        yield name, state
+
+
+def check_same_state(state: Any, expected: Any) -> None:
+    """All values of two states are equal."""
+    for (name, value), (_, wanted) in zip(leaves(state), leaves(expected), strict=True):
+        np.testing.assert_array_equal(value, wanted, err_msg=name)
 
 
 SAME_GRADIENT = 1e-3
@@ -169,30 +203,18 @@ def check_one_update(here: LocalBackend, there: LocalBackend) -> None:
     compared, and adapters only where a gradient within the bound has the same sign. No such step
     may lie between: both want `joint_update`.
     """
-    for update, name in (("sac", "policy"), ("competence", "competence")):
-        losses = [updated(each, update) for each in (here, there)]
+    for learner, name in (("sac", "policy"), ("competence", "competence")):
+        losses = [update(backend, learner) for backend in (here, there)]
         assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-5)
-        found, expected = (moments(each.state_dict(), update) for each in (there, here))
-        assert largest_gap(found, expected, least=1e-3) < SAME_GRADIENT
-        first = "joint" if update == "sac" else ""
-        adapters = [each.backbone.adapter(name) for each in (there, here)]
+        gradients, expected = (moments(model.state_dict(), learner) for model in (there, here))
+        assert largest_gap(gradients, expected, least=1e-3) < SAME_GRADIENT
+        first = "joint" if learner == "sac" else ""
+        adapters = [model.backbone.adapter(name) for model in (there, here)]
         compared = []
         for number, key in enumerate(adapters[0]):
             gradient = np.abs(expected[f"{first}.{number}"])
             sure = gradient > SAME_GRADIENT * max(gradient.max(), 1e-3)
-            values = [each[key].detach().cpu().numpy()[sure] for each in adapters]
+            values = [adapter[key].detach().cpu().numpy()[sure] for adapter in adapters]
             np.testing.assert_allclose(*values, atol=1e-4, err_msg=key)
             compared.append(sure.flatten())
         assert np.concatenate(compared).mean() > 0.8
-
-
-def check_half(full: LocalBackend, half: LocalBackend) -> None:
-    """What a model says in bfloat16 is what it says in float32, within the error of its numbers.
-
-    Scores of a random T5 are not scaled, so that theirs is larger.
-    """
-    states, held = some_states(full), prompts(full)
-    gaps = np.abs(half.probabilities(states) - full.probabilities(states))
-    assert 0 < gaps.max() < (0.15 if full.backbone.is_encoder_decoder else 0.05)
-    assert gaps.mean() < 0.02
-    assert np.abs(half.competence(held) - full.competence(held)).max() < 0.05

@@ -109,7 +109,7 @@ class OnGpu(torch.Tensor):
         if torch.is_autocast_enabled("cuda") and (function in LOWERED or function in RAISED):
             lower = torch.get_autocast_dtype("cuda")
             dtype = lower if function in LOWERED else torch.float32
-            args, kwargs = tree_map(lambda each: _cast(each, dtype), (args, kwargs))
+            args, kwargs = tree_map(lambda value: _cast(value, dtype), (args, kwargs))
         if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
             args[0].held = args[1].held
         if function is torch.Tensor.tolist:
@@ -166,7 +166,7 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         RuntimeError: tensors or a generator of two devices, where CUDA takes one; a GPU that is
             not there; or a tensor that C++ gave another shape behind its back.
     """
-    there = [each for each in tree_leaves((args, kwargs)) if isinstance(each, OnGpu)]
+    there = [value for value in tree_leaves((args, kwargs)) if isinstance(value, OnGpu)]
     target = kwargs.get("device")
     on_gpu = bool(there) if target is None else _is_gpu(torch.device(target))
     if function is aten.copy_.default:
@@ -181,7 +181,7 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if on_gpu and target is not None:
         kwargs = {**kwargs, "device": CPU}
         kwargs.pop("pin_memory", None)
-    known = {id(each.held): each for each in there}
+    known = {id(value.held): value for value in there}
 
     def outside(value: Any) -> Any:
         if not on_gpu or not isinstance(value, torch.Tensor):
@@ -211,13 +211,13 @@ def _check(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None
     read.update(kwargs)
     if function in INDEXED and isinstance(args[0], OnGpu):
         del read["indices"]
-    written = {each.name for each in function._schema.arguments if each.is_write}
+    written = {argument.name for argument in function._schema.arguments if argument.is_write}
     pointwise = torch.Tag.pointwise in function.tags
     for name, value in read.items():
-        for each in tree_leaves(value):
-            if not isinstance(each, torch.Tensor) or isinstance(each, OnGpu):
+        for tensor in tree_leaves(value):
+            if not isinstance(tensor, torch.Tensor) or isinstance(tensor, OnGpu):
                 continue
-            number = each.dim() == 0 and name not in written
+            number = tensor.dim() == 0 and name not in written
             if not (number and (pointwise or function in INDEXED)):
                 raise RuntimeError(
                     f"Expected all tensors to be on the same device, but {function} found {HERE} "

@@ -15,61 +15,43 @@ from magellan.model import backbone
 from magellan.model.backbone import Backbone
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
+    MODELS,
     check_one_update,
-    episodes,
-    largest_gap,
+    check_same_update,
     make,
     make_as_for_a_gpu,
     moments,
+    packed_states,
     prompts,
     some_states,
     transitions,
     undecided,
+    update_both,
 )
-
-MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
-SEPARATE = {"joint_update": False}
-
-
-def updated(folder: str, **backend):
-    """Losses and moments of one update of each kind."""
-    made = make("plain", folder, agent=SEPARATE, **backend)
-    losses = made.update_policy(transitions(made)), made.update_competence(episodes(made))
-    state = made.state_dict()
-    return made, losses, {**moments(state, "sac"), "competence": moments(state, "competence")}
-
-
-def flat(found):
-    return {**{k: v for k, v in found.items() if k != "competence"}, **found["competence"]}
 
 
 @MODELS
 def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
+    losses, gradients, peaks = [], [], []
     with model_folder(model) as folder:
-        plain, losses, wanted = updated(folder)
-        twice, again, found = updated(folder, gradient_checkpointing=True)
-        assert again == losses
-        for name, values in flat(wanted).items():
-            np.testing.assert_array_equal(flat(found)[name], values, err_msg=name)
-        peaks = []
-        for backend in (plain, twice):
-            batch = backend.backbone.batch(*_packed(backend))
-            with StoragePeak() as counted:
+        for recomputed in (False, True):
+            agent = {"joint_update": False}
+            backend = make("plain", folder, agent, gradient_checkpointing=recomputed)
+            losses.append(update_both(backend))
+            state = backend.state_dict()
+            gradients.append({**moments(state, "sac"), **moments(state, "competence")})
+            batch = packed_states(backend)
+            with StoragePeak() as counter:
                 backend.agent.probe(batch)
-            peaks.append(counted.peak)
-        assert peaks[1] < 0.8 * peaks[0]
-
-
-def _packed(backend):
-    batch = transitions(backend)
-    return batch.tokens, batch.segments
-
-
-MERGED = pytest.mark.parametrize("merged", [False, True], ids=["per token", "merged"])
+            peaks.append(counter.peak)
+    assert losses[1] == losses[0]
+    for name, values in gradients[0].items():
+        np.testing.assert_array_equal(gradients[1][name], values, err_msg=name)
+    assert peaks[1] < 0.8 * peaks[0]
 
 
 @MODELS
-@MERGED
+@pytest.mark.parametrize("merged", [False, True], ids=["per token", "merged"])
 def test_the_way_that_a_gpu_takes_gives_the_same_update(model, merged):
     """What `test_cuda.py` asks of a GPU holds for all of it but the GPU's own rounding."""
     with undecided(model) as (folder, score):
@@ -86,11 +68,11 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
         backend = make("plain", folder, length_bucket=16, micro_batch=5)
         lengths, run = [], Backbone._run
 
-        def noted(self, part, adapter, **inputs):
+        def record_length(self, part, adapter, **inputs):
             lengths.append(inputs["input_ids"].shape[1])
             return run(self, part, adapter, **inputs)
 
-        monkeypatch.setattr(Backbone, "_run", noted)
+        monkeypatch.setattr(Backbone, "_run", record_length)
         backend.probabilities(some_states(backend))
         backend.update_policy(transitions(backend))
         backend.competence(prompts(backend))
@@ -103,13 +85,10 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
 def test_compiled_layers_give_the_same_numbers(monkeypatch):
     """PyTorch reads and splits the layers; programs are not made, which takes minutes."""
     monkeypatch.setattr(backbone, "COMPILER", "eager")
-    plain, made = make("plain"), make("plain", compile=True)
-    compiled = backbone.repeated_layers(made.backbone.stacks()["decoder"])
-    assert all(each._compiled_call_impl is not None for each in compiled)
-    found, wanted = (each.update_competence(episodes(each)) for each in (made, plain))
-    assert found == pytest.approx(wanted, rel=1e-4)
-    gradients = (moments(each.state_dict(), "competence") for each in (made, plain))
-    assert largest_gap(*gradients) < 1e-4
+    plain, compiled = make("plain"), make("plain", compile=True)
+    layers = backbone.repeated_layers(compiled.backbone.stacks()["decoder"])
+    assert all(layer._compiled_call_impl is not None for layer in layers)
+    check_same_update(compiled, plain, "competence", 1e-4)
     torch._dynamo.reset()
 
 
@@ -121,13 +100,15 @@ def test_merged_weights_take_neither(key):
 
 def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
     backend = make("plain", dtype="bfloat16")
-    seen = set()
+    dtypes = set()
     for layer in backend.backbone._layers.values():
         layer.lora_A["policy"].register_forward_hook(
-            lambda module, given, out: seen.add((given[0].dtype, module.weight.dtype, out.dtype))
+            lambda module, inputs, output: dtypes.add(
+                (inputs[0].dtype, module.weight.dtype, output.dtype)
+            )
         )
     backend.probabilities(some_states(backend))
-    assert seen == {(torch.bfloat16, torch.float32, torch.bfloat16)}
+    assert dtypes == {(torch.bfloat16, torch.float32, torch.bfloat16)}
     backend.update_policy(transitions(backend))
     adapter = backend.backbone.adapter("policy").values()
     assert {parameter.grad.dtype for parameter in adapter if parameter.grad is not None} == {
@@ -167,7 +148,7 @@ def test_four_bits_are_close_to_all_of_them(model, dtype):
         assert all(parameter.grad is not None for parameter in adapters)
 
 
-def test_a_run_says_which_operations_it_takes():
+def test_deterministic_operations_can_be_switched_off():
     try:
         settle(1, deterministic=False)
         assert not torch.are_deterministic_algorithms_enabled()

@@ -1,4 +1,4 @@
-"""Micro-batches from the memory that is free: measured, chosen, told, refused."""
+"""Micro-batches from the memory that is free: measured, chosen, logged, refused."""
 
 import json
 import re
@@ -20,14 +20,14 @@ MEGA = 10**6
 
 
 def test_tensors_that_live_at_one_time_are_counted():
-    with StoragePeak() as counted:
+    with StoragePeak() as counter:
         first = torch.zeros(1000)
         view = first.view(10, 100)
         second = view + 1
         del first, view
         third = second * 2
         del second
-    assert counted.peak == 2 * 4000
+    assert counter.peak == 2 * 4000
     assert third.numel() == 1000
 
 
@@ -54,7 +54,7 @@ def test_what_fits(case):
 
 
 def test_a_small_pass_foretells_a_large_one():
-    """Twelve of the longest states take what one and four of them say, to a fifth."""
+    """Twelve of the longest states take what one and four of them foretell, to a fifth."""
     backend = make("plain", micro_batch="auto")
     state = longest_state(backend.codec, WORLDS["little_zoo"])
 
@@ -63,25 +63,31 @@ def test_a_small_pass_foretells_a_large_one():
         backend.agent.probe(backend.backbone.batch(tokens, segments))
 
     room = measured_room(work, CPU, "cpu")
-    found = memory.peak_bytes(lambda: work(12), CPU)
-    assert found == pytest.approx(room.fixed + 12 * room.per_state, rel=0.2)
+    peak = memory.peak_bytes(lambda: work(12), CPU)
+    assert peak == pytest.approx(room.fixed + 12 * room.per_state, rel=0.2)
 
 
-def started(monkeypatch, free: int):
-    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    return make("plain", micro_batch="auto")
+@pytest.fixture
+def start(monkeypatch):
+    """Starts a backend on a machine with this much free memory."""
+
+    def start_with(free: int | None):
+        monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+        return make("plain", micro_batch="auto")
+
+    return start_with
 
 
-def test_the_choice_follows_the_free_memory(monkeypatch):
-    plenty = started(monkeypatch, 10**12)
+def test_the_choice_follows_the_free_memory(start):
+    plenty = start(10**12)
     assert plenty.backbone.micro_batch == 0
     assert plenty.memory.startswith("micro-batch 256 of 256 states (auto: ")
-    some = started(monkeypatch, 30 * MEGA)
+    some = start(30 * MEGA)
     assert 0 < some.backbone.micro_batch < 256
     assert f"micro-batch {some.backbone.micro_batch} of 256" in some.memory
     assert "30 MB free on cpu" in some.memory
     with pytest.raises(OutOfMemoryError, match="not even one state fits"):
-        started(monkeypatch, 1000)
+        start(1000)
 
 
 def test_written_out_passes_need_none():
@@ -122,7 +128,7 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_tells_its_choice_before_it_begins(tmp_path):
+def test_a_run_logs_its_choice_before_it_begins(tmp_path):
     from magellan.config import resolve_run
 
     layer = {
@@ -150,9 +156,9 @@ def test_on_a_gpu_the_allocator_counts():
     assert memory.free_bytes(device) > MEGA
 
 
-def test_an_unknown_amount_is_refused(monkeypatch):
+def test_an_unknown_amount_is_refused(start):
     with pytest.raises(ValueError, match="does not say how much memory is free"):
-        started(monkeypatch, None)
+        start(None)
 
 
 def test_groups_of_the_first_version_count_as_well(tmp_path):

@@ -1,18 +1,15 @@
-"""Device and number format of whole runs: how a job runs, told in its manifest and its log."""
+"""Device and number format of whole runs, as recorded in manifest and log."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from magellan.cli import main
 from magellan.config import resolve_run
 from magellan.jobs.run import train
+from tests.snippets import run_program
 
-ROOT = Path(__file__).resolve().parents[2]
 SPACE = "40-8-4-2-2"
 BRIEF = {"episodes": 30, "record_outcomes": True}
 
@@ -29,7 +26,7 @@ def half(tmp_path_factory):
     return folder
 
 
-def test_manifest_and_log_say_what_was_used(half):
+def test_manifest_and_log_name_device_and_number_format(half):
     manifest = json.loads((half / "manifest.json").read_text())
     assert manifest["device"].startswith(("cpu", "cuda ("))
     assert (manifest["dtype"], manifest["passes"]) == ("bfloat16", "transformers")
@@ -37,7 +34,7 @@ def test_manifest_and_log_say_what_was_used(half):
     assert f"device {manifest['device']}, bfloat16, threads 1, passes transformers" in log
 
 
-def test_the_run_is_the_same_run(half, tmp_path):
+def test_the_run_is_the_same_run(half):
     """A finished run goes on in float32: nothing is left to do, and nothing is refused."""
     manifest = json.loads((half / "manifest.json").read_text())
     layer = {"sampler": "magellan", "goal_space": SPACE, "seed": 3, "budget": BRIEF}
@@ -47,17 +44,19 @@ def test_the_run_is_the_same_run(half, tmp_path):
     (half / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_replay_is_computed_as_it_is_told(half, tmp_path, capsys):
+def test_a_replay_is_computed_in_the_format_of_its_options(half, tmp_path, capsys):
     arguments = ["replay", str(half), "--estimator", "learned"]
     assert main([*arguments, "--dtype", "bfloat16", "--output", str(tmp_path / "half")]) == 0
     assert main([*arguments, "--output", str(tmp_path / "full")]) == 0
-    found = [(tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")]
-    assert found[0] != found[1]
+    half_table, full_table = (
+        (tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")
+    )
+    assert half_table != full_table
     assert main([*arguments, "--dtype", "int4", "--output", str(tmp_path / "none")]) == 2
     assert "backend.dtype: 'int4' is not allowed" in capsys.readouterr().err
 
 
-NOTED = """
+IMPORTS = """
 import builtins, runpy, sys
 FOR_GPUS = {"triton", "bitsandbytes", "flash_attn", "xformers", "pynvml", "cupy", "kernels"}
 wanted, own = set(), builtins.__import__
@@ -86,12 +85,6 @@ def test_on_a_cpu_nothing_for_gpus_is_imported(mode, tmp_path):
     options = ["--preset", "smoke", "--goal-space", SPACE, "--set", "budget.episodes=4"]
     options += ["--set", f"backbone.lora_mode={mode}", "--device", "cpu", "--progress", "none"]
     allowed = [name for name in ("triton", "bitsandbytes", "pynvml", "kernels") if find_spec(name)]
-    program = NOTED.replace("ALLOWED", repr(allowed))
-    done = subprocess.run(
-        [sys.executable, "-c", program, "train", *options, "--output", str(tmp_path / "run")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[-1] == "0 [] False []", done.stderr
+    program = IMPORTS.replace("ALLOWED", repr(allowed))
+    printed = run_program(program, "train", *options, "--output", str(tmp_path / "run"))
+    assert printed.splitlines()[-1] == "0 [] False []"

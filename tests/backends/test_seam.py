@@ -1,10 +1,5 @@
 """Trainer and estimators need nothing but the seam: they run without any model, and import none."""
 
-import ast
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +9,7 @@ from magellan.core.randomness import stream
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import GoalSpace
 from tests.backends.fake import FakeBackend
-from tests.workflow.conftest import ROOT
+from tests.snippets import ROOT, imported, run_program
 
 SPACE = "40-8-4-2-2"
 MODEL_LIBRARIES = {"torch", "transformers", "peft"}
@@ -37,38 +32,25 @@ def test_a_run_without_a_model(sampler):
     backend = trainer.backend
     assert trainer.updates == backend.updates["sac"] > 10
     assert backend.updates["competence"] > 10
-    assert backend.asked["probabilities"] > trainer.updates
+    assert backend.calls["probabilities"] > trainer.updates
     tables = trainer.record.tables
     assert {len(tables[name]) > 0 for name in ("evaluation", "competence", "training")} == {True}
 
 
 def test_a_run_without_a_model_imports_none():
-    code = (
+    program = (
         "import sys\nfrom tests.backends.test_seam import finished\nfinished()\n"
         f"print(sorted(set(sys.modules) & {MODEL_LIBRARIES!r}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "[]", done.stderr
-
-
-def imported(path: Path) -> set[str]:
-    """First names of all modules that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {name.name.split(".")[0] for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found
+    assert run_program(program) == "[]"
 
 
 @pytest.mark.parametrize("part", ["training", "samplers", "competence", "config", "tools"])
 def test_no_model_library_above_the_seam(part):
     paths = list((ROOT / "magellan" / part).rglob("*.py"))
     assert paths
-    assert [path for path in paths if imported(path) & MODEL_LIBRARIES] == []
+    for path in paths:
+        assert not {name.split(".")[0] for name in imported(path)} & MODEL_LIBRARIES, path
 
 
 @pytest.mark.parametrize("part", ["agent", "backends"])

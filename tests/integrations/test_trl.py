@@ -79,9 +79,9 @@ class StandIn:
             for rows in islice(loader, batches - len(drawn)):  # an epoch
                 drawn.append(rows.tolist())
                 self.answer(drawn[-1][:12])
-                self.told("on_step_end", len(drawn))
-                self.told("on_step_end", len(drawn))  # the same answers, learnt from once more
-        self.told("on_save", batches)
+                self.notify("on_step_end", len(drawn))
+                self.notify("on_step_end", len(drawn))  # the same answers, learnt from once more
+        self.notify("on_save", batches)
         folder = Path(self.args.output_dir) / f"checkpoint-{batches}"
         (folder / "rng_state").write_bytes(torch.get_rng_state().numpy().tobytes())
         return drawn
@@ -90,7 +90,7 @@ class StandIn:
         for function in self.reward_funcs:
             function(prompts=rows, completions=rows, goal=[*rows])
 
-    def told(self, event: str, step: int) -> None:
+    def notify(self, event: str, step: int) -> None:
         state = TrainerState(global_step=step, is_world_process_zero=True)
         for callback in self.callbacks:
             getattr(callback, event)(self.args, state, TrainerControl())
@@ -123,22 +123,22 @@ def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
 
 
 def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook: Any, tmp_path: Path) -> None:
-    made = trainer(hook, tmp_path)
-    sampler = made._get_train_sampler()
+    grpo = trainer(hook, tmp_path)
+    sampler = grpo._get_train_sampler()
     assert len(sampler) == len(RepeatSampler(20)) == len(list(sampler))
     batch = np.array(list(islice(sampler, 24))).reshape(2, 3, 4)
     assert (batch[0] == batch[1]).all()
     assert (batch == batch[:, :, :1]).all()
-    assert made.args.ignore_data_skip
+    assert grpo.args.ignore_data_skip
 
 
-def test_a_curriculum_hears_of_each_answer_once_and_draws_by_it(hook: Any, tmp_path: Path) -> None:
-    made, heard = trainer(hook, tmp_path, "learnability"), []
-    update = made.curriculum.update
-    made.curriculum.update = lambda *outcome: (heard.append(outcome), update(*outcome))
-    drawn = made.train(batches=5)
-    assert len(heard) == made.curriculum.sampler.step == 5
-    for batch, (goals, success) in zip(drawn, heard, strict=True):
+def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path: Path) -> None:
+    grpo, outcomes = trainer(hook, tmp_path, "learnability"), []
+    update = grpo.curriculum.update
+    grpo.curriculum.update = lambda *outcome: (outcomes.append(outcome), update(*outcome))
+    drawn = grpo.train(batches=5)
+    assert len(outcomes) == grpo.curriculum.sampler.step == 5
+    for batch, (goals, success) in zip(drawn, outcomes, strict=True):
         judged = [goal for goal in batch[:12] if goal != 3]
         assert (goals, success) == (judged, [goal > 13 for goal in judged])
 
@@ -147,16 +147,14 @@ def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
     def partly(goal: list[int], **_: Any) -> list[float]:
         return [0.5 for _ in goal]
 
-    made = trainer(hook, tmp_path, reward_funcs=[partly, small], judge=1, solved=0.25)
-    assert made.reward_funcs[0] is partly
-    assert made.reward_funcs[1].__name__ == "small"
-    made.answer([1, 14])
-    made.report()
-    now, _ = made.curriculum.competence()
-    assert made.curriculum.sampler.step == 1
-    made.answer([1, 14])
-    made.report()
-    now, _ = made.curriculum.competence()
+    grpo = trainer(hook, tmp_path, reward_funcs=[partly, small], judge=1, solved=0.25)
+    assert grpo.reward_funcs[0] is partly
+    assert grpo.reward_funcs[1].__name__ == "small"
+    for step in (1, 2):
+        grpo.answer([1, 14])
+        grpo.report()
+        assert grpo.curriculum.sampler.step == step
+    now, _ = grpo.curriculum.competence()
     assert (now[1], now[14]) == (0.0, 1.0)
 
 
@@ -191,8 +189,8 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
         hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
 
 
-def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
-    """TRL's own trainer on a small model; `seen` gets the rows of each batch."""
+def real(folder: Path, name: str, batches: list[list[int]]) -> Any:
+    """TRL's own trainer on a small model; `batches` gets the rows of each batch."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
@@ -207,7 +205,7 @@ def real(folder: Path, name: str, seen: list[list[int]]) -> Any:
     rows = [f"Goal: {verb} {thing}" for thing in things for verb in ("Grasp", "Grow")]
 
     def reward(completion_ids: list[list[int]], goal: list[int], **_: Any) -> list[float]:
-        seen.append(goal)
+        batches.append(goal)
         return [
             float(sum(ids) % 2 == number % 2)
             for ids, number in zip(completion_ids, goal, strict=True)
@@ -254,5 +252,5 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
     assert rest == whole[3:]
     assert again.curriculum.sampler.step == 6
-    chances = [each.curriculum.probabilities() for each in (first, again)]
+    chances = [grpo.curriculum.probabilities() for grpo in (first, again)]
     np.testing.assert_array_equal(*chances)

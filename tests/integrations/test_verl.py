@@ -29,7 +29,7 @@ class AbstractCurriculumSampler(Sampler[int]):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def make_sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Makes the sampler as verl does."""
     path = "verl.experimental.dataset.sampler"
     parts = path.split(".")
@@ -60,7 +60,7 @@ def step(sampler: Any, places: list[int]) -> None:
     """A step of verl's trainer: three answers to each row, scored at their last token."""
     info = np.repeat([ROWS[place]["extra_info"] for place in places], 3)
     scores = torch.zeros(len(info), 5)
-    solvable = torch.tensor([each["index"] > 9 for each in info])
+    solvable = torch.tensor([extra["index"] > 9 for extra in info])
     scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * solvable
     sampler.update(  # other columns of the rows go to the rollout and do not come back
         batch=types.SimpleNamespace(
@@ -69,8 +69,8 @@ def step(sampler: Any, places: list[int]) -> None:
     )
 
 
-def test_it_draws_rows_and_hears_of_answers(made: Any) -> None:
-    sampler = made(ROWS, sampler="learnability", settings=SETTINGS)
+def test_it_draws_rows_and_gets_answers(make_sampler: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="learnability", settings=SETTINGS)
     assert isinstance(sampler, AbstractCurriculumSampler)
     assert len(list(sampler)) == len(sampler) == 10
     for _ in range(6):
@@ -81,8 +81,8 @@ def test_it_draws_rows_and_hears_of_answers(made: Any) -> None:
     assert chances[5:].min() > chances[:5].max() > 0
 
 
-def test_it_goes_on_where_it_stopped(made: Any) -> None:
-    first, again = (made(ROWS, sampler="online", settings=SETTINGS) for _ in range(2))
+def test_it_goes_on_where_it_stopped(make_sampler: Any) -> None:
+    first, again = (make_sampler(ROWS, sampler="online", settings=SETTINGS) for _ in range(2))
     for _ in range(4):
         step(first, list(range(8)))
     epoch = iter(first)
@@ -94,17 +94,17 @@ def test_it_goes_on_where_it_stopped(made: Any) -> None:
     assert list(again) == list(first)
 
 
-def test_solved_says_what_a_success_is(made: Any) -> None:
-    sampler = made(ROWS, sampler="online", solved=0.25)
+def test_solved_is_the_threshold_of_a_success(make_sampler: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="online", solved=0.25)
     for _ in range(2):
         step(sampler, [7])
     assert sampler.curriculum.competence()[0][7] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("index", [None, 0])
-def test_rows_that_cannot_be_told_apart_are_refused(made: Any, index: int | None) -> None:
+def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any, index: int | None) -> None:
     rows = [{"prompt": "a", "extra_info": {"index": 0}}, {"prompt": "b"}]
     if index is not None:
         rows[1]["extra_info"] = {"index": index}
     with pytest.raises(InputError, match=r"^extra_info.index: missing, or the same in two rows"):
-        made(rows, sampler="random")
+        make_sampler(rows, sampler="random")

@@ -1,4 +1,6 @@
-"""The model and tokenizer in a test file's `FOLDER`."""
+"""Model, tokenizer and figures in a test file's `FOLDER`."""
+
+import json
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -12,3 +14,8 @@ def model(request):
 @pytest.fixture(scope="module")
 def tokenizer(request):
     return AutoTokenizer.from_pretrained(request.module.FOLDER)
+
+
+@pytest.fixture(scope="module")
+def figures(request):
+    return json.loads((request.module.FOLDER / "build.json").read_text())["figures"]

@@ -1,7 +1,6 @@
 """The committed model that reads Craft, and what it was asked while it learnt to."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -37,14 +36,15 @@ def test_it_is_small_knows_all_words_and_has_no_more(model, tokenizer):
 
 
 @pytest.mark.slow
-def test_the_probe_is_that_of_the_card(model, tokenizer):
-    found = probe_depths(reader_of(model, tokenizer))
-    told = json.loads((FOLDER / "build.json").read_text())["figures"]["probe"]
+def test_the_probe_is_that_of_the_card(model, tokenizer, figures):
+    scores, recorded = probe_depths(reader_of(model, tokenizer)), figures["probe"]
     card = (FOLDER / "README.md").read_text()
     for name in WORLD.categories.feasible:
         for split in SPLITS:
-            assert found[name][split] == pytest.approx(told[name][split], abs=2e-3)
-        assert f"| {name} | {told[name]['train']:.3f} | {told[name]['unseen']:.3f} |" in card
+            assert scores[name][split] == pytest.approx(recorded[name][split], abs=2e-3)
+        assert (
+            f"| {name} | {recorded[name]['train']:.3f} | {recorded[name]['unseen']:.3f} |" in card
+        )
 
 
 @pytest.mark.slow
@@ -54,14 +54,14 @@ def test_untrained_it_plays_no_better_than_at_random():
     space = WORLD.goals("0-200-200-200-200", 3)
     goals = EvaluationSet(space, np.arange(len(space)))
     agent = SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
-    found = by_category(goals.kinds, goals.categories, evaluate(*agent, goals, seed=7))
-    chance = of_random_play(space)
-    for category, (n, success) in found.items():
-        by_chance = chance[WORLD.categories.names.index(category)]
+    rates = by_category(goals.kinds, goals.categories, evaluate(*agent, goals, seed=7))
+    chances = rates_of_random_play(space)
+    for category, (n, success) in rates.items():
+        by_chance = chances[WORLD.categories.names.index(category)]
         assert success < by_chance + 3 * np.sqrt(2 * max(by_chance, 0.01) / n), category
 
 
-def of_random_play(space):
+def rates_of_random_play(space):
     """Success in each category of uniformly random actions."""
     env, rng, won = WORLD.environment(len(space)), np.random.default_rng(0), np.zeros(len(space))
     for _ in range(4):
@@ -86,11 +86,11 @@ def test_probe_goals_are_what_they_say(name, split):
         lines = [line.split(": ")[-1] for line in prompt.split("\n")]
         named = lines[0].removeprefix("Make ")
         made_of = dict(recipe.split(" = ") for recipe in lines[1].split(", "))
-        wanted, missing = [named], set()
-        while wanted:
-            item = wanted.pop()
+        needed, missing = [named], set()
+        while needed:
+            item = needed.pop()
             missing |= set() if item in made_of or item in lines[2].split() else {item}
-            wanted += made_of.get(item, "").split()
+            needed += made_of.get(item, "").split()
         assert named in names
         assert not missing if possible else len(missing) == 1
 
@@ -122,23 +122,23 @@ def test_answers_by_hand():
     ]
 
 
-def test_play_names_no_unseen_item_and_tells_no_recipe_of_the_world():
+def test_play_names_no_unseen_item_and_no_recipe_of_the_world():
     book = WORLD.book
     unseen = {book.names[item] for item in book.craftable("unseen")}
     of_world = {
         f"{book.names[item]} = {' '.join(book.names[part] for part in book.recipes[item])}"
         for item in book.craftable("train")
     }
-    told = set()
+    recipes = set()
     for prompt, action, after in itertools.islice(random_play(np.random.default_rng(0)), 2_000):
         words = set(f"{prompt}{action}{after}".replace(",", " ").split())
         assert not unseen & words
-        told |= set(prompt.split("\n")[1].removeprefix("Recipes: ").split(", "))
-    assert len(told) > 1_000
-    assert len(told & of_world) < 5
+        recipes |= set(prompt.split("\n")[1].removeprefix("Recipes: ").split(", "))
+    assert len(recipes) > 1_000
+    assert len(recipes & of_world) < 5
 
 
 def test_no_question_asks_for_a_plan():
-    asked = " ".join(question for question, _ in (*QUESTIONS, *WORD_QUESTIONS)).lower()
+    text = " ".join(question for question, _ in (*QUESTIONS, *WORD_QUESTIONS)).lower()
     for word in ("possible", "reach", "reward", "goal", "action", "get", "craft", "next", "should"):
-        assert word not in asked
+        assert word not in text

@@ -1,7 +1,6 @@
 """The committed backbone, and the pieces that build it."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -18,19 +17,14 @@ from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KIN
 FOLDER = check_backbone("zoo-mini")
 
 
-def object_vectors(model, tokenizer) -> np.ndarray:
-    rows = object_rows(tokenizer, OBJECTS)
-    return model.get_input_embeddings().weight.detach().numpy()[rows]
-
-
-def test_held_out_objects_sit_with_their_kind(model, tokenizer):
+def test_held_out_objects_sit_with_their_kind(model, tokenizer, figures):
     kinds = np.asarray(KIND_OF)
     kept = kinds != KINDS.index("supply")
     held_out = np.asarray([name in HELD_OUT_OBJECTS for name in OBJECTS])
-    vectors = object_vectors(model, tokenizer)
+    rows = object_rows(tokenizer, OBJECTS)
+    vectors = model.get_input_embeddings().weight.detach().numpy()[rows]
     accuracy = centroid_accuracy(vectors[kept], kinds[kept], held_out[kept])
     assert accuracy >= 11 / 12
-    figures = json.loads((FOLDER / "build.json").read_text())["figures"]
     assert accuracy == pytest.approx(figures["centroid_accuracy"])
     assert f"{accuracy:.3f} of\n  12 objects" in (FOLDER / "README.md").read_text()
     shuffled = np.random.default_rng(0).permutation(vectors[kept])
@@ -53,13 +47,13 @@ def test_tokenizer_is_lossless_and_complete(tokenizer):
 
 
 def test_random_play_has_no_held_out_object_and_pursues_no_goal():
-    seen = list(itertools.islice(random_play(np.random.default_rng(0), num_envs=32), 4_000))
-    text = " ".join(" ".join(triple) for triple in seen)
+    plays = list(itertools.islice(random_play(np.random.default_rng(0), num_envs=32), 4_000))
+    text = " ".join(" ".join(play) for play in plays)
     assert not any(name in text for name in HELD_OUT_OBJECTS)
     # Which action is taken does not depend on the goal line: as often the named object as not.
     named = [
         action.endswith(prompt.split("\n")[0].split()[-1])
-        for prompt, action, _ in seen
+        for prompt, action, _ in plays
         if "Go to" in action
     ]
     assert 0.05 < np.mean(named) < 0.3

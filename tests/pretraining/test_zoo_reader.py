@@ -1,4 +1,4 @@
-"""The committed backbone that reads, the probe that says so, and the lessons it had."""
+"""The committed backbone that reads, the probe that shows it, and the lessons it had."""
 
 import itertools
 import json
@@ -28,12 +28,7 @@ from magellan.pretraining.build import (
 from magellan.pretraining.card import ZOO_MINI
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import SETS, auc, fit_logistic, probe, probe_goals, reader_of
-from magellan.pretraining.reading import (
-    QUESTIONS,
-    Ids,
-    invented_objects,
-    right_answers,
-)
+from magellan.pretraining.reading import QUESTIONS, Ids, invented_objects, right_answers
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.training.evaluate import EvaluationSet, by_category, evaluate
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
@@ -49,11 +44,6 @@ FOLDER = check_backbone("zoo-reader")
 OLD = check_backbone("zoo-mini")
 
 
-@pytest.fixture(scope="module")
-def figures():
-    return json.loads((FOLDER / "build.json").read_text())["figures"]
-
-
 # --- the committed model --------------------------------------------------------------------------
 
 
@@ -62,15 +52,15 @@ def test_size_of_the_repository_copy():
 
 
 @pytest.mark.slow
-def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
-    found = probe(reader_of(model, tokenizer))
+def test_probe_separates_possible_from_impossible_goals(model, tokenizer, figures):
+    scores = probe(reader_of(model, tokenizer))
     for name in ("grasp", "grow"):
-        assert found[name]["train"] >= 0.95
-        assert found[name]["unseen"] >= 0.90
-    assert found["grow_near"]["train"] >= 0.95
+        assert scores[name]["train"] >= 0.95
+        assert scores[name]["unseen"] >= 0.90
+    assert scores["grow_near"]["train"] >= 0.95
     card = (FOLDER / "README.md").read_text()
     for name, split in itertools.product(SETS, ("train", "unseen")):
-        assert found[name][split] == pytest.approx(figures["probe"][name][split], abs=2e-3)
+        assert scores[name][split] == pytest.approx(figures["probe"][name][split], abs=2e-3)
         assert f"| {figures['probe'][name][split]:.3f} | {ZOO_MINI[name][split]:.3f} |" in card
 
 
@@ -78,10 +68,10 @@ def test_probe_tells_possible_from_impossible_goals(model, tokenizer, figures):
 def test_the_probe_finds_little_in_a_model_that_does_not_read():
     """The goal line is in the state of zoo-mini, whether its object is there is not."""
     old = AutoModelForCausalLM.from_pretrained(OLD)
-    found = probe(reader_of(old, AutoTokenizer.from_pretrained(OLD)))
-    assert found["grasp"]["train"] < 0.7
+    scores = probe(reader_of(old, AutoTokenizer.from_pretrained(OLD)))
+    assert scores["grasp"]["train"] < 0.7
     for name, split in itertools.product(SETS, ("train", "unseen")):
-        assert found[name][split] == pytest.approx(ZOO_MINI[name][split], abs=2e-3)
+        assert scores[name][split] == pytest.approx(ZOO_MINI[name][split], abs=2e-3)
 
 
 def test_answers_are_no_words_of_the_model(model, tokenizer):
@@ -149,16 +139,16 @@ def can_be_reached(verb: int, target: int, scene: list[int]) -> bool:
     plants = set(range(6, 12)) | {OBJECTS.index(o) for o in ("spinach", "broccoli", "lettuce")}
     herbivores = set(range(12, 18)) | {OBJECTS.index(o) for o in ("goat", "horse", "rabbit")}
     carnivores = set(range(18, 24)) | {OBJECTS.index(o) for o in ("leopard", "hyena", "tiger")}
-    there = set(scene)
-    if target not in there or verb == 0:
-        return target in there
-    if OBJECTS.index("water") not in there:
+    present = set(scene)
+    if target not in present or verb == 0:
+        return target in present
+    if OBJECTS.index("water") not in present:
         return False
     if target in plants:
         return True
     if target in herbivores:
-        return bool(there & plants)
-    return target in carnivores and bool(there & plants) and bool(there & herbivores)
+        return bool(present & plants)
+    return target in carnivores and bool(present & plants) and bool(present & herbivores)
 
 
 def test_probe_goals_repeat_and_mix():
@@ -208,9 +198,9 @@ def test_lessons_read_random_play_and_meet_no_held_out_object():
     assert not np.isin(np.concatenate(tokens), held_out).any()
     answers = right_answers(tokens, Ids.of(tokenizer))
     names = [prompt.split("\n")[0].split()[-1] for prompt in prompts]
-    seen = [name in prompt.split("\n")[1] for name, prompt in zip(names, prompts, strict=True)]
-    np.testing.assert_array_equal(answers[:, 0], seen)
-    assert 0.3 < np.mean(seen) < 0.7
+    in_sight = [name in prompt.split("\n")[1] for name, prompt in zip(names, prompts, strict=True)]
+    np.testing.assert_array_equal(answers[:, 0], in_sight)
+    assert 0.3 < np.mean(in_sight) < 0.7
 
 
 def test_invented_objects_stay_with_their_kind():
@@ -223,24 +213,20 @@ def test_invented_objects_stay_with_their_kind():
     assert np.linalg.norm(draws[:, :24] - means, axis=2).mean() == pytest.approx(away, rel=0.02)
 
 
-def small() -> tuple[ReadingRecipe, np.ndarray]:
-    recipe = ReadingRecipe(width=16, heads=2, mlp_width=32, layers=2, steps=120, batch_size=16)
-    return recipe, np.random.default_rng(0).standard_normal((len(OBJECTS), 16)) / 4
-
-
 def test_pretraining_with_lessons_leaves_object_vectors_alone_and_repeats():
-    recipe, vectors = small()
-    tokenizer, made = build_tokenizer(list(OBJECTS)), []
+    recipe = ReadingRecipe(width=16, heads=2, mlp_width=32, layers=2, steps=120, batch_size=16)
+    vectors = np.random.default_rng(0).standard_normal((len(OBJECTS), 16)) / 4
+    tokenizer, states = build_tokenizer(list(OBJECTS)), []
     for _ in range(2):
         torch.manual_seed(0)
         model = make_model(recipe, tokenizer, vectors)
         loss = pretrain(model, tokenizer, recipe, np.random.default_rng(0))
-        made.append(model.state_dict())
+        states.append(model.state_dict())
     rows = object_rows(tokenizer, OBJECTS)
-    after = made[0]["model.embed_tokens.weight"][rows]
+    after = states[0]["model.embed_tokens.weight"][rows]
     np.testing.assert_array_equal(after.numpy(), vectors.astype(np.float32))
     assert loss < np.log(len(tokenizer)) - 0.5
-    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
+    assert all(torch.equal(values, states[1][name]) for name, values in states[0].items())
 
 
 # --- recipes --------------------------------------------------------------------------------------
@@ -249,10 +235,9 @@ def test_pretraining_with_lessons_leaves_object_vectors_alone_and_repeats():
 @pytest.mark.parametrize("name", RECIPES)
 def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_path):
     folder = check_backbone(name)
-    made = json.loads((folder / "build.json").read_text())
-    recipe = find_recipe(name)
-    assert made["recipe"] == vars(recipe)
-    LANGUAGES[name].card(tmp_path, made["recipe"], made["figures"])
+    record = json.loads((folder / "build.json").read_text())
+    assert record["recipe"] == vars(find_recipe(name))
+    LANGUAGES[name].card(tmp_path, record["recipe"], record["figures"])
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
 
 
@@ -269,34 +254,25 @@ def test_matching_works_for_objects_that_never_existed(model, tokenizer):
     embedding = model.get_input_embeddings().weight
     rows = torch.tensor(object_rows(tokenizer, TRAIN_OBJECTS))
     before = embedding.detach().clone()
-    found = []
+    scores = []
     try:
         for seed in range(3):
             new = invented_objects(before[rows].numpy(), np.random.default_rng(100 + seed))
             with torch.no_grad():
                 embedding[rows] = torch.from_numpy(new).float()
             states = reader_of(model, tokenizer)(goals.prompts()[2_000:])
-            found.append(auc(probing.linear(states, weights), goals.possible[2_000:]))
+            scores.append(auc(probing.linear(states, weights), goals.possible[2_000:]))
     finally:
         with torch.no_grad():
             embedding.copy_(before)
-    assert min(found) > 0.9
+    assert min(scores) > 0.9
 
 
 def test_questions_ask_about_the_text_only():
-    asked = " ".join(question for question, _ in QUESTIONS).lower()
-    for word in (
-        "possible",
-        "reach",
-        "reward",
-        "goal",
-        "action",
-        "go to",
-        "release",
-        "eat",
-        "next",
-    ):
-        assert word not in asked
+    text = " ".join(question for question, _ in QUESTIONS).lower()
+    actions = ("action", "go to", "release", "eat", "next")
+    for word in ("possible", "reach", "reward", "goal", *actions):
+        assert word not in text
     tokenizer = build_tokenizer(list(OBJECTS))
     kinds = Ids.of(tokenizer).kind
     assert (kinds[object_rows(tokenizer, HELD_OUT_OBJECTS)] == -1).all()

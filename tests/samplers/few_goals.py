@@ -1,22 +1,56 @@
-"""Outcomes by hand, over the goal space of `magellan.samplers.conformance`."""
+"""Outcomes and estimates by hand, over the goal space of `magellan.samplers.conformance`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from magellan.competence import Outcomes
-from magellan.samplers.conformance import (
-    TEN_GOALS,
-    FewGoals,
-    estimator_of,
-    exploration,
-    make,
-)
+from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.samplers.conformance import TEN_GOALS, FewGoals, estimator_of, exploration, make
 
-__all__ = ["TEN_GOALS", "FewGoals", "estimator_of", "exploration", "make", "outcomes"]
+__all__ = ["TEN_GOALS", "FewGoals", "Given", "estimator_of", "exploration", "make", "outcomes"]
 
 
 def outcomes(*pairs: tuple[int, int], standing_on: list[int] | None = None) -> Outcomes:
     """Episodes as (goal, success), oldest first; all start on bare ground unless said otherwise."""
     goals, success = np.array(pairs).T if pairs else (np.empty(0), np.empty(0))
     return Outcomes(goals, success, np.array(standing_on or [-1] * len(pairs)))
+
+
+class Given(CompetenceEstimator):
+    """Estimates that stay as given; counts its updates."""
+
+    _uncertainty: np.ndarray | None = None
+
+    def __init__(
+        self,
+        now: list[float],
+        delayed: list[float],
+        uncertainty: list[float] | None = None,
+        arms: Any = "goals",
+    ) -> None:
+        self.now, self.delayed, self.arms, self.updates = np.array(now), np.array(delayed), arms, 0
+        if uncertainty is not None:
+            self._uncertainty = np.array(uncertainty)
+
+    def update(self, outcomes: Outcomes) -> None:
+        self.updates += 1
+
+    def known(self) -> np.ndarray:
+        return np.arange(len(self.now))
+
+    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.now[which], self.delayed[which]
+
+    def uncertainty(self, which: np.ndarray) -> np.ndarray | None:
+        return None if self._uncertainty is None else self._uncertainty[which]
+
+    def predict(self, goals: Any, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.competence(positions)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        raise NotImplementedError

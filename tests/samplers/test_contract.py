@@ -21,7 +21,7 @@ FIXED = {name: PUBLISHED.get(name, 0.0) for name in SAMPLERS if not SAMPLERS[nam
 GUESS = ("pcl", "vds")
 """Their estimators tell goals apart before any outcome."""
 ORDERED = ("scripted", "e2h", "adarft")
-"""These begin with what a script or the world's order says."""
+"""These begin with a script or the world's order."""
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import SamplerParts, make_sampler
 from magellan.samplers.magellan import MagellanSettings
 from magellan.worlds.little_zoo import WholeSpace
-from tests.samplers.few_goals import TEN_GOALS, FewGoals, exploration, make, outcomes
+from tests.samplers.few_goals import TEN_GOALS, FewGoals, Given, exploration, make, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
 
@@ -96,31 +96,6 @@ def test_ek_online_needs_a_feasible_goal() -> None:
         make("ek_online", FewGoals([0, 0, 0]))
 
 
-class Fixed(CompetenceEstimator):
-    """Competences that stay as given; counts its updates."""
-
-    def __init__(self, now: list[float], delayed: list[float]) -> None:
-        self.now, self.delayed, self.updates = np.array(now), np.array(delayed), 0
-
-    def update(self, outcomes) -> None:
-        self.updates += 1
-
-    def known(self) -> np.ndarray:
-        return np.arange(len(self.now))
-
-    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.now[which], self.delayed[which]
-
-    def predict(self, goals, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.competence(positions)
-
-    def state_dict(self) -> dict:
-        return {}
-
-    def load_state_dict(self, state) -> None:
-        raise NotImplementedError
-
-
 def magellan_over(estimator: CompetenceEstimator, **settings: float):
     """MAGELLAN over four goals of any category, with this estimator."""
     rng = np.random.default_rng(0)
@@ -134,7 +109,7 @@ def test_magellan_on_given_competences() -> None:
     Epsilon 1/2: 0.125 for all, and 0.5 * 0.75 for goal 0 (a fall counts; nobody told that the goal
     is impossible), 0.5 * 0.25 for goal 2.
     """
-    estimator = Fixed([0.1, 0.509, 0.6, 0.9], [0.4, 0.5, 0.5, 0.9])
+    estimator = Given([0.1, 0.509, 0.6, 0.9], [0.4, 0.5, 0.5, 0.9])
     sampler = magellan_over(estimator)
     np.testing.assert_allclose(sampler.probabilities(), [0.5, 0.125, 0.25, 0.125], rtol=1e-12)
     sampler.update(outcomes((0, 1)))
@@ -145,7 +120,7 @@ def test_magellan_refuses_a_competence_that_diverged() -> None:
     with pytest.raises(
         NotFiniteError, match=r"sampler magellan \(.*magellan\.py\): .* competence nan now"
     ):
-        magellan_over(Fixed([0.5, np.nan, 0.5, 0.5], [0.5] * 4))
+        magellan_over(Given([0.5, np.nan, 0.5, 0.5], [0.5] * 4))
 
 
 def test_magellan_needs_its_estimator() -> None:
@@ -167,8 +142,8 @@ def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
     assert drawn.max() <= 9_999
 
 
-class Pool(Fixed):
-    """Speaks of a few goals only, other ones after each update."""
+class Pool(Given):
+    """Knows a few goals only, other ones after each update."""
 
     def __init__(self, *pools: tuple[list[int], list[float], list[float]]) -> None:
         self._pools = [tuple(map(np.array, pool)) for pool in pools]
@@ -206,7 +181,7 @@ def test_exploitation_keeps_to_the_candidates_and_exploration_does_not() -> None
 
 
 @pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_a_space_of_millions_draws_as_its_categories_say(name: str) -> None:
+def test_draws_from_a_space_of_millions_follow_its_categories(name: str) -> None:
     """The whole space: a goal of every category practised; what makes progress is drawn again."""
     space = WholeSpace()
     first = {category: int(space.nth(category, np.array([3]))[0]) for category in range(5)}

@@ -20,10 +20,7 @@ from magellan.samplers import (
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import nearest, nearest_draw
-from magellan.samplers.signals import (
-    absolute_learning_progress,
-    learnability,
-)
+from magellan.samplers.signals import absolute_learning_progress, learnability
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
 
@@ -100,13 +97,11 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
     assert state["ring"].shape == (3, 4)
     copy = PerGoalWindows(of_size(19_531_250), 4)
     copy.load_state_dict(state)
-    for each in (copy, estimator):
-        each.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
+    for windows in (copy, estimator):
+        windows.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
     np.testing.assert_array_equal(copy.known(), estimator.known())
-    for mine, other in zip(
-        copy.competence(copy.known()), estimator.competence(copy.known()), strict=True
-    ):
-        np.testing.assert_array_equal(mine, other)
+    copied, expected = (windows.competence(copy.known()) for windows in (copy, estimator))
+    np.testing.assert_array_equal(copied, expected)
 
 
 def test_a_window_needs_two_halves() -> None:
@@ -118,7 +113,7 @@ def test_a_window_needs_two_halves() -> None:
     ("goals", "success", "complaint"),
     [([1, 2], [0, 0.5], "each must be 0 or 1"), ([1, 2], [0], "must be flat and equal")],
 )
-def test_outcomes_that_are_none(goals: list, success: list, complaint: str) -> None:
+def test_malformed_outcomes_are_refused(goals: list, success: list, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         Outcomes(np.array(goals), np.array(success), np.array([-1, -1]))
 
@@ -170,8 +165,8 @@ def test_the_nearest_draw_is_what_simulation_finds() -> None:
 def test_the_nearest_draw_of_certain_arms_is_the_nearest_arm() -> None:
     """Beliefs from a million episodes each draw as their means do."""
     rates = np.array([0.05, 0.3, 0.45, 0.62, 0.9])
-    found = nearest_draw(1e6 * rates, 1e6 * (1 - rates), 0.5, 3)
-    np.testing.assert_allclose(found, nearest(rates, 0.5, 3), atol=1e-6)
+    chances = nearest_draw(1e6 * rates, 1e6 * (1 - rates), 0.5, 3)
+    np.testing.assert_allclose(chances, nearest(rates, 0.5, 3), atol=1e-6)
 
 
 class AlwaysZero:
@@ -209,8 +204,8 @@ def test_only_weights_above_zero_are_stored() -> None:
     choice.set(places, np.array([1.0, 0.0, 2.0, 1.0]))
     assert choice._rows.nbytes < 100_000
     drawn = choice.draw(np.random.default_rng(0), 2_000)
-    found, counts = np.unique(drawn, return_counts=True)
-    assert found.tolist() == [5, 400, 19_531_249]
+    positions, counts = np.unique(drawn, return_counts=True)
+    assert positions.tolist() == [5, 400, 19_531_249]
     np.testing.assert_allclose(counts / 2_000, [0.25, 0.5, 0.25], atol=0.05)
     choice.set(places, np.array([0.0, 3.0, 0.0, 0.0]))
     assert set(choice.draw(np.random.default_rng(0), 50).tolist()) == {6}
@@ -219,7 +214,7 @@ def test_only_weights_above_zero_are_stored() -> None:
 
 
 @pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
-def test_a_weight_that_is_none(weight: float) -> None:
+def test_an_impossible_weight_is_refused(weight: float) -> None:
     with pytest.raises(NotFiniteError, match="finite and not negative"):
         WeightedChoice(3).set(np.array([1]), np.array([weight]))
 
@@ -230,7 +225,7 @@ def scripted(*stages: dict) -> GoalSampler:
     return make_sampler("scripted", parts, ScriptedSettings(stages=stages))
 
 
-def test_a_script_says_the_shares_of_categories_stage_by_stage() -> None:
+def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
     first, second = (1, 6, 0, 1, 0), (0, 0, 0, 5, 0)
     sampler = scripted({"updates": 2, "shares": first}, {"updates": 1, "shares": second})
     expected = [[1 / 8, 3 / 8, 1 / 8, 3 / 8]] * 2 + [[0, 0, 1, 0]] * 3  # the last one lasts
@@ -280,8 +275,10 @@ def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])
-def test_a_weight_that_is_none_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
+def test_an_impossible_weight_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
     sampler = of_own(lambda now, delayed: np.where(now > delayed, sign * 0.5, 0.0))
-    told = rf"sampler own \(.*test_parts\.py\): .* gives {shown} for competence 1 now and 0 delayed"
-    with pytest.raises(NotFiniteError, match=told):
+    words = (
+        rf"sampler own \(.*test_parts\.py\): .* gives {shown} for competence 1 now and 0 delayed"
+    )
+    with pytest.raises(NotFiniteError, match=words):
         sampler.update(outcomes((1, 0), (1, 1)))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from magellan.competence import CompetenceEstimator, Outcomes
+from magellan.competence import Outcomes
 from magellan.competence.arms import Regions
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
-from tests.samplers.few_goals import FewGoals, estimator_of, exploration
+from tests.samplers.few_goals import FewGoals, Given, estimator_of, exploration
 from tests.samplers.test_vectors_groups import VECTORS as GROUP_VECTORS
 
 GOALS = FewGoals([1, 1, 2, 2, 0])
@@ -40,42 +40,17 @@ goal 0: 0 1 | 1 0    goal 1: 0 0 | 0 0 1    goal 2: 1 | 1 1    goal 3: 0 | 1
 NOW = [Fraction(1, 2), Fraction(1, 3), Fraction(1), Fraction(1), Fraction(0)]
 DELAYED = [Fraction(1, 2), Fraction(0), Fraction(1), Fraction(0), Fraction(0)]
 
-TOLD = {
+ESTIMATES = {
     "now": [0.5, 0.33, 0.9, 0.105, 0.2],
     "delayed": [0.5, 0.03, 1.0, 0.1, 0.7],
     "uncertainty": [0.1, 0.0, 0.3, 0.05, 0.05],
 }
-"""What a learned estimator might say."""
-
-
-class Told(CompetenceEstimator):
-    """Says what it was told, whatever happens."""
-
-    def __init__(self, said: Mapping[str, list[float]], arms: Any = "goals") -> None:
-        self.said, self.arms = {name: np.array(values) for name, values in said.items()}, arms
-
-    def update(self, outcomes: Outcomes) -> None: ...
-
-    def known(self) -> np.ndarray:
-        return np.arange(len(self.said["now"]))
-
-    def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.said["now"][which], self.said["delayed"][which]
-
-    def uncertainty(self, which: np.ndarray) -> np.ndarray:
-        return self.said["uncertainty"][which]
-
-    def predict(self, goals, positions): ...
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+"""What a learned estimator might predict."""
 
 
 def even(weights: list) -> np.ndarray:
     """Weights as probabilities."""
-    return np.array([float(each) for each in weights]) / float(sum(weights))
+    return np.array([float(weight) for weight in weights]) / float(sum(weights))
 
 
 def plr() -> np.ndarray:
@@ -96,7 +71,7 @@ def mopps() -> np.ndarray:
     degree below 7, so Gauss-Legendre with 64 nodes integrates exactly.
     thu-rllab/MoPPS, recipe/ours/mopps.py:45-51, 77-78.
     """
-    counts = [(1 + sum(each), 1 + len(each) - sum(each)) for each in HISTORY.values()]
+    counts = [(1 + sum(past), 1 + len(past) - sum(past)) for past in HISTORY.values()]
 
     def density(x: np.ndarray, a: int, b: int) -> np.ndarray:
         return a * comb(a + b - 1, a) * x ** (a - 1) * (1 - x) ** (b - 1)
@@ -107,8 +82,8 @@ def mopps() -> np.ndarray:
 
     nodes, weights = np.polynomial.legendre.leggauss(64)
     d = (nodes + 1) / 4
-    farther = 1 - sum(below(0.5 + d, *each) - below(0.5 - d, *each) for each in counts) / 5
-    wins = [density(0.5 + d, *each) + density(0.5 - d, *each) for each in counts]
+    farther = 1 - sum(below(0.5 + d, *pair) - below(0.5 - d, *pair) for pair in counts) / 5
+    wins = [density(0.5 + d, *pair) + density(0.5 - d, *pair) for pair in counts]
     return np.array([(weights / 4 * win * 16 / 5 * farther**15).sum() for win in wins])
 
 
@@ -129,18 +104,18 @@ def fast_slow() -> np.ndarray:
     fast = [averaged(HISTORY[goal]) for goal in range(4)]
     progress = [abs(reweighed(f[-1]) - reweighed(averaged(f)[-1])) for f in fast]
     mean = sum(progress) / 4
-    spread = (sum((each - mean) ** 2 for each in progress) / 4) ** 0.5
-    return np.append(even([1 / (1 + exp((mean - each) / spread)) for each in progress]), 0.0)
+    spread = (sum((value - mean) ** 2 for value in progress) / 4) ** 0.5
+    return np.append(even([1 / (1 + exp((mean - value) / spread)) for value in progress]), 0.0)
 
 
 @dataclass
 class Vector:
-    """What a sampler is made with and told, and what it must then draw, without exploration."""
+    """Settings and estimates of a sampler, and what it must then draw, without exploration."""
 
     sampler: str
     expected: Any
     settings: Mapping[str, Any] = field(default_factory=dict)
-    told: Mapping[str, list[float]] | None = None
+    estimates: Mapping[str, list[float]] | None = None
     stream: list = field(default_factory=lambda: STREAM)
     rtol: float = 1e-9
 
@@ -158,14 +133,14 @@ VECTORS = [
     Vector("online", even([abs(a - b) for a, b in zip(NOW, DELAYED, strict=True)])),
     # Category 1: 0 0 1 0 | 1 0 0 0 1 is |2/5 - 1/4| = 3/20; category 2: 1 0 | 1 1 1 is 1/2.
     Vector("ek_online", [3 / 26, 3 / 26, 5 / 13, 5 / 13, 0]),
-    Vector("ek_eval", [3 / 8, 3 / 8, 1 / 8, 1 / 8, 0], told=EVALUATED),
+    Vector("ek_eval", [3 / 8, 3 / 8, 1 / 8, 1 / 8, 0], estimates=EVALUATED),
     # |now - delayed|: 0, .3, .1, .005, .5; below .01 is 0.
-    Vector("magellan", even([0, 0.3, 0.1, 0, 0.5]), told=TOLD),
+    Vector("magellan", even([0, 0.3, 0.1, 0, 0.5]), estimates=ESTIMATES),
     # Two regions, goals 0, 1, 4 and 2, 3: |now - delayed| of their means .3 and .1, that is 3 : 1.
     Vector(
         "regions",
         [1 / 4, 1 / 4, 1 / 8, 1 / 8, 1 / 4],
-        told={"now": [0.5, 0.2], "delayed": [0.2, 0.3]},
+        estimates={"now": [0.5, 0.2], "delayed": [0.2, 0.3]},
     ),
     # p (1 - p): 1/4, 2/9, 0, 0, 0, that is 9 : 8.
     Vector("learnability", [9 / 17, 8 / 17, 0, 0, 0]),
@@ -179,7 +154,7 @@ VECTORS = [
     Vector("mopps", [1 / 5] * 5, {"discount": 0}, rtol=1e-4),
     # Distances from .5: 0, .17, .4, .395, .3, so places 1, 2, 5, 4, 3. The nearest of four with
     # replacement is in place r or behind with chance ((6 - r) / 5) ** 4.
-    Vector("pcl", even([625 - 256, 256 - 81, 1, 16 - 1, 81 - 16]), told=TOLD),
+    Vector("pcl", even([625 - 256, 256 - 81, 1, 16 - 1, 81 - 16]), estimates=ESTIMATES),
     Vector("fast_slow", fast_slow()),
     # Last outcomes repeated: 0, 0, 2, 0, 0 times; .5 ** 2 of a chance for goal 2.
     # Infini-AI-Lab/GRESO, verl/trainer/ttis/presampling_selector.py:109-117, 134-142.
@@ -191,7 +166,7 @@ VECTORS = [
     # PrimeIntellect-ai/prime-rl, src/prime_rl/orchestrator/curriculum/samplers/pool.py:49-65.
     Vector("pools", [5 / 17, 5 / 17, 1 / 17, 1 / 17, 5 / 17]),
     # zzyunzhi/vds, baselines/her/goal_sampler.py:7, 42-54.
-    Vector("vds", even([0.1, 0, 0.3, 0.05, 0.05]), told=TOLD),
+    Vector("vds", even([0.1, 0, 0.3, 0.05, 0.05]), estimates=ESTIMATES),
     # Features make goals 0 and 1 one place and the others another, far away. Progress is 1 at the
     # first (0 for its first three episodes, before there are six) and 0 at the second, so that two
     # Gaussians stand there: half of .8 for 0 and 1, and a fifth of .2 for all.
@@ -212,12 +187,10 @@ def made(vector: Vector) -> GoalSampler:
     regions = Regions(len(GOALS), 2)
     regions.assign(np.array([0, 0, 1, 1, 0]))
     arms = {**dict.fromkeys(("ek_online", "ek_eval"), "categories"), "regions": regions}
-    told = vector.told
-    estimator = (
-        estimator_of(spec.estimator, GOALS)
-        if told is None
-        else Told(told, arms.get(vector.sampler, "goals"))
-    )
+    if vector.estimates is None:
+        estimator = estimator_of(spec.estimator, GOALS)
+    else:
+        estimator = Given(**vector.estimates, arms=arms.get(vector.sampler, "goals"))
     epsilon = exploration(epsilon_start=0.0, epsilon_end=0.0)
     places = np.array([[1.0], [1.0], [0.0], [0.0], [0.0]], np.float32)
     rng = np.random.default_rng(0)

@@ -103,7 +103,7 @@ VECTORS = [
 def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, expected) -> None:
     sampler = make(name, **NEVER, **settings)
     for update in stream:
-        goals, success, advantage = np.array([(*each, 0.0)[:3] for each in update]).reshape(-1, 3).T
+        goals, success, advantage = np.array([(*row, 0.0)[:3] for row in update]).reshape(-1, 3).T
         sampler.update(Outcomes(goals.astype(int), success, advantage=advantage))
     shares = np.bincount(TEN_GOALS.categories, weights=sampler.probabilities())
     np.testing.assert_allclose(shares, [0, *expected[:2], 0, expected[2]], atol=1e-5)

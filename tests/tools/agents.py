@@ -49,11 +49,11 @@ def make(config: RunConfig) -> LocalBackend:
 @torch.no_grad()
 def move(backend: LocalBackend, generator: torch.Generator) -> None:
     """Give all adapters and the current heads other values."""
-    moved = [*backend.agent.critic.parameters(), *backend.agent.target_critic.parameters()]
-    moved += backend.head.head.parameters()
+    parameters = [*backend.agent.critic.parameters(), *backend.agent.target_critic.parameters()]
+    parameters += backend.head.head.parameters()
     for name in ADAPTERS:
-        moved += backend.backbone.adapter(name).values()
-    for parameter in moved:
+        parameters += backend.backbone.adapter(name).values()
+    for parameter in parameters:
         parameter.copy_(torch.empty(parameter.shape).normal_(0, 0.15, generator=generator))
     for name in ADAPTERS:
         backend.backbone.adapter_changed(name)
@@ -61,20 +61,11 @@ def move(backend: LocalBackend, generator: torch.Generator) -> None:
 
 def state_of(backend: LocalBackend) -> dict:
     """As a checkpoint's trainer, as far as an export looks."""
-    return {
-        "backend": backend.state_dict(),
-        "phase": 1,
-        "updates": 7,
-        "steps": 70,
-        "episodes": 20,
-        "next_evaluation": 60,
-        "record": {
-            "tables": {
-                "evaluation": [
-                    [0, 0, 0, "train", "grasp", 4, 0.25, *CRITIC],
-                    [7, 70, 20, "train", "grasp", 4, 0.75, *CRITIC],
-                    [7, 70, 20, "unseen", "grasp", 3, 1 / 3, *CRITIC],
-                ]
-            }
-        },
-    }
+    rows = [
+        [0, 0, 0, "train", "grasp", 4, 0.25, *CRITIC],
+        [7, 70, 20, "train", "grasp", 4, 0.75, *CRITIC],
+        [7, 70, 20, "unseen", "grasp", 3, 1 / 3, *CRITIC],
+    ]
+    counters = {"phase": 1, "updates": 7, "steps": 70, "episodes": 20, "next_evaluation": 60}
+    record = {"tables": {"evaluation": rows}}
+    return {"backend": backend.state_dict(), **counters, "record": record}

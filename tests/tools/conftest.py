@@ -11,9 +11,8 @@ from tests.tools.agents import config_of
 
 
 def config(**budget):
-    made = config_of("zoo-mini", "log_prob_sum")
-    budget = made.budget.model_copy(update=budget)
-    return made.model_copy(update={"seed": 3, "budget": budget})
+    run = config_of("zoo-mini", "log_prob_sum")
+    return run.model_copy(update={"seed": 3, "budget": run.budget.model_copy(update=budget)})
 
 
 @pytest.fixture(scope="session")

@@ -30,14 +30,14 @@ def test_the_learner_is_what_the_protocol_says():
     assert outcomes.advantage.shape == (1,)
     learner.practise(goals.nth(2, np.arange(10)))
     assert learner.skills[1] == pytest.approx(1 - (1 - 0.01 * (1 - 0.99**69)) ** 10)
-    told = learner.play(np.zeros(20_000, np.int64), np.random.default_rng(1))
-    assert told.mean() == pytest.approx(0.2, abs=0.01)  # false successes of impossible goals
+    played = learner.play(np.zeros(20_000, np.int64), np.random.default_rng(1))
+    assert played.mean() == pytest.approx(0.2, abs=0.01)  # false successes of impossible goals
 
 
 def test_features_tell_the_category_of_three_goals_in_four():
     goals = axes.goals_of(replace(axes.BASE, impossible=0.2))
-    where = np.concatenate([goals.nth(each, np.arange(60)) for each in range(4)])
-    vectors = axes.features(goals, seed=3)([str(each) for each in where])
+    where = np.concatenate([goals.nth(category, np.arange(60)) for category in range(4)])
+    vectors = axes.features(goals, seed=3)([str(goal) for goal in where])
     right = vectors[:, :5].argmax(axis=1) == goals.categories_at(where)
     assert 0.65 < right.mean() < 0.85
     assert len({vector.tobytes() for vector in vectors}) == len(where)
@@ -51,8 +51,8 @@ from magellan.tools import axes
 axes.UPDATES, axes.AXES = 3, {{}}
 axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
 """
-    said = without(("torch", *OF_MODELS), code)
-    assert said.splitlines() == ["online: base 0", "oracle: base 0"]
+    printed = without(("torch", *OF_MODELS), code)
+    assert printed.splitlines() == ["online: base 0", "oracle: base 0"]
     assert len(path.read_text().splitlines()) == 3
 
 
@@ -64,7 +64,7 @@ def test_the_order_that_is_known():
     assert axes.run("random", axes.BASE, 101)[0] == areas["random"]
 
 
-def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch, capsys):
+def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     monkeypatch.setattr(axes, "AXES", {"noise": (0.0, 0.2)})
     monkeypatch.setattr(axes, "UPDATES", 6)
     path = tmp_path / "axes.csv"
@@ -93,27 +93,27 @@ def test_standings_by_hand():
     floor = np.linspace(0.1, 0.2, 10)
     scores = {"floor": floor, "a": floor + 0.3, "b": floor + 0.3, "top": np.full(10, 0.9)}
     tracks = {"floor": "same", "a": "same", "b": "same"}
-    found = {each.rule: each for each in standings(scores, tracks, "floor", "top")}
-    assert set(found) == {"floor", "a", "b"}
-    assert found["a"].p_floor == pytest.approx(2 * 2 / 2**10)
-    assert found["a"].gain.value == pytest.approx(0.3)
-    assert found["a"].regret.value == pytest.approx(0.45)
-    assert np.isnan(found["a"].p_best) != np.isnan(found["b"].p_best)
-    assert {found["a"].p_best, found["b"].p_best} - {1.0} != set()  # equal rules: p = 1
-    assert (found["a"].verdict, found["floor"].verdict) == ("ahead", "equal")
+    rows = {row.rule: row for row in standings(scores, tracks, "floor", "top")}
+    assert set(rows) == {"floor", "a", "b"}
+    assert rows["a"].p_floor == pytest.approx(2 * 2 / 2**10)
+    assert rows["a"].gain.value == pytest.approx(0.3)
+    assert rows["a"].regret.value == pytest.approx(0.45)
+    assert np.isnan(rows["a"].p_best) != np.isnan(rows["b"].p_best)
+    assert {rows["a"].p_best, rows["b"].p_best} - {1.0} != set()  # equal rules: p = 1
+    assert (rows["a"].verdict, rows["floor"].verdict) == ("ahead", "equal")
     with pytest.raises(InputError, match="the same two or more of each"):
         standings({"floor": floor[:1], "a": floor[:1]}, tracks, "floor")
 
 
-def test_the_pages_are_those_of_the_tables(tmp_path):
-    found = study.load(REFERENCE / "axes" / "axes.csv")
-    assert between_markers("axes", page("axes")) == render(study.tables(found)).strip()
+def test_the_pages_are_those_of_the_tables():
+    table = study.load(REFERENCE / "axes" / "axes.csv")
+    assert between_markers("axes", page("axes")) == render(study.tables(table)).strip()
     rows = leaderboard.rows(REFERENCE)
     assert between_markers("leaderboard", page("leaderboard")) == leaderboard.page(rows).strip()
     with (REFERENCE / "leaderboard.csv").open() as file:
         header, *lines = csv.reader(file)
     assert header == list(leaderboard.COLUMNS)
-    assert lines == [leaderboard.cells(each) for each in rows]
+    assert lines == [leaderboard.cells(row) for row in rows]
     for line in lines:
         row = dict(zip(header, line, strict=True))
         assert int(row["n"]) > 1

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from safetensors.numpy import load_file
 from magellan.cli import main
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import resolve_run
+from magellan.core.codec import stack
 from magellan.core.columns import CRITIC
 from magellan.core.errors import InputError
 from magellan.jobs import run
@@ -37,7 +39,7 @@ def read(kept, tmp_path_factory):
     output = tmp_path_factory.mktemp("embedding") / "out"
     newest = embed(kept, output, per_category=4, seed=5)
     on_the_way = [TrainedAgent.read(kept / str(point)) for point in points(kept)]
-    agents = [each for each in on_the_way if each.state["updates"] < newest.state["updates"]]
+    agents = [a for a in on_the_way if a.state["updates"] < newest.state["updates"]]
     agents.append(newest)
     vectors = load_file(output / "vectors.safetensors")
     return agents, rows(output, "goals"), rows(output, "predictions"), vectors
@@ -45,41 +47,39 @@ def read(kept, tmp_path_factory):
 
 def test_moments_are_the_start_what_was_kept_and_the_end(read):
     agents, goals, predictions, vectors = read
-    wanted = [0, *(agent.state["updates"] for agent in agents)]
+    updates = [0, *(agent.state["updates"] for agent in agents)]
     assert len(agents) == 3
-    assert wanted == sorted(set(wanted))
+    assert updates == sorted(set(updates))
     moments = {int(row["moment"]): int(row["update"]) for row in predictions}
-    assert [moments[i] for i in range(4)] == wanted
+    assert [moments[i] for i in range(4)] == updates
     assert sorted(vectors) == ["0", "1", "2", "3"]
     assert len(predictions) == 4 * len(goals)
 
 
 def test_goals_are_some_of_each_category_and_split(read):
     _, goals, *_ = read
-    counts = {}
-    for row in goals:
-        key = row["split"], row["category"]
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter((row["split"], row["category"]) for row in goals)
     assert len(counts) == 10
     assert set(counts.values()) == {4}
     for row in goals:
-        assert (row["kind"] == row["category"].replace("_", " ").capitalize()) == (
-            row["category"] != "impossible"
-        )
+        is_category = row["kind"] == row["category"].replace("_", " ").capitalize()
+        assert is_category == (row["category"] != "impossible")
 
 
 def test_before_training_they_are_those_of_a_new_run(read):
     agents, goals, predictions, vectors = read
     trainer = Trainer(agents[-1].config)
-    prompts = trainer.backend.codec.pack([row["prompt"] for row in goals], [()] * len(goals))
-    from magellan.core.codec import stack
+    backend = trainer.backend
+    prompts = stack(backend.codec.pack([row["prompt"] for row in goals], [()] * len(goals)))
+    expected = backend.competence(prompts)[0]
+    np.testing.assert_allclose(competence(predictions, 0), expected, rtol=2e-5)
+    expected = backend.representation(prompts)
+    np.testing.assert_allclose(vectors["0"], expected, rtol=1e-4, atol=1e-5)
 
-    wanted = trainer.backend.competence(stack(prompts))[0]
-    found = [float(row["competence"]) for row in predictions if row["moment"] == "0"]
-    np.testing.assert_allclose(found, wanted, rtol=2e-5)
-    np.testing.assert_allclose(
-        vectors["0"], trainer.backend.representation(stack(prompts)), rtol=1e-4, atol=1e-5
-    )
+
+def competence(predictions, moment):
+    """Predicted competence of all goals at a moment."""
+    return [float(row["competence"]) for row in predictions if row["moment"] == str(moment)]
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -87,25 +87,22 @@ def test_the_head_of_that_time_makes_its_prediction_of_the_vectors(read, moment)
     agents, _, predictions, vectors = read
     head = agents[moment - 1].state["backend"]["competence"]["head"]
     hidden = np.tanh(vectors[str(moment)] @ head["0.weight"].T + head["0.bias"])
-    wanted = 1 / (1 + np.exp(-(hidden @ head["2.weight"].T + head["2.bias"])[:, 0]))
-    found = [float(row["competence"]) for row in predictions if row["moment"] == str(moment)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    expected = 1 / (1 + np.exp(-(hidden @ head["2.weight"].T + head["2.bias"])[:, 0]))
+    np.testing.assert_allclose(competence(predictions, moment), expected, rtol=1e-4)
 
 
 def test_the_last_moment_is_the_present_agent(kept, read):
     *_, _predictions, vectors = read
     agent = TrainedAgent.read(kept)
-    backend = agent.backend({})
-    goals = agent.goals
-    unlike = np.abs(vectors["3"] - vectors["2"]).max()
-    assert unlike > 1e-4  # the adapter has moved
+    backend, goals = agent.backend({}), agent.goals
+    assert np.abs(vectors["3"] - vectors["2"]).max() > 1e-4  # the adapter has moved
     prompts = PromptTokens(backend.codec).pack(goals, np.arange(len(goals)))
-    everyone = backend.representation(prompts)
+    present = backend.representation(prompts)
     training = vectors["3"][:20]
-    assert np.abs(training[:, None] - everyone[None]).max(axis=2).min(axis=1).max() < 1e-4
+    assert np.abs(training[:, None] - present[None]).max(axis=2).min(axis=1).max() < 1e-4
 
 
-def test_the_command_says_what_it_has_written(kept, tmp_path, capsys):
+def test_the_command_prints_and_records_what_it_has_written(kept, tmp_path, capsys):
     assert main(["embed", str(kept), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
     assert "from before training to update " in capsys.readouterr().out
     about = json.loads((tmp_path / "e/embedding.json").read_text())
@@ -121,10 +118,10 @@ def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("told", [["a"], [""] * 20, [None] * 20])
-def test_kinds_that_are_no_words_are_refused(kept, tmp_path, monkeypatch, told):
+@pytest.mark.parametrize("kinds", [["a"], [""] * 20, [None] * 20])
+def test_kinds_that_are_no_words_are_refused(kept, tmp_path, monkeypatch, kinds):
     world = type(WORLDS["little_zoo"])
-    monkeypatch.setattr(world, "kinds", lambda *given: told)
+    monkeypatch.setattr(world, "kinds", lambda *given: kinds)
     with pytest.raises(InputError, match=r"world little_zoo: kinds gives .* a text for each goal"):
         embed(kept, tmp_path / "out", per_category=4)
 

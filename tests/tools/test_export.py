@@ -1,4 +1,4 @@
-"""What an agent's folder holds is the agent: `peft` and the card's own code say what we say."""
+"""An agent's folder holds the agent: `peft` and the card's own code predict the same."""
 
 import json
 import re
@@ -20,12 +20,11 @@ from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
 from magellan.jobs.versions import Origin
 from magellan.model.backbone import ADAPTERS
 from magellan.model.scoring import prompt_features, score_candidates
-from tests.agent.tiny import CANDIDATES, PROMPTS, features_of, write
+from tests.agent.tiny import CANDIDATES, PROMPTS, close, features_of, write
 from tests.tools.agents import CRITIC, config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 FOLDER = Path("agent")
-EXACT = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +80,19 @@ def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
             scores = score_candidates(backbone, adapter, states)
             features = prompt_features(backbone, adapter, states)
         for row, (prompt, candidates) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
-            alone = [by_peft(loaded, backbone.tokenizer, prompt, each) for each in candidates]
+            alone = [by_peft(loaded, backbone.tokenizer, prompt, action) for action in candidates]
             expected = torch.log_softmax(torch.stack([score for score, _ in alone]), dim=0)
-            found = scores.log_policy[row, : len(candidates)]
-            torch.testing.assert_close(found, expected, **EXACT)
-            hidden = torch.stack([state for _, state in alone])
-            torch.testing.assert_close(features_of(scores, row), hidden, **EXACT)
+            close(scores.log_policy[row, : len(candidates)], expected)
+            close(features_of(scores, row), torch.stack([state for _, state in alone]))
             _, of_prompt = by_peft(loaded, backbone.tokenizer, prompt, "")
-            torch.testing.assert_close(features[row], of_prompt, **EXACT)
+            close(features[row], of_prompt)
 
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
 @pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
-def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp_path, monkeypatch):
+def test_the_code_on_the_card_predicts_what_the_agent_predicts(
+    models, model, score, tmp_path, monkeypatch
+):
     """Run in another folder than the one where the run named its model and the agent was left."""
     (tmp_path / "there").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -114,30 +113,32 @@ def test_the_code_on_the_card_says_what_the_agent_says(models, model, score, tmp
     now, delayed = backend.competence(prompts, (CURRENT, DELAYED))
     assert np.abs(now - delayed).min() > 1e-3
     for row, (prompt, actions) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
-        found = names["judge"](prompt, actions)
-        np.testing.assert_allclose(found[0], chances[row, : len(actions)], atol=1e-5)
-        np.testing.assert_allclose(found[1], values[row, : len(actions)], atol=1e-5)
+        policy, worth = names["judge"](prompt, actions)
+        np.testing.assert_allclose(policy, chances[row, : len(actions)], atol=1e-5)
+        np.testing.assert_allclose(worth, values[row, : len(actions)], atol=1e-5)
         assert names["competence"](prompt) == pytest.approx(now[row], abs=1e-5)
-        found = names["competence"](prompt, "competence_delayed")
-        assert found == pytest.approx(delayed[row], abs=1e-5)
+        predicted = names["competence"](prompt, "competence_delayed")
+        assert predicted == pytest.approx(delayed[row], abs=1e-5)
 
 
-def test_the_adapter_says_what_it_is_of(tmp_path):
+def test_the_adapter_names_its_model_and_its_settings(tmp_path):
     exported(tmp_path / "agent", config_of("zoo-mini", lora_targets="attention_qv"))
     model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "agent/policy")
     assert model.peft_config["default"].r == 4
-    found = json.loads((tmp_path / "agent/policy/adapter_config.json").read_text())
-    assert found["base_model_name_or_path"] == str(check_backbone("zoo-mini"))
-    assert (found["r"], found["lora_alpha"], found["task_type"]) == (4, 6.0, "CAUSAL_LM")
-    assert {name.rpartition(".")[2] for name in found["target_modules"]} == {"q_proj", "v_proj"}
+    config = json.loads((tmp_path / "agent/policy/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(check_backbone("zoo-mini"))
+    assert (config["r"], config["lora_alpha"], config["task_type"]) == (4, 6.0, "CAUSAL_LM")
+    assert {name.rpartition(".")[2] for name in config["target_modules"]} == {"q_proj", "v_proj"}
 
 
-def test_the_card_says_what_was_trained(tmp_path):
+def card_of(config, state):
+    return agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
+
+
+def test_the_card_describes_the_training():
     config = config_of("zoo-mini")
-    backend = make(config)
-    files = agent_files(config, state_of(backend), ORIGIN, FOLDER)
-    card = files["README.md"].decode()
-    _, front, text = card.split("---\n", 2)
+    state = state_of(make(config))
+    _, front, text = card_of(config, state).split("---\n", 2)
     assert "base_model" not in yaml.safe_load(front)  # a hub has none of that name
     assert "| language model | `zoo-mini` |" in text
     assert yaml.safe_load(front)["library_name"] == "peft"
@@ -147,11 +148,11 @@ def test_the_card_says_what_was_trained(tmp_path):
     assert "**not complete**" in text
     assert "ab" * 32 in text
     assert "magellan-bench 1.2.3+abc; torch 9.9" in text
-    done = {**state_of(backend), "next_evaluation": config.budget.end + 1}
-    assert "not complete" not in agent_files(config, done, ORIGIN, FOLDER)["README.md"].decode()
+    complete = {**state, "next_evaluation": config.budget.end + 1}
+    assert "not complete" not in card_of(config, complete)
 
 
-def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
+def test_an_agent_without_an_estimator_of_its_own_has_none():
     config = config_of("zoo-mini")
     state = state_of(make(config))
     del state["backend"]["competence"]
@@ -162,7 +163,7 @@ def test_an_agent_without_an_estimator_of_its_own_has_none(tmp_path):
     assert "competence" not in files["README.md"].decode()
 
 
-def test_equal_agents_have_equal_files(tmp_path):
+def test_equal_agents_have_equal_files():
     config = config_of("zoo-mini")
     state = state_of(make(config))
     assert agent_files(config, state, ORIGIN, FOLDER) == agent_files(config, state, ORIGIN, FOLDER)
@@ -176,15 +177,14 @@ def test_of_a_run_with_phases_the_last_one_counts():
     ]
     state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
     state["record"] = {"tables": {"evaluation": rows}}
-    card = agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
+    card = card_of(config, state)
     assert "| grow_plant | 0.50 (n = 4) |  |" in card
     assert "0.75" not in card
     assert "40-20-10-5-5 (training goals, drawn with seed 0), then 10-9-8-7-6 (" in card
     assert "not complete" in card
-    early = agent_files(config, {**state, "phase": 1, "next_evaluation": 121}, ORIGIN, FOLDER)
-    assert "not complete" in early["README.md"].decode()
-    late = agent_files(config, {**state, "next_evaluation": 121}, ORIGIN, FOLDER)
-    assert "not complete" not in late["README.md"].decode()
+    state["next_evaluation"] = 121
+    assert "not complete" in card_of(config, {**state, "phase": 1})
+    assert "not complete" not in card_of(config, state)
 
 
 def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
@@ -193,8 +193,7 @@ def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
     state["record"] = {
         "tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5, *CRITIC]]}
     }
-    card = agent_files(config, state, ORIGIN, FOLDER)["README.md"].decode()
-    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card
+    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card_of(config, state)
 
 
 def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
@@ -218,24 +217,24 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
 )
 def test_files_hold_the_adapters_that_predict(reads, now, delayed):
     names = ("acting", "judging", "q", "q then", "learnt", "p", "kept", "p then")
-    made = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
+    values = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
     state = {
         "sac": {
-            "adapters": {"policy": made["acting"], "critic_target": made["judging"]},
-            "critic": made["q"],
-            "target": made["q then"],
+            "adapters": {"policy": values["acting"], "critic_target": values["judging"]},
+            "critic": values["q"],
+            "target": values["q then"],
         },
         "competence": {
-            "adapter": made["learnt"],
-            "head": made["p"],
+            "adapter": values["learnt"],
+            "head": values["p"],
             "restored": 3,
-            "snapshots": {"3": {"adapter": made["kept"], "head": made["p then"]}},
+            "snapshots": {"3": {"adapter": values["kept"], "head": values["p then"]}},
         },
     }
     adapters, heads = _adapters_and_heads(state, reads)
-    assert adapters["policy"] is made["acting"]
-    assert adapters["critic_target"] is made["judging"]
-    assert adapters["competence"] is made[now]
-    assert adapters["competence_delayed"] is made[delayed]
-    assert heads["competence"] is made["p"]
-    assert heads["competence_delayed"] is made["p then"]
+    assert adapters["policy"] is values["acting"]
+    assert adapters["critic_target"] is values["judging"]
+    assert adapters["competence"] is values[now]
+    assert adapters["competence_delayed"] is values[delayed]
+    assert heads["competence"] is values["p"]
+    assert heads["competence_delayed"] is values["p then"]

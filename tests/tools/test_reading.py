@@ -17,7 +17,7 @@ from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
-from tests.runs import contents
+from tests.runs import contents, error_line
 from tests.snippets import write_files
 from tests.tools.conftest import config
 
@@ -30,26 +30,24 @@ COMMANDS = {
 
 @pytest.fixture
 def refusal(capsys, tmp_path):
-    """Export, embed and watch a run; gives the one line with which all refuse it."""
+    """Export, embed and watch a run; returns the one line with which all refuse it."""
 
-    def of(folder, *more):
+    def refuse(folder, *more):
         before, lines = contents(folder), set()
         for words in COMMANDS.values():
             words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
             assert main([str(word) for word in (*words, folder, *more)]) == 2
-            out, err = capsys.readouterr()
-            assert (out, err.count("\n")) == ("", 1)
-            lines.add(err)
+            lines.add(error_line(capsys))
         assert contents(folder) == before
         assert not (tmp_path / "out").exists()
         (line,) = lines
         return line
 
-    return of
+    return refuse
 
 
 def exported(folder, tmp_path, capsys, *more):
-    """What the command says, and the folder it leaves."""
+    """Output of the command, and the folder it leaves."""
     assert main(["export", str(folder), "--output", str(tmp_path / "out"), *more]) == 0
     return capsys.readouterr().out, tmp_path / "out"
 
@@ -61,13 +59,13 @@ def card(folder):
 @pytest.mark.slow
 def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
     before = contents(complete)
-    said, out = exported(complete, tmp_path, capsys)
-    here, there = contents(out), contents(complete / export.FOLDER)
-    at = f"agent = {str(out)!r}", f"agent = {str(complete / export.FOLDER)!r}"
-    here["README.md"] = here["README.md"].replace(at[0].encode(), at[1].encode())
-    assert here == there
+    printed, out = exported(complete, tmp_path, capsys)
+    files, expected = contents(out), contents(complete / export.FOLDER)
+    own, other = (f"agent = {str(folder)!r}" for folder in (out, complete / export.FOLDER))
+    files["README.md"] = files["README.md"].replace(own.encode(), other.encode())
+    assert files == expected
     assert contents(complete) == before
-    assert ", complete) in" in said
+    assert ", complete) in" in printed
     assert "not complete" not in card(out)
     assert "agent/" in (complete / "run.log").read_text()
     assert config(export=True).budget.export
@@ -79,10 +77,10 @@ def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, cap
     newest = folder / "checkpoints/00000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
     before = contents(folder)
-    said, out = exported(folder, tmp_path, capsys)
+    printed, out = exported(folder, tmp_path, capsys)
     _, state = decode(folder / "checkpoints/00000001.safetensors")
     files = agent_files(config(), state["trainer"], TrainedAgent.read(folder).exported_by, out)
-    assert f"damaged, using an older one: {newest}\n" in said
+    assert f"damaged, using an older one: {newest}\n" in printed
     assert (out / "heads.safetensors").read_bytes() == files["heads.safetensors"]
     assert contents(folder) == before
 
@@ -110,7 +108,7 @@ def test_a_checkpoint_that_is_a_link_or_a_pipe(spoiled, tmp_path, refusal):
 
 
 def rewritten(folder, change):
-    """The only checkpoint says something else, with a right checksum."""
+    """Change the only checkpoint, with a right checksum."""
     (path,) = (folder / "checkpoints").iterdir()
     metadata, state = decode(path)
     settings, backbone = change(state, metadata) or (config(export=True), metadata["backbone"])
@@ -139,7 +137,7 @@ def test_another_format(spoiled, refusal, monkeypatch):
     )
 
 
-def test_a_state_that_is_none(spoiled, refusal):
+def test_a_state_without_an_agent(spoiled, refusal):
     path = rewritten(spoiled, lambda state, _: state.update(trainer=[]))
     assert f"error: {path} holds no trained agent" in refusal(spoiled)
 
@@ -175,9 +173,8 @@ def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):
     before = contents(spoiled)
     words = [word.replace("OUT", str(tmp_path / "out")) for word in COMMANDS[command]]
     assert main([*words, str(spoiled)]) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith(f"error: {path} does not fit this version of the code (")
-    assert (out, err.count("\n")) == ("", 1)
+    error = error_line(capsys)
+    assert error.startswith(f"error: {path} does not fit this version of the code (")
     assert contents(spoiled) == before
     assert not (tmp_path / "out").exists()
 
@@ -228,14 +225,21 @@ def test_an_output_that_is_in_use(kind, complete, tmp_path, capsys):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.fixture
+def theirs(tmp_path):
+    """A folder with a file that nobody may touch."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "precious").write_text("theirs")
+    yield folder
+    assert [path.name for path in folder.iterdir()] == ["precious"]
+
+
 @pytest.mark.parametrize(
     "name",
     ["agent", "agent.part", "agent/policy", "agent/README.md", "agent/policy/adapter_config.json"],
 )
-def test_no_link_in_an_agent_is_followed(name, spoiled, tmp_path, capsys):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "precious").write_text("theirs")
+def test_no_link_in_an_agent_is_followed(name, spoiled, theirs, capsys):
     place = spoiled / name
     if place.is_dir():
         shutil.rmtree(place)
@@ -248,21 +252,17 @@ def test_no_link_in_an_agent_is_followed(name, spoiled, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["agent", "agent.part"])
-def test_no_link_put_there_later_is_followed_either(name, tmp_path):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "precious").write_text("theirs")
+def test_no_link_put_there_later_is_followed_either(name, theirs, tmp_path):
     (tmp_path / name).symlink_to(theirs)
     with pytest.raises(RuntimeError, match=r"cannot be written \(.*symbolic link"):
         write_agent(tmp_path / "agent", {"README.md": b""})
-    assert [path.name for path in theirs.iterdir()] == ["precious"]
 
 
 def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
     expected = contents(spoiled / "agent")  # a copy: its card names the folder that it is of
-    there = re.search(rb"^agent = '(.*)'$", expected["README.md"], re.MULTILINE)[1]
-    here = str(spoiled / "agent").encode()
-    expected["README.md"] = expected["README.md"].replace(there, here)
+    original = re.search(rb"^agent = '(.*)'$", expected["README.md"], re.MULTILINE)[1]
+    copy = str(spoiled / "agent").encode()
+    expected["README.md"] = expected["README.md"].replace(original, copy)
     (spoiled / "manifest.json").unlink()
     (spoiled / "agent/policy/adapter_model.safetensors").write_bytes(b"old")
     shutil.copytree(spoiled / "agent", spoiled / "agent.part")

@@ -1,4 +1,4 @@
-"""A replay of a run's outcomes gives what an observer of that run would have said."""
+"""A replay of a run's outcomes gives the predictions of an observer of that run."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from magellan.training.parts import estimator_parts
 from magellan.worlds.little_zoo import GoalSpace
 from tests import runs
 from tests.inputs.cases import gone, put, replaced
-from tests.runs import SPACE, rows, trained
+from tests.runs import SPACE, error_line, rows, trained
 
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
 
@@ -72,8 +72,8 @@ def test_other_constants_change_the_predictions_and_nothing_else(recorded, tmp_p
     before, after = rows(folder, "goals"), rows(tmp_path / "out", "goals")
     predicted = ("competence", "delayed_competence")
     assert [r["competence"] for r in before] != [r["competence"] for r in after]
-    for mine, its in zip(before, after, strict=True):
-        assert all(mine[k] == its[k] for k in mine if k not in predicted)
+    for row, replay in zip(before, after, strict=True):
+        assert all(row[key] == replay[key] for key in row if key not in predicted)
     description = json.loads((tmp_path / "out" / "replay.json").read_text())
     assert description["settings"]["competence"]["learning_rate"] == 1e-2
     assert description["replayed"] == json.loads((folder / "manifest.json").read_text())["identity"]
@@ -83,18 +83,19 @@ def test_more_points_leave_the_others_as_they_are(recorded, tmp_path):
     folder = recorded("observer")
     assert replayed(folder, tmp_path / "out", "--estimator", "learned", "--every", "4") == 0
     table, own = rows(tmp_path / "out", "competence"), rows(folder, "competence")
-    mine = [row for row in own if row["estimator"] == "learned"]
-    assert [row for row in table if row in mine] == mine
+    recorded_rows = [row for row in own if row["estimator"] == "learned"]
+    assert [row for row in table if row in recorded_rows] == recorded_rows
     points = list(dict.fromkeys((r["update"], r["step"], r["episode"]) for r in table))
     manifest = json.loads((folder / "manifest.json").read_text())
     assert {int(update) for update, _, _ in points} >= set(range(0, manifest["updates"] + 1, 4))
-    told = Counter(int(row["update"]) for row in rows(folder, "outcomes"))
-    at = {int(row["update"]): int(row["step"]) for row in rows(folder, "training")}
-    for update, step, episode in points:
-        if int(update) % 4 == 0 and int(update) > 0 and update not in {r["update"] for r in mine}:
-            assert int(episode) == sum(n for u, n in told.items() if u <= int(update))
-        if int(update) in at:
-            assert int(step) == at[int(update)]
+    outcomes = Counter(int(row["update"]) for row in rows(folder, "outcomes"))
+    steps = {int(row["update"]): int(row["step"]) for row in rows(folder, "training")}
+    evaluated = {int(row["update"]) for row in recorded_rows}
+    for update, step, episode in (map(int, point) for point in points):
+        if update % 4 == 0 and update > 0 and update not in evaluated:
+            assert episode == sum(n for at, n in outcomes.items() if at <= update)
+        if update in steps:
+            assert step == steps[update]
     # The measures are about the run's own evaluations only.
     assert {row["points"] for row in rows(tmp_path / "out", "error")} == {"3"}
 
@@ -108,23 +109,21 @@ def test_errors_are_those_of_the_tables(recorded, tmp_path):
         (r["episode"], r["split"], r["category"]): float(r["success"])
         for r in rows(folder, "evaluation")
     }
-    found = rows(tmp_path / "out", "error")
-    assert len(found) == 12
-    for row in found:
-        means = [
-            abs(
-                float(r["competence"])
-                - observed.get((r["episode"], r["split"], r["category"]), 0.0)
-            )
-            for r in predicted
-            if r["split"] == row["split"] and row["category"] in ("all", r["category"])
+    errors = rows(tmp_path / "out", "error")
+    assert len(errors) == 12
+    for row in errors:
+
+        def chosen(table, row=row):
+            of_split = (r for r in table if r["split"] == row["split"])
+            return [r for r in of_split if row["category"] in ("all", r["category"])]
+
+        distances = [
+            float(r["competence"]) - observed.get((r["episode"], r["split"], r["category"]), 0.0)
+            for r in chosen(predicted)
         ]
-        assert float(row["mean_absolute_error"]) == pytest.approx(np.mean(means), abs=1e-5)
-        squares = [
-            (float(g["competence"]) - int(g["success"])) ** 2
-            for g in goals
-            if g["split"] == row["split"] and row["category"] in ("all", g["category"])
-        ]
+        mean = np.mean(np.abs(distances))
+        assert float(row["mean_absolute_error"]) == pytest.approx(mean, abs=1e-5)
+        squares = [(float(r["competence"]) - int(r["success"])) ** 2 for r in chosen(goals)]
         assert float(row["brier"]) == pytest.approx(np.mean(squares), abs=1e-5)
         assert row["unit"] == "episodes"
 
@@ -132,10 +131,10 @@ def test_errors_are_those_of_the_tables(recorded, tmp_path):
 @pytest.mark.parametrize("unit", ["steps", "updates"])
 def test_lag_is_in_the_unit_of_the_budget(unit, recorded, tmp_path):
     assert replayed(recorded(unit), tmp_path / "out", "--estimator", "per_goal") == 0
-    found = rows(tmp_path / "out", "error")
-    assert {row["unit"] for row in found} == {unit}
+    errors = rows(tmp_path / "out", "error")
+    assert {row["unit"] for row in errors} == {unit}
     spacing = RUNS[unit].budget.evaluate_every
-    assert all(int(row["lag"]) % spacing == 0 for row in found)
+    assert all(int(row["lag"]) % spacing == 0 for row in errors)
 
 
 def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):
@@ -147,15 +146,14 @@ def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):
     assert {row["brier"] for row in rows(tmp_path / "out", "error")} == {""}
 
 
-def test_the_space_is_not_scored_for_nobody(recorded):
+def test_the_goals_are_not_scored_where_nothing_reads_the_scores(recorded):
     from magellan.competence import make_estimator
 
     run = FinishedRun.read(recorded("driver"))
     estimator = make_estimator("learned", estimator_parts(run.config, sampled=False))
     assert len(estimator.known()) == 0
     assert len(estimator.candidates()) == 0
-    state = estimator.state_dict()
-    estimator.load_state_dict(state)
+    estimator.load_state_dict(estimator.state_dict())
 
 
 def test_every_episode_is_recorded_once_and_in_order(recorded):
@@ -178,8 +176,8 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     assert not any(played.values())
     assert not any(won.values())
     goals = GoalSpace.named(SPACE, 0)
-    heard = RecordedOutcomes.read(FinishedRun.read(folder), goals)
-    assert sum(len(heard.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
+    outcomes = RecordedOutcomes.read(FinishedRun.read(folder), goals)
+    assert sum(len(outcomes.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 
 def edited(table: str, old: str, new: str):
@@ -241,9 +239,8 @@ def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, cap
     if change is not None:
         change(run)
     assert replayed(run, tmp_path / "out", *options) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert [word for word in words if word not in err] == []
+    error = error_line(capsys)
+    assert [word for word in words if word not in error] == []
     assert not (tmp_path / "out").exists()
 
 
@@ -258,7 +255,7 @@ def test_a_folder_in_use_is_left_alone(place, recorded, tmp_path, capsys):
     assert sorted((tmp_path / place).iterdir()) == before
 
 
-def test_a_users_estimator_hears_the_outcomes_too(recorded, tmp_path):
+def test_a_users_estimator_gets_the_outcomes_too(recorded, tmp_path):
     from magellan.competence import ESTIMATORS
     from tests.snippets import write_files
 

@@ -19,7 +19,8 @@ from magellan.tools.trained import TrainedAgent
 from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
 from magellan.worlds import WORLDS
-from tests.inputs.conftest import ROOT
+from tests.runs import error_line
+from tests.snippets import ROOT, raising
 
 LION = ["--goal", "Grow lion", "--objects", "lion", "water", "cow", "carrot"]
 LINE = re.compile(r"  (\S.*?) +(\d\.\d{3}) (#*) *  Q +(-?\d+\.\d{3})")
@@ -36,9 +37,8 @@ def backend(agent):
 
 
 def watched(agent, backend, seed=0, greedy=False, words=LION, answers=None, category=None):
-    """Whether the goal was reached, and what was written."""
-    text = dict(zip(("words", "objects"), (words[1], words[3:]), strict=True)) if words else {}
-    named = text.get("words"), text.get("objects")
+    """Whether the goal was reached, and the output."""
+    named = (words[1], words[3:]) if words else (None, None)
     goals, position = chosen_goal(agent, *named, category, seed)
     out = io.StringIO()
     pause = None if answers is None else io.StringIO(answers)
@@ -68,7 +68,7 @@ def test_it_plays_as_in_an_evaluation(agent, backend):
     assert len(set(outcomes)) == 2
 
 
-def test_what_is_shown_is_what_the_agent_says(agent, backend):
+def test_the_numbers_shown_are_those_of_the_agent(agent, backend):
     _, text = watched(agent, backend)
     steps = list(steps_of(text))
     assert 1 <= len(steps) <= 15
@@ -107,8 +107,8 @@ def test_greedy_takes_the_most_probable_action(agent, backend):
     for prompt, shown, taken in steps_of(text):
         (state,) = backend.codec.pack([prompt], [[action for action, *_ in shown]])
         assert taken == shown[int(backend.probabilities([state])[0].argmax())][0]
-    drawn = {watched(agent, backend, seed)[1] for seed in range(4)}
-    assert len({tuple(taken for *_, taken in steps_of(each)) for each in drawn}) > 1
+    texts = {watched(agent, backend, seed)[1] for seed in range(4)}
+    assert len({tuple(taken for *_, taken in steps_of(text)) for text in texts}) > 1
 
 
 def test_a_goal_is_drawn_from_those_of_the_run(agent):
@@ -129,9 +129,8 @@ def test_a_goal_is_drawn_from_those_of_the_run(agent):
 
 def test_every_goal_of_the_world_can_be_named():
     world = WORLDS["little_zoo"]
-    for split, seed in (("train", 0), ("unseen", 0)):
-        mix = "20-20-20-20-20"
-        goals = world.goals(mix, seed, split)
+    for split in ("train", "unseen"):
+        goals = world.goals("20-20-20-20-20", 0, split)
         for position in range(len(goals)):
             goal = goals.goal(position)
             named = world.named_goal(goal.text, goal.objects)
@@ -152,7 +151,7 @@ def test_a_step_waits_for_a_line(agent, backend):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--goal", "Grow lion"], "--goal: 'Grow lion' is not allowed without --objects"),
         (["--objects", "lion"], "--objects: ['lion'] is not allowed without --goal"),
@@ -168,23 +167,21 @@ def test_a_step_waits_for_a_line(agent, backend):
         (["--device", "tpu"], "backend.device: 'tpu' is not allowed"),
     ],
 )
-def test_a_goal_that_cannot_be_watched(words, said, complete, capsys):
+def test_a_goal_that_cannot_be_watched(words, expected, complete, capsys):
     assert main(["watch", str(complete), *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert said in err
+    assert expected in error_line(capsys)
 
 
 def test_the_process_is_settled_before_the_models_first_product(agent, monkeypatch):
     """PyTorch asks once whether products on a GPU are to be deterministic: at the first one."""
     calls = []
 
-    def made(*_):
+    def build(*_):
         calls.append("model")
         raise Stop
 
     monkeypatch.setattr(machine, "settle", lambda *how: calls.append(how))
-    monkeypatch.setattr(trained, "make_backend", made)
+    monkeypatch.setattr(trained, "make_backend", build)
     for given, deterministic in (({}, True), ({"deterministic": False}, False)):
         calls.clear()
         with pytest.raises(Stop):
@@ -200,18 +197,13 @@ def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(memory, "free_bytes", lambda device: 500_000)
         assert main(["watch", str(complete)]) == 71
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("error: backbone.model: the weights of 'zoo-mini' take")
-
-    def fail(*_):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-
-    monkeypatch.setattr(LocalBackend, "load_state_dict", fail)
+    assert error_line(capsys).startswith("error: backbone.model: the weights of 'zoo-mini' take")
+    no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+    monkeypatch.setattr(LocalBackend, "load_state_dict", raising(no_memory))
     assert main(["watch", str(complete)]) == 71
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("error: out of memory (RuntimeError: CUDA out of memory. Tried")
+    assert error_line(capsys).startswith(
+        "error: out of memory (RuntimeError: CUDA out of memory. Tried"
+    )
 
 
 def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
@@ -219,7 +211,6 @@ def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
     from magellan.jobs.checkpoint import Checkpoints
     from magellan.pretraining import own_words
     from magellan.training.loop import Trainer
-    from magellan.worlds import WORLDS
 
     model = str(tmp_path / "model")
     own_words.write(WORLDS["simulated"], tmp_path / "model")
@@ -227,8 +218,9 @@ def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
     config = resolve_run("smoke", [layer, {"backbone": {"passes": "torch", "model": model}}])
     Checkpoints(tmp_path, config).save({"trainer": Trainer(config).state_dict()})
     assert main(["watch", str(tmp_path)]) == 0
-    assert "competence" not in (said := capsys.readouterr().out)
-    assert said.count("Step ") == 1
+    printed = capsys.readouterr().out
+    assert "competence" not in printed
+    assert printed.count("Step ") == 1
     assert main(["watch", str(tmp_path), *LION]) == 2
     assert "world 'simulated' reads no goals in words" in capsys.readouterr().err
 
@@ -249,9 +241,9 @@ def start(complete, *more):
 @pytest.mark.slow
 def test_an_interrupt_and_a_closed_pipe_end_it_quietly(complete):
     process = start(complete, "--steps")
-    seen = ""
-    while "q stops: " not in seen:
-        seen += process.stdout.read(1)
+    printed = ""
+    while "q stops: " not in printed:
+        printed += process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("\n", "stopped\n", 130)

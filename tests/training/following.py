@@ -55,14 +55,14 @@ def follow(key: str) -> Way:
     config = resolve_run("smoke", layers)
     way, value = Way(), VALUES[key]
 
-    def carried(thing: Any) -> bool:
-        if isinstance(thing, Section):
-            return getattr(thing, name, None) == value
-        return isinstance(thing, int | float) and thing == value
+    def carries(argument: Any) -> bool:
+        if isinstance(argument, Section):
+            return getattr(argument, name, None) == value
+        return isinstance(argument, int | float) and argument == value
 
     def called(frame: FrameType, event: str, _: Any) -> None:
         here = _file(frame.f_code)
-        if event == "call" and here and any(map(carried, frame.f_locals.values())):
+        if event == "call" and here and any(map(carries, frame.f_locals.values())):
             _note(way, here, frame)
 
     sys.setprofile(called)

@@ -39,20 +39,16 @@ def test_evaluations_are_at_planned_numbers_of_the_unit(unit, undisturbed):
     filling = manifest["steps"] // ROUND - manifest["updates"]
     assert 1 <= filling <= 3
     for table in ("evaluation", "competence"):
-        points = list(
-            dict.fromkeys(
-                tuple(int(row[key]) for key in ("update", "step", "episode"))
-                for row in rows(folder, table)
-            )
-        )
-        own = ("update", "step", "episode").index(column)
-        assert [point[own] for point in points] == PLANNED[unit]
+        keys = ("update", "step", "episode")
+        points = [tuple(int(row[key]) for key in keys) for row in rows(folder, table)]
+        points = list(dict.fromkeys(points))
+        assert [point[keys.index(column)] for point in points] == PLANNED[unit]
         for update, step, episode in points:
             # One update per round, except in the first rounds, which fill the first batch.
             steps = step if unit == "updates" else -(-step // ROUND) * ROUND
             assert steps == (ROUND * (update + filling) if update else 0)
-            told = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
-            assert episode == len(told)
+            outcomes = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
+            assert episode == len(outcomes)
         assert points[-1][0] == manifest["updates"]
         assert points[-1][2] == manifest["episodes"]
     assert manifest["steps"] == -(-PLANNED["steps"][-1] // ROUND) * ROUND or unit == "updates"
@@ -84,13 +80,13 @@ def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch,
     assert trainer.spent == 704  # rounds of 32
     shown.show()
     shown.result(12.3)
-    told = capsys.readouterr().err
-    assert "\r" not in told
-    assert "700 of 700 steps, " in told
-    assert ", 0 s left" in told
-    assert "complete, 700 steps in 12 s. Success at the end on train goals: grasp " in told
-    assert "; unseen goals: grasp " in told
-    assert told.count("grow_carnivore") == 2  # of the last evaluation alone
+    output = capsys.readouterr().err
+    assert "\r" not in output
+    assert "700 of 700 steps, " in output
+    assert ", 0 s left" in output
+    assert "complete, 700 steps in 12 s. Success at the end on train goals: grasp " in output
+    assert "; unseen goals: grasp " in output
+    assert output.count("grow_carnivore") == 2  # of the last evaluation alone
 
 
 def test_progress_reads_one_window_of_any_world(monkeypatch, capsys):
@@ -110,14 +106,14 @@ def test_estimators_ask_by_episodes(monkeypatch):
     layer = {"evaluated_buckets": {"every": 10, "episodes": 1}, "sampler": "ek_eval"}
     settings = resolve_run("smoke", [layer, {"goal_space": SPACE, "budget": {"updates": 12}}])
     trainer = Trainer(settings)
-    asked, ask = [], trainer.estimators.play_wanted
+    episodes, ask = [], trainer.estimators.play_wanted
     monkeypatch.setattr(
-        trainer.estimators, "play_wanted", lambda n, play: (asked.append(n), ask(n, play))[1]
+        trainer.estimators, "play_wanted", lambda n, play: (episodes.append(n), ask(n, play))[1]
     )
     finish(trainer)
-    assert len(asked) >= 12
+    assert len(episodes) >= 12
     evaluated = trainer.estimators.cost()["evaluated_buckets"] // 5
-    assert evaluated == len({n // 10 for n in asked})
+    assert evaluated == len({n // 10 for n in episodes})
 
 
 def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
@@ -139,5 +135,5 @@ def test_a_run_without_a_finished_episode_has_its_tables(tmp_path):
         (50, 1.0, "50 steps/s, 1 s left"),
     ],
 )
-def test_slow_runs_say_how_slow_they_are(done, seconds, words):
+def test_speed_and_time_left_of_slow_runs(done, seconds, words):
     assert progress.describe_speed(done, seconds, 100 - done, "steps") == words

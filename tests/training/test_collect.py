@@ -9,6 +9,7 @@ from magellan.core.randomness import STREAMS, choose, stream
 from magellan.samplers.base import GoalSampler
 from magellan.training.collect import uniform
 from magellan.training.loop import Trainer
+from tests.runs import SPACE
 
 
 def state(candidates: int) -> PackedState:
@@ -39,17 +40,17 @@ def test_streams_are_named_and_independent(name):
 
 
 def test_random_steps_do_not_ask_the_policy(monkeypatch):
-    layer = {"goal_space": "40-20-10-5-5", "agent": {"random_steps": 32}}
+    layer = {"goal_space": SPACE, "agent": {"random_steps": 32}}
     trainer = Trainer(resolve_run("smoke", [layer]))
-    asked = []
+    steps = []
     backend = trainer.backend
     policy = backend.probabilities
     monkeypatch.setattr(
-        backend, "probabilities", lambda states: asked.append(trainer.steps) or policy(states)
+        backend, "probabilities", lambda states: steps.append(trainer.steps) or policy(states)
     )
     for _ in range(8):
         trainer._collect()
-    assert asked == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
+    assert steps == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
 
 
 class OddAreExplored(GoalSampler):
@@ -62,15 +63,15 @@ class OddAreExplored(GoalSampler):
 
 
 def test_an_episode_keeps_whether_its_own_goal_was_explored():
-    trainer = Trainer(resolve_run("smoke", [{"goal_space": "40-20-10-5-5"}]))
+    trainer = Trainer(resolve_run("smoke", [{"goal_space": SPACE}]))
     trainer.sampler.__class__ = OddAreExplored
     trainer.collector.restart(trainer.goals, trainer.sampler, None)
-    seen = [trainer.collector.step() for _ in range(40)]
-    goals = np.concatenate([outcomes.goals for outcomes in seen])
+    steps = [trainer.collector.step() for _ in range(40)]
+    goals = np.concatenate([outcomes.goals for outcomes in steps])
     assert len(goals) > 30
     assert {0, 1} == set(goals % 2)
-    told = np.concatenate([outcomes.explored for outcomes in seen])
-    np.testing.assert_array_equal(told, goals % 2)
+    explored = np.concatenate([outcomes.explored for outcomes in steps])
+    np.testing.assert_array_equal(explored, goals % 2)
 
 
 EPSILON = {"epsilon_start": 0.5, "epsilon_end": 0.5}
@@ -88,10 +89,10 @@ EPSILON = {"epsilon_start": 0.5, "epsilon_end": 0.5}
     ids=["never", "always", "half", "random", "scripted"],
 )
 def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
-    space = {"sampler": "ek_online", "goal_space": "40-20-10-5-5"}
+    space = {"sampler": "ek_online", "goal_space": SPACE}
     trainer = Trainer(resolve_run("smoke", [space, layer]))
-    told = np.concatenate([trainer.collector.step().explored for _ in range(60)])
-    assert len(told) > 40
-    assert set(told.tolist()) == expected
+    explored = np.concatenate([trainer.collector.step().explored for _ in range(60)])
+    assert len(explored) > 40
+    assert set(explored.tolist()) == expected
     if len(expected) == 2:
-        assert 0.3 < told.mean() < 0.7
+        assert 0.3 < explored.mean() < 0.7

@@ -125,7 +125,7 @@ def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeyp
 
 
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets"])
-def test_predictions_speak_of_the_goals_that_are_evaluated(name):
+def test_predictions_are_for_the_goals_that_are_evaluated(name):
     """Compared with the competence of every arm; unseen goals have their group's, or 0."""
     goals = GoalSpace.draw((40, 30, 20, 10, 5), 0)
     estimator = make_estimator(name, EstimatorParts(goals, np.random.default_rng))
@@ -137,14 +137,14 @@ def test_predictions_speak_of_the_goals_that_are_evaluated(name):
         expected = np.stack(estimator.competence(arms))
         if (name, split) == ("per_goal", "unseen"):
             expected = np.zeros_like(expected)
-        found = np.stack(estimator.predict(chosen.space, chosen.positions))
-        np.testing.assert_array_equal(found, expected)
-        rows = list(competence_rows(chosen, *found))
+        predictions = np.stack(estimator.predict(chosen.space, chosen.positions))
+        np.testing.assert_array_equal(predictions, expected)
+        rows = list(competence_rows(chosen, *predictions))
         assert [row["n"] for row in rows] == [4] * 5
         for row in rows:
-            mine = expected[:, chosen.categories == CATEGORIES.index(row["category"])]
-            assert row["competence"] == pytest.approx(mine[0].mean())
-            assert row["learning_progress"] == pytest.approx(np.abs(mine[0] - mine[1]).mean())
+            now, delayed = expected[:, chosen.categories == CATEGORIES.index(row["category"])]
+            assert row["competence"] == pytest.approx(now.mean())
+            assert row["learning_progress"] == pytest.approx(np.abs(now - delayed).mean())
     if name == "expert_buckets":
         assert set(FEASIBLE) == {row["category"] for row in rows if row["competence"] > 0}
 

@@ -42,6 +42,13 @@ def trained(config, folder: Path, start: Path | None = None) -> dict[str, bytes]
     return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
 
+def check_start(run, start: Path, folder: Path) -> dict[str, bytes]:
+    """A run from a kept checkpoint leaves the tables of the whole run; returns them."""
+    started = trained(run, folder / "started", start)
+    assert started == trained(run, folder / "whole")
+    return started
+
+
 @pytest.fixture(scope="module")
 def long(tmp_path_factory) -> Path:
     return runs.trained(long_run(), tmp_path_factory.mktemp("long") / "run")
@@ -50,9 +57,7 @@ def long(tmp_path_factory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "until"), [("random", 30), ("magellan", 90), ("online", 120)])
 def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp_path):
-    run = short_run(sampler, until)
-    started = trained(run, tmp_path / "started", long / str(until))
-    assert started == trained(run, tmp_path / "whole")
+    started = check_start(short_run(sampler, until), long / str(until), tmp_path)
     assert {"goals", "evaluation", "practice"} <= started.keys()
     manifest = json.loads((tmp_path / "started" / "manifest.json").read_text())
     begun = manifest["started_from"]
@@ -69,10 +74,8 @@ def test_kept_by_what_the_budget_counts(unit, tmp_path):
     every = {"evaluate_every": 3 * until, "keep_every": until}
     ends = {"agent": {"num_envs": 32}, "budget": {**every, unit: 2 * until}}
     runs.trained(long_run(**ends), tmp_path / "long")
-    run = short_run("online", until, **ends)
     assert points(tmp_path / "long") == [until, 2 * until]
-    started = trained(run, tmp_path / "started", tmp_path / "long" / str(until))
-    assert started == trained(run, tmp_path / "whole")
+    check_start(short_run("online", until, **ends), tmp_path / "long" / str(until), tmp_path)
 
 
 @pytest.mark.slow
@@ -82,9 +85,7 @@ def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
     runs.trained(long_run(**layer), tmp_path / "long")
     kept = Checkpoints(tmp_path / "long" / "33", long_run(**layer)).load()
     assert kept.state["trainer"]["episodes"] > 35
-    run = short_run("random", 33, **layer)
-    started = trained(run, tmp_path / "started", tmp_path / "long" / "33")
-    assert started == trained(run, tmp_path / "whole")
+    check_start(short_run("random", 33, **layer), tmp_path / "long" / "33", tmp_path)
 
 
 @pytest.mark.slow
@@ -99,8 +100,7 @@ def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
     shorter = [phases[0], {**phases[1], "until": 60}, {"goals": {"seed": 4}}]
     run = long_run(phases=shorter, budget={"episodes": 90})
     assert len(truncated(run, 60).phases) == 2
-    started = trained(run, tmp_path / "started", tmp_path / "long" / "60")
-    assert started == trained(run, tmp_path / "whole")
+    check_start(run, tmp_path / "long" / "60", tmp_path)
 
 
 # --- what cannot be started from ------------------------------------------------------------------
@@ -138,9 +138,8 @@ def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
     layer = {"budget": {"practice_window": 50}}
     runs.trained(long_run(**layer), tmp_path / "long")
     message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
-    assert (
-        "a row of practice.csv continues past 60 episodes: budget.practice_window is 50" in message
-    )
+    words = "a row of practice.csv continues past 60 episodes: budget.practice_window is 50"
+    assert words in message
 
 
 def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
@@ -155,4 +154,4 @@ def test_a_checkpoint_under_another_number_is_refused(long, tmp_path):
 def test_a_run_in_a_folder_that_is_called_by_a_number_is_a_run(tmp_path):
     run = short_run("random", 30)
     runs.trained(truncated(run, 30), tmp_path / "7")
-    assert trained(run, tmp_path / "started", tmp_path / "7") == trained(run, tmp_path / "whole")
+    check_start(run, tmp_path / "7", tmp_path)

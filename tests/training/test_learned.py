@@ -31,6 +31,11 @@ def outcomes(learned: LearnedCompetence) -> Outcomes:
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 
+def practise(learned: LearnedCompetence, updates: int) -> None:
+    for _ in range(updates):
+        learned.update(outcomes(learned))
+
+
 def state(learned: LearnedCompetence):
     """State of the estimator and of its backend, as in a checkpoint."""
     return {"estimator": learned.state_dict(), "backend": learned.backend.state_dict()}
@@ -61,57 +66,46 @@ def train_policy(learned):
     backbone.adapter_changed("policy")
 
 
-@pytest.mark.parametrize(
-    ("adapter", "moves"),
-    [
-        ("own", {"competence", "head"}),
-        ("shared", {"policy", "head"}),
-        ("policy", {"head"}),
-        ("frozen", {"head"}),
-        ("ignored", {"competence", "head"}),
-    ],
-)
-def test_exactly_the_head_and_the_estimators_adapter_move(adapter, moves):
+# What an update moves; whether current and delayed predictions follow the policy.
+ADAPTED = {
+    "own": ({"competence", "head"}, [False, False]),
+    "shared": ({"policy", "head"}, [True, False]),
+    "policy": ({"head"}, [True, False]),
+    "frozen": ({"head"}, [False, False]),
+    "ignored": ({"competence", "head"}, [True, True]),
+}
+every_adapter = pytest.mark.parametrize("adapter", ADAPTED)
+
+
+@every_adapter
+def test_exactly_the_head_and_the_estimators_adapter_move(adapter):
     learned = make(refresh=100, delay=100, adapter=adapter)
     before = snapshot(learned)
-    for _ in range(2):
-        learned.update(outcomes(learned))
-    assert moved(before, snapshot(learned)) == moves
+    practise(learned, 2)
+    assert moved(before, snapshot(learned)) == ADAPTED[adapter][0]
 
 
-@pytest.mark.parametrize(
-    ("adapter", "now_moves", "delayed_moves"),
-    [
-        ("own", False, False),
-        ("frozen", False, False),
-        ("shared", True, False),
-        ("policy", True, False),
-        ("ignored", True, True),
-    ],
-)
-def test_whose_predictions_follow_the_policy(adapter, now_moves, delayed_moves):
+@every_adapter
+def test_whose_predictions_follow_the_policy(adapter):
     learned = make(refresh=2, delay=4, adapter=adapter)
-    for _ in range(3):
-        learned.update(outcomes(learned))
+    practise(learned, 3)
     before = learned.predict(learned._goals, range(32))
     train_policy(learned)
     after = learned.predict(learned._goals, range(32))
-    found = [bool(np.abs(a - b).max() > 1e-4) for a, b in zip(before, after, strict=True)]
-    assert found == [now_moves, delayed_moves]
+    follows = [bool(np.abs(a - b).max() > 1e-4) for a, b in zip(before, after, strict=True)]
+    assert follows == ADAPTED[adapter][1]
 
 
-@pytest.mark.parametrize("adapter", ["own", "shared", "policy", "frozen", "ignored"])
-def test_candidates_know_what_the_estimators_say_at_a_refresh(adapter):
+@every_adapter
+def test_candidates_know_what_the_estimators_predict_at_a_refresh(adapter):
     learned = make(refresh=2, delay=4, adapter=adapter)
     for _ in range(7):
         train_policy(learned)
         learned.update(outcomes(learned))
     train_policy(learned)
     learned.update(outcomes(learned))  # the eighth refreshes
-    for known, said in zip(
-        competence(learned), learned.predict(learned._goals, range(32)), strict=True
-    ):
-        np.testing.assert_allclose(known, said, atol=1e-6)
+    predictions = learned.predict(learned._goals, range(32))
+    np.testing.assert_allclose(competence(learned), predictions, atol=1e-6)
     assert np.ptp(competence(learned)[0] - competence(learned)[1]) > 1e-4
 
 
@@ -129,12 +123,10 @@ def test_state_round_trip_continues_the_same(adapter, updates):
     policy = learned.backend.backbone.adapter("policy")
     copy.backend.backbone.load_adapter("policy", policy)  # as the agent's state does
     load(copy, state(learned))
-    for each in (learned, copy):
-        for _ in range(3):
-            each.update(outcomes(each))
+    for estimator in (learned, copy):
+        practise(estimator, 3)
     assert moved(snapshot(learned), snapshot(copy)) == set()
-    for a, b in zip(competence(learned), competence(copy), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(competence(learned), competence(copy))
 
 
 def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
@@ -167,8 +159,7 @@ def test_learning_progress_is_zero_at_the_start():
 
 def test_it_learns_which_goals_succeed():
     learned = make(refresh=40, delay=40, learning_rate=2e-3, batch_size=32)
-    for _ in range(120):
-        learned.update(outcomes(learned))
+    practise(learned, 120)
     now = learned.predict(learned._goals, range(32))[0]
     grasp = learned._goals.categories == 1
     # Eight seeds, each with and without noise of 1e-6 in the weights: 0.62 to 0.91.
@@ -185,22 +176,12 @@ def test_no_outcomes_no_step():
 
 def test_a_gradient_step_every_few_updates():
     learned = make(refresh=100, delay=100, update_every=3)
-    seen = []
-    for _ in range(7):
+    for update in range(1, 8):
         before = snapshot(learned)
         learned.update(outcomes(learned))
-        seen.append(
-            (moved(before, snapshot(learned)) != set(), "competence_loss" in learned.losses())
-        )
-    assert seen == [
-        (False, False),
-        (False, False),
-        (True, True),
-        (False, False),
-        (False, False),
-        (True, True),
-        (False, False),
-    ]
+        steps = update in (3, 6)
+        assert (moved(before, snapshot(learned)) != set()) == steps
+        assert ("competence_loss" in learned.losses()) == steps
 
 
 def test_recent_episodes_are_drawn_by_rank():
@@ -211,8 +192,8 @@ def test_recent_episodes_are_drawn_by_rank():
 
 
 def test_batch_size_of_a_refresh_does_not_matter():
-    one, other = make(refresh_batch=5), make(refresh_batch=512)
-    np.testing.assert_allclose(competence(one)[0], competence(other)[0], atol=1e-6)
+    small, large = make(refresh_batch=5), make(refresh_batch=512)
+    np.testing.assert_allclose(competence(small)[0], competence(large)[0], atol=1e-6)
 
 
 POOL = {"refresh": 2, "delay": 4, "pool": 12}
@@ -241,11 +222,10 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
     assert np.abs(np.subtract(*competence(learned))).max() > 1e-3
 
 
-def test_a_pool_says_of_its_goals_what_the_whole_would():
+def test_a_pool_predicts_of_its_goals_what_the_whole_space_would():
     pooled, whole = make(**POOL), make(**{**POOL, "pool": 32})
-    for _ in range(8):
-        for each in (pooled, whole):
-            each.update(outcomes(each))
+    for estimator in (pooled, whole):
+        practise(estimator, 8)
     expected = whole.competence(pooled.candidates())
     np.testing.assert_allclose(competence(pooled), expected, atol=1e-6)
 
@@ -263,13 +243,12 @@ def test_every_goal_comes_into_the_pool_equally_often():
 @pytest.mark.parametrize("updates", [1, 3, 6])
 def test_a_pool_survives_a_checkpoint(updates, tmp_path):
     learned, copy = make(**POOL), make(**POOL)
-    for _ in range(updates):
-        learned.update(outcomes(learned))
+    practise(learned, updates)
     checkpoints = Checkpoints(tmp_path, run_model()())
     checkpoints.save(state(learned))
     load(copy, checkpoints.load().state)
     for _ in range(4):
         np.testing.assert_array_equal(learned.candidates(), copy.candidates())
         np.testing.assert_array_equal(competence(learned), competence(copy))
-        for each in (learned, copy):
-            each.update(outcomes(each))
+        for estimator in (learned, copy):
+            estimator.update(outcomes(estimator))

@@ -10,7 +10,7 @@ from magellan.competence.learned_groups import LearnedGroups, kmeans, renumbered
 from magellan.core.errors import InputError
 from tests import runs
 from tests.training import test_learned
-from tests.training.test_learned import load, outcomes, state
+from tests.training.test_learned import load, practise, state
 
 OFTEN = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 5}
 
@@ -19,32 +19,30 @@ def make(**settings) -> LearnedGroups:
     return test_learned.make(LearnedGroups, **{**OFTEN, **settings})
 
 
-def practise(groups: LearnedGroups, updates: int) -> None:
-    for _ in range(updates):
-        groups.update(outcomes(groups))
-
-
 def test_a_region_knows_the_mean_of_its_goals():
     groups = make()
     practise(groups, 7)
     of_goals = groups._now, groups._delayed
-    for told, goals in zip(groups.competence(groups.known()), of_goals, strict=True):
+    for regions, goals in zip(groups.competence(groups.known()), of_goals, strict=True):
         for region in range(5):
-            assert told[region] == pytest.approx(goals[groups.arms.region == region].mean())
+            assert regions[region] == pytest.approx(goals[groups.arms.region == region].mean())
     assert np.abs(np.subtract(*groups.competence(groups.known()))).max() > 1e-3
     assert groups.candidates() is None
 
 
 def test_regions_are_drawn_anew_every_few_refreshes_and_competence_at_each():
-    groups, drawn, told = make(), [], []
+    groups, regions, competence = make(), [], []
     for _ in range(13):
-        drawn.append(groups.arms.region.copy())
-        told.append(groups.competence(groups.known())[0].copy())
+        regions.append(groups.arms.region.copy())
+        competence.append(groups.competence(groups.known())[0].copy())
         practise(groups, 1)
-    moved = [n for n in range(1, 13) if (drawn[n] != drawn[n - 1]).any()]
-    assert set(moved) <= {6, 12}  # every third refresh of every second update
-    assert moved
-    assert [n for n in range(1, 13) if (told[n] != told[n - 1]).any()] == [2, 4, 6, 8, 10, 12]
+    redrawn, refreshed = (
+        [n for n in range(1, 13) if (states[n] != states[n - 1]).any()]
+        for states in (regions, competence)
+    )
+    assert set(redrawn) <= {6, 12}  # every third refresh of every second update
+    assert redrawn
+    assert refreshed == [2, 4, 6, 8, 10, 12]
 
 
 @pytest.mark.parametrize("space", ["read", "hidden", "frozen"])
@@ -55,19 +53,19 @@ def test_state_round_trip_continues_the_same(space, updates):
     load(copy, state(groups))
     rngs = np.random.default_rng(0), np.random.default_rng(0)
     for _ in range(8):
-        for each in (groups, copy):
-            practise(each, 1)
+        for estimator in (groups, copy):
+            practise(estimator, 1)
         np.testing.assert_array_equal(groups.arms.region, copy.arms.region)
-        for mine, its in zip(
-            groups.competence(groups.known()), copy.competence(copy.known()), strict=True
-        ):
-            np.testing.assert_array_equal(mine, its)
+        competence, copied = (
+            estimator.competence(estimator.known()) for estimator in (groups, copy)
+        )
+        np.testing.assert_array_equal(competence, copied)
         arms = np.arange(5).repeat(20)
         drawn = [e.arms.draw_goals(arms, rng) for e, rng in zip((groups, copy), rngs, strict=True)]
         np.testing.assert_array_equal(*drawn)
 
 
-def test_what_the_frozen_model_makes_of_goals_never_changes_and_reading_it_changes_nothing():
+def test_representations_of_the_frozen_model_never_change_and_reading_them_changes_nothing():
     groups = make()
     read, frozen = (groups.backend.representation(groups._whole, s) for s in ("read", "frozen"))
     np.testing.assert_allclose(read, frozen, atol=1e-6)  # a fresh adapter changes nothing
@@ -90,19 +88,19 @@ def test_more_goals_than_are_read_are_refused():
 
 
 def test_two_estimators_with_one_head_are_refused():
-    said = runs.refusal(runs.config, "regions", observers=["learned"])
-    assert said.startswith("observers: learned and learned_groups in one run are not allowed")
+    message = runs.refusal(runs.config, "regions", observers=["learned"])
+    assert message.startswith("observers: learned and learned_groups in one run are not allowed")
 
 
 def test_kinds_that_lie_apart_get_regions_of_their_own():
     """Two large clusters and one of three goals along one direction, with four of noise."""
     rng = np.random.default_rng(0)
     kind = np.repeat([0, 1, 2], [200, 100, 3])
-    seen = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
-    seen[:, 1] = 20 * kind + 0.1 * seen[:, 1]
-    region = kmeans(whitened(seen), 6)
-    for each in range(6):
-        assert len(set(kind[region == each])) == 1  # and there is one
+    vectors = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
+    vectors[:, 1] = 20 * kind + 0.1 * vectors[:, 1]
+    region = kmeans(whitened(vectors), 6)
+    for number in range(6):
+        assert len(set(kind[region == number])) == 1  # and there is one
 
 
 def test_goals_that_look_alike_fill_all_regions():

@@ -53,23 +53,23 @@ def first(tmp_path_factory) -> Path:
 
 
 def without_phase(folder: Path) -> dict[str, list[dict]]:
-    found = {name: table(folder, name) for name in tables(folder)}
-    for rows in found.values():
+    contents = {name: table(folder, name) for name in tables(folder)}
+    for rows in contents.values():
         for row in rows:
             row.pop("phase", None)
-    return found
+    return contents
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["magellan", "ek_online", "random"])
 def test_two_equal_phases_are_one_long_phase(sampler, tmp_path):
-    two = trained(tmp_path / "two", SAME, sampler)
-    one = trained(tmp_path / "one", [], sampler)
-    assert without_phase(two) == without_phase(one)
-    halves = {row["phase"] for row in table(two, "practice") if int(row["episode"]) <= 60}
+    switched = trained(tmp_path / "two", SAME, sampler)
+    plain = trained(tmp_path / "one", [], sampler)
+    assert without_phase(switched) == without_phase(plain)
+    halves = {row["phase"] for row in table(switched, "practice") if int(row["episode"]) <= 60}
     assert halves == {"1"}
-    assert {row["phase"] for row in table(two, "practice")} == {"1", "2"}
-    assert "phase" not in table(one, "practice")[0]
+    assert {row["phase"] for row in table(switched, "practice")} == {"1", "2"}
+    assert "phase" not in table(plain, "practice")[0]
 
 
 @pytest.mark.parametrize("unit", [{"steps": 700, "evaluate_every": 100}, {"updates": 20}])
@@ -86,17 +86,11 @@ def test_phases_end_by_what_the_budget_counts(unit, tmp_path):
 
 def test_each_phase_is_evaluated_on_its_own_goals(whole):
     rows = table(whole, "evaluation")
-    points = {phase: [] for phase in "12"}
-    for row in rows:
-        points[row["phase"]].append(int(row["episode"]))
-    assert sorted(set(points["1"])) == [0, 60]
-    assert sorted(set(points["2"])) == [60, 120]
+    points = {(row["phase"], int(row["episode"])) for row in rows}
+    assert points == {("1", 0), ("1", 60), ("2", 60), ("2", 120)}
     at_switch = [row for row in rows if int(row["episode"]) == 60 and row["category"] == "grasp"]
     assert [(row["phase"], row["split"]) for row in at_switch] == [
-        ("1", "train"),
-        ("1", "unseen"),
-        ("2", "train"),
-        ("2", "unseen"),
+        *(("1", "train"), ("1", "unseen"), ("2", "train"), ("2", "unseen"))
     ]
 
 
@@ -134,10 +128,11 @@ def test_three_phases_start_from_two_that_started_from_one(tmp_path):
         {"goals": {"seed": 7}, "seed": 9},
     ]
     run = config(phases, "online", observers=["learned", "expert_buckets", "per_goal"])
-    two, one = beginning(run), beginning(beginning(run))
-    assert (len(phases_of(two)), len(phases_of(one)), beginning(one)) == (2, 1, None)
-    runs.trained(one, tmp_path / "1")
-    runs.trained(two, tmp_path / "2", tmp_path / "1")
+    two_phases, one_phase = beginning(run), beginning(beginning(run))
+    assert (len(phases_of(two_phases)), len(phases_of(one_phase))) == (2, 1)
+    assert beginning(one_phase) is None
+    runs.trained(one_phase, tmp_path / "1")
+    runs.trained(two_phases, tmp_path / "2", tmp_path / "1")
     last = runs.trained(run, tmp_path / "3", tmp_path / "2")
     assert tables(last) == tables(runs.trained(run, tmp_path / "whole"))
 
@@ -209,12 +204,9 @@ def test_a_beginning_of_one_phase_is_an_ordinary_run():
 
 def test_constants_of_every_sampler_of_a_run_count():
     phases = [{"until": 60, "sampler": "magellan"}, {}]
-    one = config(phases, "random")
-    other = config(phases, "random", magellan={"lp_threshold": 0.3})
-    assert identity(one) != identity(other)
-    assert identity(config([], "random")) == identity(
-        config([], "random", magellan={"lp_threshold": 0.3})
-    )
+    threshold = {"magellan": {"lp_threshold": 0.3}}
+    assert identity(config(phases, "random")) != identity(config(phases, "random", **threshold))
+    assert identity(config([], "random")) == identity(config([], "random", **threshold))
 
 
 # --- refused starts -----------------------------------------------------------------------------
@@ -238,94 +230,95 @@ def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
 # --- estimators and new goals ---------------------------------------------------------------------
 
 
-def estimator(name: str, goals="40-20-10-5-5"):
-    layer = {"goal_space": goals, "seed": 3, "competence": {"pool": 100}}
-    run = resolve_run("smoke", [layer])
+def make(name: str):
+    run = resolve_run("smoke", [{"goal_space": SPACE, "seed": 3, "competence": {"pool": 100}}])
     return make_estimator(name, estimator_parts(run), run.section(ESTIMATORS[name].section))
 
 
-def told(each, successes=8) -> None:
+def practise(estimator, successes=8) -> None:
     for number in range(successes):
         goals = np.arange(40, 60)
-        each.update(Outcomes(goals, np.full(20, float(number % 2 or number > 4))))
+        estimator.update(Outcomes(goals, np.full(20, float(number % 2 or number > 4))))
 
 
 def test_windows_of_goals_that_stay_are_kept():
-    each = estimator("per_goal")
-    told(each)
-    before = WORLDS["little_zoo"].goals("40-20-10-5-5", 0)
+    estimator = make("per_goal")
+    practise(estimator)
+    before = WORLDS["little_zoo"].goals(SPACE, 0)
     after = WORLDS["little_zoo"].goals("40-30-10-5-5", 0)
-    each.set_goal_space(after)
+    estimator.set_goal_space(after)
     where = after.positions_in(before, np.arange(40, 60))
     stayed, others = where[where >= 0], np.setdiff1d(np.arange(len(after)), where)
     assert len(stayed)
-    now, delayed = each.competence(stayed)
+    now, delayed = estimator.competence(stayed)
     assert (now > 0.5).all()
     assert (delayed > 0).all()
-    assert not np.any(each.competence(others))
-    each.set_goal_space(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
-    assert len(each.known()) == 0
+    assert not np.any(estimator.competence(others))
+    estimator.set_goal_space(WORLDS["little_zoo"].goals(SPACE, 0, "unseen"))
+    assert len(estimator.known()) == 0
 
 
 def test_categories_keep_what_is_known_of_them():
-    each = estimator("expert_buckets")
-    told(each)
-    before = each.competence(each.known())
-    new = WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen")
-    each.set_goal_space(new)
-    assert np.array_equal(before, each.competence(each.known()))
+    estimator = make("expert_buckets")
+    practise(estimator)
+    before = estimator.competence(estimator.known())
+    new = WORLDS["little_zoo"].goals(SPACE, 0, "unseen")
+    estimator.set_goal_space(new)
+    assert np.array_equal(before, estimator.competence(estimator.known()))
     grasp = new.members("grasp")
-    assert (each.predict(new, grasp)[0] > 0.5).all()
+    assert (estimator.predict(new, grasp)[0] > 0.5).all()
 
 
 def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
-    each = estimator("evaluated_buckets")
-    assert each.goals_to_evaluate(0) is not None
-    assert each.goals_to_evaluate(1) is None
+    estimator = make("evaluated_buckets")
+    assert estimator.goals_to_evaluate(0) is not None
+    assert estimator.goals_to_evaluate(1) is None
     new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
-    each.set_goal_space(new)
-    wanted = each.goals_to_evaluate(1)
-    assert wanted.max() < len(new)
+    estimator.set_goal_space(new)
+    chosen = estimator.goals_to_evaluate(1)
+    assert chosen.max() < len(new)
 
 
-@pytest.mark.parametrize("goals", ["40-20-10-5-5", "300-60-30-9-9"])
+@pytest.mark.parametrize("goals", [SPACE, "300-60-30-9-9"])
 def test_the_learned_estimator_knows_new_goals_by_all_its_snapshots(goals):
-    each = estimator("learned")
-    told(each, successes=20)
+    estimator = make("learned")
+    practise(estimator, successes=20)
     new = WORLDS["little_zoo"].goals(goals, 4, "unseen")
-    expected_now, _ = each.predict(new, np.arange(len(new)))
-    each.set_goal_space(new)
-    candidates = each.candidates()
+    expected_now, _ = estimator.predict(new, np.arange(len(new)))
+    estimator.set_goal_space(new)
+    candidates = estimator.candidates()
     where = np.arange(len(new)) if candidates is None else candidates
     assert (candidates is None) == (len(new) <= 100)
-    now, delayed = each.competence(each.known())
+    now, delayed = estimator.competence(estimator.known())
     assert len(now) == len(where)
     progress = np.abs(now - delayed).mean()
     assert progress > 0
-    said = each.predict(new, where)
+    predictions = estimator.predict(new, where)
     # The delayed copy is the oldest snapshot; `now` is from the last refresh, or current.
-    assert np.allclose(delayed, said[1], atol=1e-6)
+    assert np.allclose(delayed, predictions[1], atol=1e-6)
     assert np.abs(now - expected_now[where]).max() < 0.2
     for _ in range(3):
-        told(each, successes=4)
-    assert len(each.competence(each.known())[0]) == len(where)
+        practise(estimator, successes=4)
+    assert len(estimator.competence(estimator.known())[0]) == len(where)
 
 
 def test_episodes_of_former_goals_stay_what_the_learned_estimator_learns_from():
-    each = estimator("learned")
-    told(each, successes=2)
+    estimator = make("learned")
+    practise(estimator, successes=2)
 
     def prompts() -> set[bytes]:
-        return {each._packed_prompt(*episode[:3]).tokens.tobytes() for episode in each._buffer}
+        return {
+            estimator._packed_prompt(*episode[:3]).tokens.tobytes() for episode in estimator._buffer
+        }
 
     before = prompts()
-    each.set_goal_space(WORLDS["little_zoo"].goals("40-20-10-5-5", 0, "unseen"))
+    estimator.set_goal_space(WORLDS["little_zoo"].goals(SPACE, 0, "unseen"))
     assert prompts() == before
-    told(each, successes=1)
-    assert {space for space, *_ in each._buffer} == {0, 1}
+    practise(estimator, successes=1)
+    assert {space for space, *_ in estimator._buffer} == {0, 1}
 
 
-def test_epsilon_goes_on_unless_it_is_told_to_begin_anew():
+def test_epsilon_goes_on_unless_a_phase_explores_anew():
     for anew in (False, True):
         phases = [{"until": 60, "sampler": "magellan"}, {"explore_anew": anew}]
         trainer = Trainer(config(phases, "online"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from magellan.competence.prompt_tokens import PromptTokens
@@ -12,6 +12,7 @@ from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.codes import SPLITS, decode
 from magellan.worlds.little_zoo.texts import neighbours, parts_of, prompt_parts
+from tests.agent.tiny import fast, in_bytes
 
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 
@@ -20,13 +21,7 @@ def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer trained on prompts, with this pre-tokenizer."""
     goals = WholeSpace()
     prompts = [goals.prompt(code) for code in range(7, 19_531_250, 60_013)]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizer
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(prompts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    return fast(in_bytes(pre_tokenizer, prompts))
 
 
 def whole_text():
@@ -54,16 +49,15 @@ def tokenizer(request):
 @BOTH
 def test_rows_equal_those_of_the_tokenizer(tokenizer, split):
     """Also if parts are tokenised differently on their own: then the tokenizer is called."""
-    made, composes = tokenizer
+    tokenizer, composes = tokenizer
     goals = GoalSpace.draw((60, 60, 20, 20, 20), seed=2, split=split)
     positions = np.random.default_rng(0).permutation(180)
-    tokens = PromptTokens(Codec(made))
-    found = tokens.pack(goals, positions)
+    tokens = PromptTokens(Codec(tokenizer))
     prompts = [goals.prompt(int(position)) for position in positions]
-    expected = stack(Codec(made).pack(prompts, [()] * len(prompts)))
-    for mine, other in zip(found, expected, strict=True):
-        assert mine.dtype == other.dtype
-        np.testing.assert_array_equal(mine, other)
+    expected = stack(Codec(tokenizer).pack(prompts, [()] * len(prompts)))
+    for array, wanted in zip(tokens.pack(goals, positions), expected, strict=True):
+        assert array.dtype == wanted.dtype
+        np.testing.assert_array_equal(array, wanted)
     assert tokens.composes(goals.world, split) is composes
 
 

@@ -17,7 +17,7 @@ from magellan.core.errors import InputError
 from magellan.samplers.signals import learnability
 from magellan.training.loop import Trainer
 from magellan.training.recording import CHECKSUMS, PREDICTIONS, RECORDED
-from tests.runs import trained
+from tests.runs import error_line, trained
 from tests.snippets import write_files
 
 LAYER = {
@@ -54,42 +54,42 @@ def expected_of(trainer: Trainer) -> tuple[np.ndarray, ...]:
 
 def test_values_are_those_of_the_estimator_at_each_refresh(run):
     trainer = Trainer(config())
-    told = {0: expected_of(trainer)}
+    expected = {0: expected_of(trainer)}
     while not trainer.done:
         trainer.advance()
-        if trainer.updates % 2 == 0 and trainer.updates not in told:
-            told[trainer.updates] = expected_of(trainer)
-    found = load_file(run / PREDICTIONS)
-    assert found["updates"].tolist() == list(told)
-    assert len(told) > 8
-    for row, (now, delayed, *_) in enumerate(told.values()):
-        np.testing.assert_allclose(found["now"][row], now, rtol=1e-3)
-        np.testing.assert_allclose(found["delayed"][row], delayed, rtol=1e-3)
-    assert np.abs(np.diff(found["now"].astype(float), axis=0)).max(axis=1).min() > 1e-3
-    made = recording.load(run)
-    by_rule = recording.shares(made, recording.recorded_rule(made))[1:]
-    np.testing.assert_allclose(by_rule, [shares for *_, shares in told.values()][1:], atol=0.03)
-    assert found["now"].dtype == found["delayed"].dtype == np.float16
-    read = {int(name[8:]): found[name] for name in found if name.startswith("vectors_")}
-    assert len(read) == 6
-    for update, vectors in read.items():
-        assert vectors.dtype == np.float16
-        np.testing.assert_allclose(vectors, told[update][2], rtol=2e-3, atol=2e-3)
-    assert not np.allclose(read[0], read[max(read)], atol=5e-3)
+        if trainer.updates % 2 == 0 and trainer.updates not in expected:
+            expected[trainer.updates] = expected_of(trainer)
+    arrays = load_file(run / PREDICTIONS)
+    assert arrays["updates"].tolist() == list(expected)
+    assert len(expected) > 8
+    now, delayed, _, shares = zip(*expected.values(), strict=True)
+    np.testing.assert_allclose(arrays["now"], now, rtol=1e-3)
+    np.testing.assert_allclose(arrays["delayed"], delayed, rtol=1e-3)
+    assert np.abs(np.diff(arrays["now"].astype(float), axis=0)).max(axis=1).min() > 1e-3
+    loaded = recording.load(run)
+    by_rule = recording.shares(loaded, recording.recorded_rule(loaded))
+    np.testing.assert_allclose(by_rule[1:], shares[1:], atol=0.03)
+    assert arrays["now"].dtype == arrays["delayed"].dtype == np.float16
+    vectors = {int(name[8:]): arrays[name] for name in arrays if name.startswith("vectors_")}
+    assert len(vectors) == 6
+    for update, recorded in vectors.items():
+        assert recorded.dtype == np.float16
+        np.testing.assert_allclose(recorded, expected[update][2], rtol=2e-3, atol=2e-3)
+    assert not np.allclose(vectors[0], vectors[max(vectors)], atol=5e-3)
 
 
 def test_goals_and_header_are_those_of_the_run(run):
-    found, goals = recording.load(run), Trainer(config()).goals
+    loaded, goals = recording.load(run), Trainer(config()).goals
     every = np.arange(len(goals))
-    np.testing.assert_array_equal(found.codes, goals.codes_at(every))
-    np.testing.assert_array_equal(found.categories, goals.categories_at(every))
-    assert found.header["identity"] == identity(config())
-    assert found.header["categories"] == list(goals.world.categories.names)
-    assert found.header["threshold"] == 0.002
-    assert set(found.episodes["explored"]) == {0, 1}
-    at = {code: place for place, code in enumerate(found.codes.tolist())}
-    for goal, number in found.episodes[["goal", "number"]].itertuples(index=False):
-        assert found.categories[at[goal]] == number
+    np.testing.assert_array_equal(loaded.codes, goals.codes_at(every))
+    np.testing.assert_array_equal(loaded.categories, goals.categories_at(every))
+    assert loaded.header["identity"] == identity(config())
+    assert loaded.header["categories"] == list(goals.world.categories.names)
+    assert loaded.header["threshold"] == 0.002
+    assert set(loaded.episodes["explored"]) == {0, 1}
+    at = {code: place for place, code in enumerate(loaded.codes.tolist())}
+    for goal, number in loaded.episodes[["goal", "number"]].itertuples(index=False):
+        assert loaded.categories[at[goal]] == number
 
 
 @pytest.mark.parametrize(
@@ -108,15 +108,15 @@ def test_what_cannot_be_recorded_is_refused_at_once(layer, words):
 
 def test_the_command_prints_what_was_practised_beside_what_the_rule_draws(run, capsys):
     assert main(["recording", str(run)]) == 0
-    said = capsys.readouterr().out
-    found = recording.load(run)
-    drawn = found.episodes[found.episodes["explored"] == 0]
-    last = found.episodes["update"].max()
+    printed = capsys.readouterr().out
+    loaded = recording.load(run)
+    drawn = loaded.episodes[loaded.episodes["explored"] == 0]
+    last = loaded.episodes["update"].max()
     grasped = (drawn["category"] == "grasp").mean()
-    whole = next(line for line in said.splitlines() if line.startswith(f"| 1 to {last} |"))
+    whole = next(line for line in printed.splitlines() if line.startswith(f"| 1 to {last} |"))
     assert whole.split(" | ")[1] == str(len(drawn))
     assert whole.split(" | ")[3].split(" / ")[0] == f"{grasped:.3f}"
-    assert f"{len(found.updates)} refreshes of 80 goals" in said
+    assert f"{len(loaded.updates)} refreshes of 80 goals" in printed
 
 
 def flipped(name: str):
@@ -146,9 +146,8 @@ def test_damage_is_refused_in_one_line(change, words, run, tmp_path, capsys):
     change(tmp_path)
     capsys.readouterr()
     assert main(["recording", str(tmp_path)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert all(word in err for word in (*words, "budget.record_predictions"))
+    error = error_line(capsys)
+    assert all(word in error for word in (*words, "budget.record_predictions"))
 
 
 def test_the_rule_of_the_page_draws_what_the_analysis_says(run, tmp_path, capsys, monkeypatch):
@@ -156,10 +155,9 @@ def test_the_rule_of_the_page_draws_what_the_analysis_says(run, tmp_path, capsys
     monkeypatch.setattr(sys, "argv", [script, str(run)])
     runpy.run_path(script)
     lines = capsys.readouterr().out.splitlines()
-    found = recording.load(run)
-    wanted = recording.shares(found, learnability)
-    assert len(lines) == len(wanted)
-    for line, update, row in zip(lines, found.updates, wanted, strict=True):
+    loaded = recording.load(run)
+    shares = recording.shares(loaded, learnability)
+    for line, update, row in zip(lines, loaded.updates, shares, strict=True):
         first, _, rest = line.partition(" ")
         assert int(first) == update
         assert np.fromstring(rest.strip("[]"), sep=" ") == pytest.approx(row, abs=6e-4)
@@ -181,16 +179,16 @@ def by_hand() -> recording.Recording:
 
 def test_shares_by_hand():
     """Uniform without progress; then .4 for b and .1 for a, ignoring a small change."""
-    made = by_hand()
-    found = recording.shares(made, recording.recorded_rule(made))
-    np.testing.assert_allclose(found, [[0.75, 0.25], [0.2, 0.8]], atol=2e-3)
+    loaded = by_hand()
+    shares = recording.shares(loaded, recording.recorded_rule(loaded))
+    np.testing.assert_allclose(shares, [[0.75, 0.25], [0.2, 0.8]], atol=2e-3)
 
 
 def test_draws_count_at_the_refresh_before_their_end_and_explored_ones_nowhere():
-    made = by_hand()
-    found = recording.compare_draws(made, recording.recorded_rule(made))
-    whole = found.tail(2).set_index("category")
+    loaded = by_hand()
+    table = recording.compare_draws(loaded, recording.recorded_rule(loaded))
+    whole = table.tail(2).set_index("category")
     assert whole["draws"].tolist() == [4, 4]
     assert whole.loc["b", "practised"] == 0.5
     assert whole.loc["b", "by_rule"] == pytest.approx((2 * 0.25 + 2 * 0.8) / 4, abs=2e-3)
-    assert found["draws"].iloc[:-2].sum() == 8
+    assert table["draws"].iloc[:-2].sum() == 8

@@ -4,13 +4,9 @@ import pytest
 
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.training.loop import Trainer
-from tests.runs import config, contents, finish, watchers
+from tests.runs import EVALUATED, config, contents, finish, watchers
 
 STOPS = (0, 5, 12)  # updates
-EVALUATED = {
-    "evaluated_goals": {"every": 40, "episodes": 1},
-    "evaluated_buckets": {"every": 30, "episodes": 8},
-}
 PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
 GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6, "within": "progress"}
 SHORT = {"episodes": 40, "evaluate_every": 40}

@@ -13,6 +13,7 @@ from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from tests import runs
 from tests.runs import SPACE, tables, trained
+from tests.snippets import raising
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
@@ -58,9 +59,7 @@ def test_a_finished_run_resumes_also_with_other_operational_settings(undisturbed
 
 
 def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
-    def broken(config, backend):
-        raise InputError("backbone.model: weights are missing")
-
+    broken = raising(InputError("backbone.model: weights are missing"))
     monkeypatch.setattr(run, "Trainer", broken)
     with pytest.raises(InputError, match="weights are missing"):
         train(config(), tmp_path / "new" / "run", resume=False, progress="none")
@@ -92,22 +91,22 @@ def test_state_before_the_first_update_is_kept_too():
 
 
 @pytest.mark.parametrize("more", [[], ["--identity"]])
-def test_a_finished_run_says_what_can_be_done_with_it_except_to_the_workflow(more, tmp_path, capfd):
+def test_a_finished_run_suggests_next_commands_except_to_the_workflow(more, tmp_path, capfd):
     folder = tmp_path / "my run"
     words = ["train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3"]
     known = ["--identity", identity(config(sampler="magellan"))] if more else []
     assert main([*words, "--output", str(folder), "--sampler", "magellan", *known]) == 0
-    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
+    hints = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
     expected = [
         f"next: python -m magellan watch '{folder}'",
         f"next: python -m magellan export '{folder}' --output 'agents/my run'",
     ]
-    assert told == ([] if more else expected)
+    assert hints == ([] if more else expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
-def test_what_is_also_written_changes_no_table(key, undisturbed, tmp_path):
-    asked = config(**{key: True})
-    assert tables(trained(asked, tmp_path)) == undisturbed
-    assert identity(asked) != identity(config())
+def test_an_additional_table_changes_no_other(key, undisturbed, tmp_path):
+    recorded = config(**{key: True})
+    assert tables(trained(recorded, tmp_path)) == undisturbed
+    assert identity(recorded) != identity(config())

@@ -5,11 +5,10 @@ from typing import ClassVar
 
 import pytest
 
-from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs import progress, run
 from magellan.jobs.run import train
-from tests.runs import config, tables
+from tests.runs import config, rows, tables
 
 
 class Writer:
@@ -36,18 +35,20 @@ def writer(monkeypatch):
     return Writer
 
 
+def train_with_curves(folder, resume=False):
+    train(config(), folder, resume=resume, progress="none", log="tensorboard")
+
+
 @pytest.mark.slow
 def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     train(config(), tmp_path / "plain", resume=False, progress="none")
     assert writer.points == []
-    train(config(), tmp_path / "curves", resume=False, progress="none", log="tensorboard")
+    train_with_curves(tmp_path / "curves")
     assert tables(tmp_path / "curves") == tables(tmp_path / "plain")
     assert (tmp_path / "curves" / progress.TENSORBOARD).is_dir()
-    lines = tables(tmp_path / "curves")["evaluation"].decode().splitlines()[1:]
-    rows = [dict(zip(COLUMNS["evaluation"], line.split(","), strict=True)) for line in lines]
     expected = [
         (f"success/{row['split']}/{row['category']}", float(row["success"]), int(row["update"]))
-        for row in rows
+        for row in rows(tmp_path / "curves", "evaluation")
     ]
     shown = [point for point in writer.points if point[0].startswith("success/")]
     assert [point[::2] for point in shown] == [point[::2] for point in expected]
@@ -58,7 +59,7 @@ def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
 
 @pytest.mark.slow
 def test_a_resumed_run_has_the_curves_of_one_that_was_not_stopped(writer, tmp_path, monkeypatch):
-    train(config(), tmp_path / "whole", resume=False, progress="none", log="tensorboard")
+    train_with_curves(tmp_path / "whole")
     whole, writer.points = writer.points, []
     stopped = []
 
@@ -72,17 +73,17 @@ def test_a_resumed_run_has_the_curves_of_one_that_was_not_stopped(writer, tmp_pa
 
     monkeypatch.setattr(run, "Stopper", Stopper)
     with pytest.raises(StoppedEarly):
-        train(config(), tmp_path / "cut", resume=False, progress="none", log="tensorboard")
-    train(config(), tmp_path / "cut", resume=True, progress="none", log="tensorboard")
+        train_with_curves(tmp_path / "cut")
+    train_with_curves(tmp_path / "cut", resume=True)
     assert sorted(writer.points) == sorted(whole)
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed"
 )
-def test_a_missing_package_is_said_before_any_work(tmp_path):
+def test_a_missing_package_is_refused_before_any_work(tmp_path):
     with pytest.raises(InputError, match="pip install tensorboard"):
-        train(config(), tmp_path / "run", resume=False, progress="none", log="tensorboard")
+        train_with_curves(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -92,6 +93,6 @@ def test_a_missing_package_is_said_before_any_work(tmp_path):
 def test_real_tensorboard_reads_the_curves(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(config(), tmp_path, resume=False, progress="none", log="tensorboard")
+    train_with_curves(tmp_path)
     events = EventAccumulator(str(tmp_path / progress.TENSORBOARD)).Reload()
     assert "success/train/grasp" in events.Tags()["scalars"]

@@ -17,16 +17,11 @@ from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import CATEGORIES, GoalSpace
 from tests import runs
-from tests.runs import SPACE, finish, rows
-
-FEW = {
-    "evaluated_goals": {"every": 40, "episodes": 1},
-    "evaluated_buckets": {"every": 30, "episodes": 8},
-}
+from tests.runs import EVALUATED, SPACE, finish, rows
 
 
 def config(sampler, observers=(), **layer):
-    return runs.config(sampler, observers=list(observers), **{**FEW, **layer})
+    return runs.config(sampler, observers=list(observers), **{**EVALUATED, **layer})
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +47,10 @@ def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
         if trainer.updates > before:
             losses.append(trainer.estimators.check(trainer.updates).get("competence_loss"))
     at = COLUMNS["training"].index("competence_loss")
-    found = [row[at] for row in trainer.record.tables["training"]]
+    recorded = [row[at] for row in trainer.record.tables["training"]]
     assert [loss is not None for loss in losses] == [n % 7 == 0 for n in range(1, 16)]
-    assert np.isnan(found[0])
-    assert found[1:] == [losses[6], losses[13]]
+    assert np.isnan(recorded[0])
+    assert recorded[1:] == [losses[6], losses[13]]
 
 
 @pytest.mark.slow
@@ -70,15 +65,14 @@ def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
 
 
 @pytest.mark.parametrize("sampler", ["random", "magellan", "regions"])
-def test_every_estimator_speaks_of_the_same_goals(trained, sampler):
+def test_every_estimator_predicts_for_the_same_goals(trained, sampler):
     table = rows(trained(sampler, True), "competence")
     assert {row["estimator"] for row in table} == set(runs.watchers(sampler))
     for name in runs.watchers(sampler):
-        mine = [row for row in table if row["estimator"] == name]
-        assert len(mine) == 3 * 2 * len(CATEGORIES)  # evaluations, splits, categories
-        assert {row["n"] for row in mine} == {"4"}
-        for row in mine:
-            assert float(row["learning_progress"]) <= 1.0
+        predictions = [row for row in table if row["estimator"] == name]
+        assert len(predictions) == 3 * 2 * len(CATEGORIES)  # evaluations, splits, categories
+        assert {row["n"] for row in predictions} == {"4"}
+        assert all(float(row["learning_progress"]) <= 1.0 for row in predictions)
 
 
 @pytest.mark.slow
@@ -88,31 +82,27 @@ def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
     sampler = next(spec.name for spec in SAMPLERS.values() if spec.estimator == name)
     settings = config(sampler)
     trainer = Trainer(settings)
-    heard, update = [], trainer.sampler.update
-    monkeypatch.setattr(trainer.sampler, "update", lambda o: (heard.append(o), update(o))[1])
+    stream_of_outcomes, update = [], trainer.sampler.update
+    monkeypatch.setattr(
+        trainer.sampler, "update", lambda o: (stream_of_outcomes.append(o), update(o))[1]
+    )
     finish(trainer)
-    assert len(heard) == trainer.updates > 20
+    assert len(stream_of_outcomes) == trainer.updates > 20
     fresh = Trainer(settings)  # its backbone and its goals, untouched by practice
     parts = EstimatorParts(
         fresh.goals,
         lambda stream_name: stream(settings.seed, stream_name),
-        seed=initial_seed(settings.seed),
+        seed=int(stream(settings.seed, "init").integers(2**31, size=3)[2]),
         backend=fresh.backend,
     )
     section = ESTIMATORS[name].section
     watcher = make_estimator(name, parts, getattr(settings, section))
-    for outcomes in heard:
+    for outcomes in stream_of_outcomes:
         watcher.update(outcomes)
     driver = trainer.sampler.estimator
-    for mine, its in zip(
-        watcher.competence(watcher.known()), driver.competence(driver.known()), strict=True
-    ):
-        np.testing.assert_array_equal(mine, its)
+    observed, driven = (estimator.competence(estimator.known()) for estimator in (watcher, driver))
+    np.testing.assert_array_equal(observed, driven)
     assert len(driver.known())
-
-
-def initial_seed(seed: int) -> int:
-    return [int(s) for s in stream(seed, "init").integers(2**31, size=3)][2]
 
 
 def test_cost_is_counted_and_only_where_there_is_one(trained):
@@ -139,19 +129,19 @@ def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_pa
     for name in ("per_goal", "expert_buckets"):
         for mean in (r for r in rows(tmp_path, "competence") if r["estimator"] == name):
             keys = ("episode", "estimator", "split", "category")
-            mine = [g for g in goals if all(g[k] == mean[k] for k in keys)]
-            assert len(mine) == int(mean["n"])
-            assert np.mean([float(g["competence"]) for g in mine]) == pytest.approx(
-                float(mean["competence"]), abs=1e-5
-            )
-    for found in rows(tmp_path, "evaluation"):
+            competence = [
+                float(g["competence"]) for g in goals if all(g[k] == mean[k] for k in keys)
+            ]
+            assert len(competence) == int(mean["n"])
+            assert np.mean(competence) == pytest.approx(float(mean["competence"]), abs=1e-5)
+    for rate in rows(tmp_path, "evaluation"):
         keys = ("episode", "split", "category")
         won = [
             int(g["success"])
             for g in goals
-            if g["estimator"] == "per_goal" and all(g[k] == found[k] for k in keys)
+            if g["estimator"] == "per_goal" and all(g[k] == rate[k] for k in keys)
         ]
-        assert np.mean(won) == pytest.approx(float(found["success"]), abs=1e-5)
+        assert np.mean(won) == pytest.approx(float(rate["success"]), abs=1e-5)
     assert not [g for g in goals if g["category"] == "impossible" and g["success"] != "0"]
 
 
@@ -168,12 +158,12 @@ def test_an_evaluation_by_hand():
     goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
     settings = EvaluatedBucketsSettings(every=10, episodes=50)
     estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))
-    wanted = estimator.goals_to_evaluate(0)
-    assert goals.categories_at(wanted).tolist() == [c for c in range(4) for _ in range(50)]
-    assert len(set(wanted.tolist())) == 8
+    chosen = estimator.goals_to_evaluate(0)
+    assert goals.categories_at(chosen).tolist() == [c for c in range(4) for _ in range(50)]
+    assert len(set(chosen.tolist())) == 8
     assert estimator.goals_to_evaluate(9) is None
-    success = (wanted % 2 == 1).astype(float)
-    estimator.record_evaluation(Outcomes(wanted, success))
+    success = (chosen % 2 == 1).astype(float)
+    estimator.record_evaluation(Outcomes(chosen, success))
     everything = np.arange(5)
     assert estimator.competence(everything)[0].tolist() == [0] * 5  # not before an update
     estimator.update(Outcomes(np.array([0, 1]), np.array([1, 1])))  # practice is not looked at

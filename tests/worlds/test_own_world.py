@@ -52,7 +52,7 @@ def layer(module, **more):
 
 @pytest.mark.slow
 def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
-    """At the end also where its file is not at hand: the runs say what its categories are."""
+    """At the end also where its file is not at hand: the runs record its categories."""
     values = {
         "experiment": "doors",
         "preset": "smoke",
@@ -69,10 +69,10 @@ def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
         manifest = train(run.config, tmp_path / run.path, False, "none")
         assert manifest["counted"]["world"] == "doors"
         assert UNCHECKED not in (tmp_path / run.path / "run.log").read_text()
-    asked = json.dumps(experiment.model_dump(mode="json"))
+    described = json.dumps(experiment.model_dump(mode="json"))
     folders = [str(tmp_path / run.path) for run in runs]
     out = tmp_path / "tables"
-    assert main(["combine", *folders, "--experiment", asked, "--output", str(out)]) == 0
+    assert main(["combine", *folders, "--experiment", described, "--output", str(out)]) == 0
     WORLDS.remove("doors")
     results = store.load(out)
     assert results.categories.names == ("closed", "locked")
@@ -94,7 +94,7 @@ def test_a_model_that_knows_other_words_is_refused(module, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_world_that_names_no_texts_takes_any_model_and_says_so(module, tmp_path):
+def test_a_world_that_names_no_texts_takes_any_model_and_logs_it(module, tmp_path):
     text = Path(module).read_text()
     nameless = text.replace("def texts(self)", "def other(self)")
     assert nameless != text
@@ -108,16 +108,17 @@ def test_a_world_that_names_no_texts_takes_any_model_and_says_so(module, tmp_pat
 
 
 def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors):
-    goals, again = doors.goals("30-10", 3), doors.goals("30-10", 3)
+    goals, again, unseen = doors.goals("30-10", 3), doors.goals("30-10", 3), doors.unseen(99, 0)
+    prompts, repeated, others = (
+        [space.prompt(i) for i in range(40)] for space in (goals, again, unseen)
+    )
     assert goals.sizes.tolist() == [30, 10]
-    assert [goals.prompt(i) for i in range(40)] == [again.prompt(i) for i in range(40)]
-    assert len({goals.prompt(i) for i in range(40)}) == 40
+    assert prompts == repeated
+    assert len(set(prompts)) == 40
     assert goals.positions_of(goals.indices).tolist() == list(range(40))
     assert goals.positions_of(np.array([10_000])).tolist() == [-1]
-    assert not {goals.prompt(i) for i in range(40)} & {
-        doors.unseen(99, 0).prompt(i) for i in range(40)
-    }
-    assert doors.unseen(99, 0).counts() == {"closed": 20, "locked": 20}
+    assert not set(prompts) & set(others)
+    assert unseen.counts() == {"closed": 20, "locked": 20}
     assert "Example of locked" in describe(doors, "30-10", 0)
 
 
@@ -128,13 +129,13 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
     wait, knock, push = range(3)
     assert env.step(np.array([push, -1, push]))[1].tolist() == [1, 0, 0]
     other.load_state_dict(json.loads(json.dumps(env.state_dict(), default=np.ndarray.tolist)))
-    for each in (env, other):
-        each.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
-        assert "locked" in each.prompts()[0]
-        _, rewards, terminated, truncated, _ = each.step(np.array([knock, wait, knock]))
+    for vector in (env, other):
+        vector.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
+        assert "locked" in vector.prompts()[0]
+        _, rewards, terminated, truncated, _ = vector.step(np.array([knock, wait, knock]))
         assert rewards.tolist() == [0, 0, 0]
         for _ in range(2):
-            _, rewards, terminated, truncated, _ = each.step(np.array([wait, -1, wait]))
+            _, rewards, terminated, truncated, _ = vector.step(np.array([wait, -1, wait]))
         assert truncated.tolist() == [False, False, True]
         assert not terminated.any()
     with pytest.raises(InputError, match=r"action = 3: allowed are 0..2, or -1"):
@@ -170,13 +171,13 @@ def test_categories_that_tables_cannot_hold_are_refused(kind):
     assert "broken" not in WORLDS
 
 
-def test_a_manifest_says_the_categories_of_a_world_that_is_not_registered():
+def test_a_manifest_lists_the_categories_of_a_world_that_is_not_registered():
     kinds = Categories([Category("never", feasible=False), Category("now"), Category("then")])
-    told = {"name": "gone", "categories": [asdict(each) for each in kinds]}
-    found = categories_of({"config": {"world": "gone"}, "world": told})
-    assert found == kinds
-    assert found.feasible == ("now", "then")
-    assert len(set(category_colors(found).values())) == 3
+    world = {"name": "gone", "categories": [asdict(category) for category in kinds]}
+    categories = categories_of({"config": {"world": "gone"}, "world": world})
+    assert categories == kinds
+    assert categories.feasible == ("now", "then")
+    assert len(set(category_colors(categories).values())) == 3
     with pytest.raises(InputError, match="does not list its categories"):
         categories_of({"config": {"world": "gone"}})
     assert categories_of({"config": {}}) == WORLDS["little_zoo"].categories

@@ -1,20 +1,20 @@
-"""The simulated learner has the competence that it says it has."""
+"""The simulated learner has the competence that it reports."""
 
 import re
 import shlex
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from magellan.config import identity, parse_assignment, resolve_run
+from magellan.config import parse_assignment, resolve_run
 from magellan.pretraining import own_words
 from magellan.training.loop import Trainer
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.simulated import COLORS, KINDS, TRANSFER, chance, practised, texts
+from tests.snippets import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/studies/simulated.md"
+PAGE = ROOT / "docs/studies/simulated.md"
 WORLD = WORLDS["simulated"]
 SPACE = "60-60-20-132-132"
 
@@ -63,9 +63,9 @@ def test_outcomes_are_drawn_from_the_competence(split):
     success = tried(env.evaluation_env(20_000), goals, positions, seed=0)
     kinds = goals.categories_at(positions)
     for kind in range(5):
-        mine = success[kinds == kind]
+        outcomes = success[kinds == kind]
         expected = chance(env.skills, np.array([kind]), split)[0]
-        assert abs(mine.mean() - expected) < 4 * np.sqrt(0.25 / len(mine))
+        assert abs(outcomes.mean() - expected) < 4 * np.sqrt(0.25 / len(outcomes))
 
 
 @pytest.fixture(scope="module")
@@ -76,34 +76,6 @@ def model(tmp_path_factory):
     return str(folder)
 
 
-def settings(sampler, model):
-    return {
-        "world": "simulated",
-        "goal_space": SPACE,
-        "sampler": sampler,
-        "observers": ["expert_buckets"],
-        "backbone": {"model": model},
-        "budget": {"episodes": 400, "evaluate_every": 200},
-    }
-
-
-def finish(trainer):
-    while not trainer.done:
-        trainer.advance()
-    return trainer
-
-
-@pytest.mark.parametrize("sampler", ["ek_online", "magellan"])
-def test_runs_train_and_resume(sampler, model):
-    config = resolve_run("smoke", [settings(sampler, model)])
-    assert identity(config) != identity(resolve_run("smoke", [{"goal_space": "2500"}]))
-    first, second = Trainer(config), Trainer(config)
-    for _ in range(4):
-        first.advance()
-    second.load_state_dict(first.state_dict())
-    assert repr(finish(first).record.tables) == repr(finish(second).record.tables)
-
-
 LOOKS = 20
 """Evenly over a run."""
 
@@ -112,7 +84,7 @@ class Watched(NamedTuple):
     """A run, looked at again and again.
 
     truth: competence on training goals, float64 (looks, kinds).
-    errors: of what estimators say of training goals, mean of each kind's goals, (looks, kinds).
+    errors: of estimates for training goals, mean over each kind's goals, (looks, kinds).
     unseen: the same of unseen goals, whose competence is `TRANSFER` times that.
     """
 
@@ -133,8 +105,8 @@ def watch(model, *layers):
         if trainer.episodes >= every * (len(truth) + 1):
             truth.append(trainer.collector.evaluation_env(1).skills)
             pairs = estimators.items()
-            errors.append({n: off(e, trainer.goals, truth[-1]) for n, e in pairs})
-            of_unseen.append({n: off(e, unseen, TRANSFER * truth[-1]) for n, e in pairs})
+            errors.append({n: mean_errors(e, trainer.goals, truth[-1]) for n, e in pairs})
+            of_unseen.append({n: mean_errors(e, unseen, TRANSFER * truth[-1]) for n, e in pairs})
     assert len(truth) == LOOKS
     stacked = (
         {n: np.array([row[n] for row in rows]) for n in estimators} for rows in (errors, of_unseen)
@@ -142,7 +114,7 @@ def watch(model, *layers):
     return Watched(np.array(truth), *stacked)
 
 
-def off(estimator, goals, truth):
+def mean_errors(estimator, goals, truth):
     """Mean error on the goals of each kind, (kinds,)."""
     everything = np.arange(len(goals))
     kinds = goals.categories_at(everything)

@@ -40,14 +40,14 @@ def differences(backend: Any, expected: Any) -> dict[str, Any]:
     from tests.backends.models import episodes, prompts, some_states, transitions
 
     states, packed = some_states(expected), prompts(expected)
-    found, wanted = (each.probabilities(states) for each in (backend, expected))
-    likely = wanted > 1e-6
+    policy, expected_policy = (model.probabilities(states) for model in (backend, expected))
+    likely = expected_policy > 1e-6
     which = (CURRENT, DELAYED, 0)
-    predicted = [each.competence(packed, which) for each in (backend, expected)]
+    predicted = [model.competence(packed, which) for model in (backend, expected)]
     gaps: dict[str, Any] = {
         "device": backend.device,
-        "probabilities": largest_difference(found, wanted),
-        "scores": largest_difference(np.log(found[likely]), np.log(wanted[likely])),
+        "probabilities": largest_difference(policy, expected_policy),
+        "scores": largest_difference(np.log(policy[likely]), np.log(expected_policy[likely])),
         "values": largest_difference(backend.values(states), expected.values(states)),
         "competence": largest_difference(*predicted),
         "current_from_delayed": largest_difference(predicted[1][0], predicted[1][1]),
@@ -58,8 +58,8 @@ def differences(backend: Any, expected: Any) -> dict[str, Any]:
         ("update_policy", transitions(expected)),
         ("update_competence", episodes(expected)),
     ):
-        told = [getattr(each, call)(data) for each in (backend, expected)]
-        losses.append(largest_difference(*told))
+        both = [getattr(model, call)(data) for model in (backend, expected)]
+        losses.append(largest_difference(*both))
     after = backend.state_dict()
     moments = after["sac"]["optimizers"]["critic"]
     gaps |= {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import ROOT
+from tests.snippets import ROOT
 
 PARTS = ("lamorel", "lamorel_launcher")
 MISSING = [name for name in PARTS if importlib.util.find_spec(name) is None]
@@ -35,7 +35,7 @@ def configs() -> Path:
 
 
 def of_model(path: Path | str, kind: str, servers: int) -> list[str]:
-    """What says so on the command line."""
+    """Overrides of the command line for a model and its number of servers."""
     if configs() == NEWER:
         model, processes = "llm_configs.agent", "llm_processes.agent"
         devices = ",".join(["cpu"] * servers)
@@ -78,16 +78,16 @@ def start(
     )
 
 
-def launch(folder: Path, config: str, output: Path, *overrides: str, **where):
-    """Exit status of the launcher, and all that was printed."""
-    process = start(folder, config, output, *overrides, **where)
+def launch(folder: Path, config: str, run: Path, *overrides: str, **where):
+    """Exit status of the launcher, and its output."""
+    process = start(folder, config, run, *overrides, **where)
     try:
-        said, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         process.terminate()  # it ends what it has started
-        said, _ = process.communicate()
-        pytest.fail(f"not over after {SECONDS} s: {said}")
-    return process.returncode, said
+        output, _ = process.communicate()
+        pytest.fail(f"not over after {SECONDS} s: {output}")
+    return process.returncode, output
 
 
 def free_port() -> int:

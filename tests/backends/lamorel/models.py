@@ -49,34 +49,29 @@ def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
 
 
 class InProcess:
-    """What lamorel does between the processes, in one: each end has copies of what is said."""
+    """What lamorel does between the processes, in one: each end has copies of the messages."""
 
     def __init__(self, servings: list[Serving]) -> None:
         self.servings = servings
         self.closed = 0
 
-    def _answers(self, contexts: list[str], said: dict[str, Any]) -> list[Any]:
+    def _answers(self, contexts: list[str], message: dict[str, Any]) -> list[Any]:
         assert contexts == [str(number) for number in range(len(self.servings))]
         return [
-            through(serving.answer([context], **through(said)))
+            copy.deepcopy(serving.answer([context], **copy.deepcopy(message)))
             for serving, context in zip(self.servings, contexts, strict=True)
         ]
 
-    def custom_module_fns(self, module_function_keys, contexts, **said):
+    def custom_module_fns(self, module_function_keys, contexts, **message):
         assert module_function_keys == [READING]
-        return [{READING: answer} for answer in self._answers(contexts, said)]
+        return [{READING: answer} for answer in self._answers(contexts, message)]
 
-    def update(self, contexts, candidates, **said):
+    def update(self, contexts, candidates, **message):
         assert len(candidates) == len(contexts)
-        return self._answers(contexts, said)
+        return self._answers(contexts, message)
 
     def close(self):
         self.closed += 1
-
-
-def through(value: Any) -> Any:
-    """A copy, as the other process has it: nothing is shared between the two ends."""
-    return copy.deepcopy(value)
 
 
 def behind(servers: int = 1, what: Served | None = None) -> LamorelBackend:
@@ -84,20 +79,19 @@ def behind(servers: int = 1, what: Served | None = None) -> LamorelBackend:
     what = what or served()
     servings = [Serving(what, servers) for _ in range(servers)]
     for serving in servings:
-        model, tokenizer = load_model(what.backbone.model)
-        serving.adopt(model, tokenizer)
+        serving.adopt(*load_model(what.backbone.model))
     return LamorelBackend(InProcess(servings), load_model(what.backbone.model)[1], servers)
 
 
-def largest_difference(found: Any, expected: Any) -> float:
+def largest_difference(tree: Any, expected: Any) -> float:
     """Largest difference of two trees of arrays and numbers."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        return max((largest_difference(found[key], expected[key]) for key in expected), default=0.0)
+        assert tree.keys() == expected.keys()
+        return max((largest_difference(tree[key], expected[key]) for key in expected), default=0.0)
     if expected is None:
-        assert found is None
+        assert tree is None
         return 0.0
-    return float(np.abs(np.asarray(found) - np.asarray(expected)).max())
+    return float(np.abs(np.asarray(tree) - np.asarray(expected)).max())
 
 
 def holds_no_tensor(value: Any) -> bool:

@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from importlib.metadata import PackageNotFoundError
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import yaml
 from magellan.backends.lamorel import section
 from magellan.backends.lamorel.section import with_model
 from magellan.config import check_backbone, identity, resolve_run
-from magellan.core.errors import InputError, OutOfMemoryError, StoppedEarly
+from magellan.core.errors import OutOfMemoryError, StoppedEarly
 from magellan.launcher.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
 from magellan.launcher.run import run
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
+from tests.runs import refusal
+from tests.snippets import raising
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 DEVICES = ("gpu", "cpu")
@@ -28,10 +31,18 @@ DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
 def _no_version(monkeypatch):
     """Whichever lamorel is installed, files of both layouts are looked at."""
 
-    def absent(name):
-        raise PackageNotFoundError(name)
+    monkeypatch.setattr(section, "version", raising(PackageNotFoundError("lamorel")))
 
-    monkeypatch.setattr(section, "version", absent)
+
+@pytest.fixture
+def fail(monkeypatch):
+    """Makes the launched run raise an error in the process of a rank: 0 trains, 1 serves."""
+
+    def fail_with(error: BaseException, rank: str = "0") -> None:
+        monkeypatch.setattr("magellan.launcher.run._run", raising(error))
+        monkeypatch.setenv("RANK", rank)
+
+    return fail_with
 
 
 def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> dict:
@@ -77,21 +88,16 @@ def test_the_cpu_files_are_the_default_experiment(sampler, folder):
 
 
 def test_every_name_reaches_its_key():
-    """Another value than the default one arrives where the table says."""
+    """Another value than the default one arrives under the key of the table."""
     values = composed("gpu")
     for name, path in NAMES.items():
-        found = read(values).config
-        for part in path.split("."):
-            found = getattr(found, part)
-        other = "random" if name == "goal_sampler" else _other(found)
-        moved = read(changed(values, f"{SCRIPT}.{name}", other)).config
-        for part in path.split("."):
-            moved = getattr(moved, part)
-        assert moved == other != found, name
-
-
-def _other(value):
-    return value / 2 if isinstance(value, float) else value + 1
+        default = attrgetter(path)(read(values).config)
+        if name == "goal_sampler":
+            other = "random"
+        else:
+            other = default / 2 if isinstance(default, float) else default + 1
+        changed_config = read(changed(values, f"{SCRIPT}.{name}", other)).config
+        assert attrgetter(path)(changed_config) == other != default, name
 
 
 def test_what_is_translated():
@@ -107,7 +113,7 @@ def test_what_is_translated():
     assert str(read(changed(values, f"{SCRIPT}.loading_path", "a/10000")).loading) == "a/10000"
 
 
-# Path, value, and what is said after the path, with a full message where it begins otherwise.
+# Path, value, and the message after the path, or the whole one where it begins otherwise.
 MODEL = "lamorel_args.llm_args"
 NUMBERS = "lamorel_args.distributed_setup_args"
 PROCESSES = f"{NUMBERS}.llm_processes"
@@ -159,28 +165,26 @@ REFUSED_NEWER = {
     "no models": ("lamorel_args.llm_configs", 5, ": 5 is not a mapping of names to models"),
     "unsloth": (f"{NEW_MODEL}.handler", "unsloth", ": 'unsloth' is not allowed; allowed: hf_llm "),
 }
-CASES = [(CONFIGS, *each) for each in REFUSED.values()]
-CASES += [(NEWER, *each) for each in REFUSED_NEWER.values()]
+CASES = [(CONFIGS, *case) for case in REFUSED.values()]
+CASES += [(NEWER, *case) for case in REFUSED_NEWER.values()]
 IDS = [*REFUSED, *(f"{name}, 0.3" for name in REFUSED_NEWER)]
 
 
-@pytest.mark.parametrize(("folder", "path", "value", "said"), CASES, ids=IDS)
-def test_refused_in_one_line(folder, path, value, said):
-    with pytest.raises(InputError) as told:
-        read(changed(composed("cpu", folder=folder), path, value))
-    assert str(told.value).startswith(f"{path}{said}" if said[0] in ":." else said)
-    assert "\n" not in str(told.value)
+@pytest.mark.parametrize(("folder", "path", "value", "words"), CASES, ids=IDS)
+def test_refused_in_one_line(folder, path, value, words):
+    message = refusal(read, changed(composed("cpu", folder=folder), path, value))
+    assert message.startswith(f"{path}{words}" if words[0] in ":." else words)
 
 
-def test_the_newer_layout_says_where_the_model_is():
+def test_the_newer_layout_names_devices_and_the_folder_of_the_model():
     values = composed("gpu", folder=NEWER)
-    values = changed(values, f"{PROCESSES}.agent", {"n_processes": 2})
-    values = changed(values, f"{PROCESSES}.agent.devices_per_process", [[0], [3]])
-    launch = read(values)
-    found = launch.servers
-    assert (found.layout, found.name, found.number, found.on_gpu) == ("0.3", "agent", 2, True)
+    agent = {"n_processes": 2, "devices_per_process": [[0], [3]]}
+    launch = read(changed(values, f"{PROCESSES}.agent", agent))
+    servers = launch.servers
+    assert (servers.layout, servers.name) == ("0.3", "agent")
+    assert (servers.number, servers.on_gpu) == (2, True)
     assert launch.config.backend.device == "cuda"
-    section = with_model(launch.lamorel_args, found, "/a/folder")
+    section = with_model(launch.lamorel_args, servers, "/a/folder")
     assert section["llm_configs"]["agent"]["model_path"] == "/a/folder"
     assert section["llm_configs"]["agent"]["model_type"] == "seq2seq"
     assert launch.lamorel_args["llm_configs"]["agent"]["model_path"] == "google/flan-t5-base"
@@ -189,37 +193,36 @@ def test_the_newer_layout_says_where_the_model_is():
 def test_without_the_launcher_it_is_one_line(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
     assert run(composed("cpu")) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: magellan/main.py: started by itself; allowed: python -m lamorel")
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "error: magellan/main.py: started by itself; allowed: python -m lamorel"
+    )
+    assert error.count("\n") == 1
 
 
 def test_lamorel_would_load_another_kind_of_model(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "0")
-    assert run(changed(composed("cpu"), "lamorel_args.llm_args.model_type", "seq2seq")) == 2
-    said = capsys.readouterr().err
-    assert "lamorel_args.llm_args.model_type: 'seq2seq' is not allowed" in said
-    assert said.rstrip().endswith("allowed: causal")
+    assert run(changed(composed("cpu"), f"{MODEL}.model_type", "seq2seq")) == 2
+    error = capsys.readouterr().err
+    assert "lamorel_args.llm_args.model_type: 'seq2seq' is not allowed" in error
+    assert error.rstrip().endswith("allowed: causal")
 
 
 @pytest.mark.parametrize(
-    ("there", "said"),
+    ("count", "words"),
     [
-        (0, "error: backend.device: 'cuda' is not allowed: "),
-        (
-            1,
-            "error: lamorel_args.distributed_setup_args.n_llm_processes: 2 is not allowed with 1 G",
-        ),
+        (0, "backend.device: 'cuda' is not allowed: "),
+        (1, f"{NUMBERS}.n_llm_processes: 2 is not allowed with 1 G"),
     ],
 )
-def test_gpus_that_are_not_there(monkeypatch, capsys, there, said):
+def test_gpus_that_are_not_there(monkeypatch, capsys, count, words):
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    values = changed(composed("cpu"), "lamorel_args.llm_args.parallelism.use_gpu", True)
-    assert run(changed(values, "lamorel_args.distributed_setup_args.n_llm_processes", 2)) == 2
-    assert capsys.readouterr().err.startswith(said)
+    values = changed(composed("cpu"), f"{MODEL}.parallelism.use_gpu", True)
+    assert run(changed(values, f"{NUMBERS}.n_llm_processes", 2)) == 2
+    assert capsys.readouterr().err.startswith(f"error: {words}")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +234,9 @@ def test_a_file_for_the_other_version(installed, folder, allowed, monkeypatch, c
     monkeypatch.setattr(section, "version", lambda name: installed)
     monkeypatch.delenv("RANK", raising=False)
     assert run(composed("cpu", folder=folder)) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: lamorel_args.distributed_setup_args: the layout of lamorel 0.")
-    assert said.endswith(f"allowed: --config-path {allowed} (docs/lamorel.md)\n")
+    error = capsys.readouterr().err
+    assert error.startswith("error: lamorel_args.distributed_setup_args: the layout of lamorel 0.")
+    assert error.endswith(f"allowed: --config-path {allowed} (docs/lamorel.md)\n")
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -266,52 +269,45 @@ def test_a_folder_whose_code_would_run_is_refused(case, tmp_path, monkeypatch, c
     """lamorel loads with `trust_remote_code`, and with the attention that the model asks for."""
     name, values, key = OBEYED[case]
     monkeypatch.setenv("RANK", "0")
-    path = Path(shutil.copytree(check_backbone("zoo-mini"), tmp_path / "theirs")) / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    model = str(tmp_path / "theirs")
-    assert run(changed(composed("cpu"), "lamorel_args.llm_args.model_path", model)) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: lamorel_args.llm_args.model_path: '")
-    assert f" has {key} in {name}, " in said
-    assert said.endswith(
-        " which lamorel would run; allowed: a model without\n"
-        if key == "auto_map"
-        else " which lamorel would fetch and run; allowed: a model without\n"
-    )
-    assert said.count("\n") == 1
+    model = Path(shutil.copytree(check_backbone("zoo-mini"), tmp_path / "theirs"))
+    stored = json.loads((model / name).read_text())
+    (model / name).write_text(json.dumps(stored | values))
+    assert run(changed(composed("cpu"), f"{MODEL}.model_path", str(model))) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: lamorel_args.llm_args.model_path: '")
+    assert f" has {key} in {name}, " in error
+    act = "run" if key == "auto_map" else "fetch and run"
+    assert error.endswith(f" which lamorel would {act}; allowed: a model without\n")
+    assert error.count("\n") == 1
 
 
-def test_options_have_the_names_of_here(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "--output: a already holds a run; pass --resume",
+            "rl_script_args.output_dir: a already holds a run; pass "
+            "rl_script_args.loading_path=a/b",
+        ),
+        (
+            "--resume: a/1 is of another run",
+            "rl_script_args.loading_path: a/1 is of another run",
+        ),
+    ],
+)
+def test_messages_name_the_options_of_the_launcher(line, expected, fail, capsys):
     """The launcher's command has no --resume and no --output."""
-    from magellan.launcher import run as launched
-
-    lines = {
-        "--output: a already holds a run; pass --resume": "rl_script_args.output_dir: a already "
-        "holds a run; pass rl_script_args.loading_path=a/b",
-        "--resume: a/1 is of another run": "rl_script_args.loading_path: a/1 is of another run",
-    }
-    monkeypatch.setenv("RANK", "0")
-    for line, here in lines.items():
-
-        def strike(values, line=line):
-            raise StoppedEarly(line)
-
-        monkeypatch.setattr(launched, "_run", strike)
-        assert run({SCRIPT: {"output_dir": "a/b"}}) == 0
-        assert capsys.readouterr().err == f"stopped: {here}\n"
+    fail(StoppedEarly(line))
+    assert run({SCRIPT: {"output_dir": "a/b"}}) == 0
+    assert capsys.readouterr().err == f"stopped: {expected}\n"
 
 
-def test_a_server_whose_line_is_cut_leaves_it_to_the_trainer_to_say_so(monkeypatch, capsys):
-    from magellan.launcher import run as launched
-
-    def strike(values):
-        raise RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
-
-    monkeypatch.setattr(launched, "_run", strike)
-    monkeypatch.setenv("RANK", "1")
+def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(fail, capsys):
+    error = RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
+    fail(error, rank="1")
     assert run({}) == 1
     assert capsys.readouterr().err == ""
-    monkeypatch.setenv("RANK", "0")
+    fail(error)
     with pytest.raises(RuntimeError):
         run({})
 
@@ -333,15 +329,9 @@ def test_the_page_has_every_name():
         assert f"| `{name}` | `{path}` |" in DOCS
 
 
-def test_memory_that_runs_out_is_one_line_of_the_trainer(monkeypatch, capsys):
-    from magellan.launcher import run as launched
-
-    def strike(values):
-        raise MemoryError
-
-    monkeypatch.setattr(launched, "_run", strike)
+def test_memory_that_runs_out_is_one_line_of_the_trainer(fail, capsys):
     for rank, lines in (("0", 1), ("1", 0)):
-        monkeypatch.setenv("RANK", rank)
+        fail(MemoryError(), rank)
         assert run({}) == OutOfMemoryError.exit_status
         err = capsys.readouterr().err
         assert err.count("\n") == lines

@@ -22,28 +22,24 @@ from tests.backends.lamorel.launching import (
     needs_lamorel,
     start,
 )
+from tests.runs import tables
 
 pytestmark = needs_lamorel
-TABLES = ("evaluation", "competence", "practice", "training")
 NAME = "local_cpu_config_magellan"
 KEPT = "rl_script_args.save_freq=50"
-
-
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.csv").read_bytes() for name in TABLES}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Folder of a finished run behind lamorel."""
     folder = tmp_path_factory.mktemp("whole")
-    status, said = launch(folder, NAME, Path("outputs/magellan"), *TINY, KEPT)
-    assert status == 0, said
+    status, output = launch(folder, NAME, Path("outputs/magellan"), *TINY, KEPT)
+    assert status == 0, output
     assert [path.name for path in folder.iterdir()] == ["outputs"]
     return folder / "outputs" / "magellan"
 
 
-def test_the_manifest_says_which_backend_it_was(whole):
+def test_the_manifest_names_the_backend(whole):
     manifest = json.loads((whole / "manifest.json").read_text())
     assert manifest["status"] == "complete"
     assert manifest["device"] == "cpu, lamorel with 1 server"
@@ -70,21 +66,21 @@ def test_the_commands_of_the_papers_page_as_they_are_printed(whole, tmp_path):
     """From the root of the project, with a relative folder and a relative program."""
     path, script = as_printed()
     more = {"script": script, "path": path}
-    status, said = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
-    assert status == 0, said
+    status, output = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
+    assert status == 0, output
     assert tables(tmp_path / "run") == tables(whole)
-    status, said = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
+    status, output = launch(ROOT, NAME, tmp_path / "run", *TINY, KEPT, **more)
     assert status != 0
-    assert f"error: rl_script_args.output_dir: {tmp_path}/run already holds a run (" in said
-    assert f"; pass rl_script_args.loading_path={tmp_path}/run, or name another folder" in said
+    assert f"error: rl_script_args.output_dir: {tmp_path}/run already holds a run (" in output
+    assert f"; pass rl_script_args.loading_path={tmp_path}/run, or name another folder" in output
 
 
 def test_a_file_for_the_other_version_ends_with_a_line(tmp_path):
     other = CONFIGS if configs() == NEWER else NEWER
-    status, said = launch(tmp_path, NAME, tmp_path / "run", path=str(other))
+    status, output = launch(tmp_path, NAME, tmp_path / "run", path=str(other))
     assert status != 0
-    assert "error: lamorel_args.distributed_setup_args: the layout of lamorel 0." in said
-    assert "ConfigAttributeError" not in said
+    assert "error: lamorel_args.distributed_setup_args: the layout of lamorel 0." in output
+    assert "ConfigAttributeError" not in output
 
 
 def test_a_server_that_is_killed_is_one_line(tmp_path):
@@ -94,19 +90,19 @@ def test_a_server_that_is_killed_is_one_line(tmp_path):
     pid = trainer_of(folder, process)
     parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    (server,) = {int(each) for each in children} - {pid}
+    (server,) = {int(child) for child in children} - {pid}
     os.kill(server, signal.SIGKILL)
-    said, _ = process.communicate(timeout=SECONDS)
+    output, _ = process.communicate(timeout=SECONDS)
     assert process.returncode != 0
-    (line,) = [each for each in said.splitlines() if each.startswith("error:")]
-    assert line.startswith("error: a server of lamorel has ended or does not answer (")
-    assert line.endswith(f"rl_script_args.loading_path={folder} goes on from the last checkpoint")
+    (error,) = [line for line in output.splitlines() if line.startswith("error:")]
+    assert error.startswith("error: a server of lamorel has ended or does not answer (")
+    assert error.endswith(f"rl_script_args.loading_path={folder} goes on from the last checkpoint")
 
 
 def test_it_goes_on_from_a_number_of_episodes(whole, tmp_path):
     loading = f"rl_script_args.loading_path={whole}/50"
-    status, said = launch(tmp_path, NAME, tmp_path / "run", *TINY, loading)
-    assert status == 0, said
+    status, output = launch(tmp_path, NAME, tmp_path / "run", *TINY, loading)
+    assert status == 0, output
     assert tables(tmp_path / "run") == tables(whole)
 
 
@@ -120,13 +116,13 @@ def test_it_goes_on_after_a_signal_and_after_a_kill(whole, tmp_path):
         process = start(tmp_path, NAME, folder, *more)
         pid = trainer_of(folder, process)
         os.kill(pid if kill else process.pid, number)
-        said, _ = process.communicate(timeout=SECONDS)
-        assert process.returncode != 0, said
-        assert not (folder / "manifest.json").exists(), said
-        assert ("stopped: on SIGTERM: saved" in said) is not kill, said
+        output, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode != 0, output
+        assert not (folder / "manifest.json").exists(), output
+        assert ("stopped: on SIGTERM: saved" in output) is not kill, output
         more = (*saving, f"rl_script_args.loading_path={folder}")
-    status, said = launch(tmp_path, NAME, folder, *more)
-    assert status == 0, said
+    status, output = launch(tmp_path, NAME, folder, *more)
+    assert status == 0, output
     assert tables(folder) == tables(whole)
     assert json.loads((folder / "manifest.json").read_text())["restarts"] == 2
 

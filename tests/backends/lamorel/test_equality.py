@@ -23,18 +23,18 @@ def gaps(request, tmp_path_factory):
     shape, servers = CASES[request.param]
     folder = tmp_path_factory.mktemp("gaps")
     with model_folder(shape) as model:
-        status, said = launch(
+        status, output = launch(
             folder,
             "local_cpu_config_magellan",
             folder,
             *of_model(model, TYPES[shape], servers),
             script=COMPARING,
         )
-    assert status == 0, said
-    found = json.loads((folder / "gaps.json").read_text())
-    assert found["device"].endswith("1 server" if servers == 1 else f"{servers} servers")
-    print(found)
-    return found
+    assert status == 0, output
+    gaps = json.loads((folder / "gaps.json").read_text())
+    assert gaps["device"].endswith("1 server" if servers == 1 else f"{servers} servers")
+    print(gaps)
+    return gaps
 
 
 def test_it_reads_and_learns_as_the_same_model_here(gaps):

@@ -1,12 +1,9 @@
 """How processes that lamorel's launcher has started leave each other."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.backends.lamorel.launching import needs_lamorel
-from tests.workflow.conftest import ROOT
+from tests.snippets import run_program
 
 pytestmark = needs_lamorel
 PROGRAM = """
@@ -24,14 +21,6 @@ print(distributed.is_initialized(), len(distributed.distributed_c10d._world.pg_m
 """
 
 
-@pytest.mark.parametrize(("backend", "there"), [("gloo", "False 0"), ("nccl", "True 1")])
-def test_groups_of_gloo_are_left_and_no_others(backend, there, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, backend, str(tmp_path / "store")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == there
+@pytest.mark.parametrize(("backend", "expected"), [("gloo", "False 0"), ("nccl", "True 1")])
+def test_groups_of_gloo_are_left_and_no_others(backend, expected, tmp_path):
+    assert run_program(PROGRAM, backend, str(tmp_path / "store")) == expected

@@ -56,11 +56,11 @@ def test_the_sampler_is_the_first_word_or_in_the_name_of_the_job(project, file, 
     assert "--config-name local_gpu_config_online " in line
 
 
-def test_a_job_without_a_sampler_says_so(project):
+def test_a_job_without_a_sampler_is_refused(project):
     command = ["bash", "slurm/lamorel.sbatch"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no config/little_zoo/local_gpu_config_lamorel")
+    result = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: there is no config/little_zoo/local_gpu_config_lamorel")
 
 
 def test_the_configurations_of_another_version(project):

@@ -1,7 +1,5 @@
 """Both ends, the trainer's and the servers', in one process: between them is lamorel's part."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +27,7 @@ from tests.backends.lamorel.models import (
     served,
 )
 from tests.backends.models import episodes, prompts, some_states, transitions
-from tests.workflow.conftest import ROOT
+from tests.snippets import raising, run_program
 
 SERVERS = pytest.mark.parametrize("servers", [1, 2, 3])
 
@@ -48,10 +46,10 @@ def test_it_reads_what_a_local_model_reads(servers, expected):
     )
     np.testing.assert_allclose(backend.values(states), expected.values(states), atol=1e-6)
     which = (CURRENT, DELAYED, 0)
-    wanted = expected.competence(packed, which)
-    np.testing.assert_allclose(backend.competence(packed, which), wanted, atol=1e-6)
-    np.testing.assert_allclose(backend.competence(backend.hold(packed), which), wanted, atol=1e-6)
-    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+    predictions = expected.competence(packed, which)
+    for prompt in (packed, backend.hold(packed)):
+        np.testing.assert_allclose(backend.competence(prompt, which), predictions, atol=1e-6)
+    assert np.abs(predictions[0] - predictions[1]).max() > 1e-3
 
 
 @SERVERS
@@ -69,8 +67,8 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
     batch, experience = transitions(expected), episodes(expected)
     before = backend.state_dict()
     for call, data in (("update_policy", batch), ("update_competence", experience)):
-        found, wanted = (getattr(each, call)(data) for each in (backend, expected))
-        assert found == pytest.approx(wanted, rel=1e-5)
+        losses, local_losses = (getattr(model, call)(data) for model in (backend, expected))
+        assert losses == pytest.approx(local_losses, rel=1e-5)
     after = backend.state_dict()
     assert largest_difference(after, expected.state_dict()) < 1e-5
     assert largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]) > 1e-4
@@ -81,12 +79,12 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
 def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
     backend = as_local(behind(2), expected)
     held = backend.hold(prompts(expected))
-    said = backend.competence(held)[0]
+    before = backend.competence(held)[0]
     number = backend.snapshot()
     backend.update_competence(episodes(expected))
-    np.testing.assert_allclose(backend.competence(held, (number,))[0], said, atol=1e-6)
+    np.testing.assert_allclose(backend.competence(held, (number,))[0], before, atol=1e-6)
     backend.restore(number)
-    np.testing.assert_allclose(backend.competence(held, (DELAYED,))[0], said, atol=1e-6)
+    np.testing.assert_allclose(backend.competence(held, (DELAYED,))[0], before, atol=1e-6)
     backend.discard(0)
     with pytest.raises(KeyError):
         backend.competence(held, (0,))
@@ -111,22 +109,18 @@ NO_MEMORY = {
 
 
 @pytest.mark.parametrize("case", NO_MEMORY)
-def test_a_server_without_memory_says_so_and_ends_all(case, monkeypatch):
+def test_a_server_without_memory_reports_it_and_ends_all(case, monkeypatch):
     from magellan.backends.lamorel import serving
     from tests.backends.lamorel import models
 
-    error, kind, said = NO_MEMORY[case]
+    error, kind, words = NO_MEMORY[case]
     ended = []
-
-    def refuse(*_):
-        raise error
-
-    monkeypatch.setattr(serving, "check_scores", refuse)
+    monkeypatch.setattr(serving, "check_scores", raising(error))
     monkeypatch.setattr(models.InProcess, "close", lambda caller: ended.append(caller))
-    with pytest.raises(kind, match=said) as told:
+    with pytest.raises(kind, match=words) as caught:
         behind(2)
     assert len(ended) == 1
-    assert isinstance(told.value, OutOfMemoryError) or is_out_of_memory(told.value)
+    assert isinstance(caught.value, OutOfMemoryError) or is_out_of_memory(caught.value)
 
 
 MEGA = 10**6
@@ -135,14 +129,13 @@ MEGA = 10**6
 @pytest.mark.parametrize(("free", "least"), [((90, 30, 10**6), 1), ((10**6, 10**6, 30), 2)])
 def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
     """Each measures its own free memory; all take what fits into the least."""
-    what = served()
-    auto = replace(what, settings=BackendConfig(micro_batch="auto"))
-    left = iter(each * MEGA for each in free)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: next(left))
+    auto = replace(served(), settings=BackendConfig(micro_batch="auto"))
+    amounts = iter(megabytes * MEGA for megabytes in free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: next(amounts))
     backend = behind(3, auto)
     backend.start_policy(AGENT, 0)
-    servers = [each.backend for each in backend._caller.servings]
-    (size,) = {each.backbone.micro_batch for each in servers}
+    servers = [serving.backend for serving in backend._caller.servings]
+    (size,) = {server.backbone.micro_batch for server in servers}
     assert 0 < size < AGENT.batch_size
     assert backend.memory == f"{servers[least].memory}, the least of 3 servers"
     assert backend.memory.startswith(f"micro-batch {size} of {AGENT.batch_size} states (auto: ")
@@ -152,36 +145,28 @@ def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     backend = as_local(behind(), expected)
     batch = transitions(expected)
-
-    def no_memory(*_):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-
+    no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
     [server] = backend._caller.servings
-    monkeypatch.setattr(server.backend.agent, "update", no_memory)
-    with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as told:
+    monkeypatch.setattr(server.backend.agent, "update", raising(no_memory))
+    with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as error:
         backend.update_policy(batch)
-    assert is_out_of_memory(told.value)
+    assert is_out_of_memory(error.value)
 
 
 def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
-    """Then nobody is left who could be told to end: the launcher ends the others."""
+    """Then no server can be asked to end: the launcher ends the others."""
     backend = as_local(behind(), expected)
     caller = backend._caller
-
-    def gone(*_, **__):
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
-
-    monkeypatch.setattr(caller, "update", gone)
+    gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
+    monkeypatch.setattr(caller, "update", raising(gone))
     with pytest.raises(JobError, match=r"^a server of lamorel has ended or does not answer .*gloo"):
         backend.snapshot()
     backend.close()
     assert caller.closed == 0
 
 
-def test_a_gpu_that_is_not_there_is_told_and_not_raised_in_the_server(monkeypatch):
-    def refuse(device):
-        raise RuntimeError("CUDA error: invalid device ordinal")
-
+def test_a_missing_gpu_is_reported_by_the_server_and_raised_here(monkeypatch):
+    refuse = raising(RuntimeError("CUDA error: invalid device ordinal"))
     monkeypatch.setattr("torch.cuda.set_device", refuse)
     serving = Serving(replace(served(), settings=BackendConfig(device="cuda")), 1)
     serving.adopt(None, None, 7)
@@ -203,10 +188,9 @@ def test_without_its_launcher_it_is_one_line():
 
 
 def test_nothing_of_it_is_imported_with_the_package():
-    code = (
+    program = (
         "import sys\nimport magellan.cli, magellan.backends, magellan.main\n"
         "import magellan.launcher.arguments, magellan.launcher.run, magellan.backends.lamorel\n"
         "print(sorted({'lamorel', 'hydra', 'omegaconf', 'torch'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert run_program(program) == "[]"

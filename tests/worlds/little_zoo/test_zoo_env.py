@@ -15,6 +15,7 @@ from magellan.worlds.little_zoo import Goal, GoalSpace, LittleZoo, LittleZooVect
 from magellan.worlds.little_zoo.env import draw_start
 from magellan.worlds.little_zoo.vocabulary import OBJECTS
 from magellan.worlds.little_zoo.world import START_ON_OBJECT
+from tests.runs import refusal
 
 LION = {"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"], "standing_on": -1}
 LION_GOAL = Goal("Grow lion", ("lion", "water", "cow", "carrot"), "grow_carnivore")
@@ -74,10 +75,10 @@ def simulated_starts(rng, scenes):
 def test_starting_on_an_object_has_the_true_probability(draw):
     starts = draw(np.random.default_rng(0), 500_000)
     assert len(starts) > 200_000
-    share = np.array([np.mean(starts == position) for position in range(4)])
-    each = START_ON_OBJECT / 4
+    shares = np.array([np.mean(starts == position) for position in range(4)])
+    expected = START_ON_OBJECT / 4
     # Five standard errors of the share, plus that of the constant.
-    assert np.all(np.abs(share - each) < 5 * np.sqrt(each / len(starts)) + 0.0002)
+    assert np.all(np.abs(shares - expected) < 5 * np.sqrt(expected / len(starts)) + 0.0002)
 
 
 @pytest.mark.parametrize("kind", ["single", "vector"])
@@ -108,10 +109,7 @@ def test_episodes_start_on_objects_as_often_as_they_should(kind):
     ],
 )
 def test_bad_options_are_one_clear_line(options, words):
-    with pytest.raises(InputError) as error:
-        LittleZoo().reset(options=options)
-    message = str(error.value)
-    assert "\n" not in message
+    message = refusal(LittleZoo().reset, options=options)
     assert [word for word in words if word not in message] == []
 
 
@@ -211,15 +209,15 @@ def assert_same(i, observations, infos, observation, info):
 
 
 def played(env, rng, rounds):
-    """Play at random with resets from the environment's own generator; return all that was seen."""
-    seen = []
+    """Play at random with resets from the environment's own generator; return all outputs."""
+    outputs = []
     for _ in range(rounds):
         actions = [int(rng.integers(len(a))) for a in env.possible_actions]
         observations, rewards, terminated, truncated, infos = env.step(actions)
-        seen.append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist()))
-        seen.append((infos["possible_actions"], infos["inventory"], infos["goal"]))
+        outputs.append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist()))
+        outputs.append((infos["possible_actions"], infos["inventory"], infos["goal"]))
         env.reset(options={"reset_mask": terminated | truncated})
-    return seen
+    return outputs
 
 
 def test_vector_goes_on_from_a_saved_state_in_the_middle_of_episodes():

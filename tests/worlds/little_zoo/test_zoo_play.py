@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.play import play
+from tests.snippets import ROOT
 
 
 def played(typed, category="grasp", seed=0):
@@ -38,14 +38,6 @@ def test_numbers_reach_a_goal():
     assert reached
     assert "Goal reached in 2 steps" in shown
     assert f"Inventory (1/2): {target}" in shown.replace("baby ", "").replace(" seed", "")
-
-
-def test_what_means_nothing_is_asked_again_and_costs_no_step():
-    number, _ = solution()
-    reached, shown = played(f"99\nfly\n0\n\n{number}\n1\n")
-    assert reached
-    assert "Goal reached in 2 steps" in shown
-    assert shown.count("allowed are") == 4
 
 
 def test_the_horizon_ends_the_game():
@@ -72,12 +64,20 @@ def test_a_category_that_is_not_there_is_refused(space, category):
 ARROWS = "\x1b[A\x1b[B\x1bOC\x1b[1;5D"
 
 
-def test_keys_without_a_letter_are_one_line_and_no_step():
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("99\nfly\n0\n\n", "allowed are"),
+        (f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[NUMBER\n", "have no effect. Type the number"),
+    ],
+    ids=["no action", "keys without a letter"],
+)
+def test_what_means_nothing_is_answered_and_costs_no_step(typed, answer):
     number, _ = solution()
-    reached, shown = played(f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[{number}\n{number}\n1\n")
+    reached, shown = played(f"{typed.replace('NUMBER', number)}{number}\n1\n")
     assert reached
     assert "Goal reached in 2 steps" in shown
-    assert shown.count("have no effect. Type the number") == 4
+    assert shown.count(answer) == 4
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
 
 
@@ -101,38 +101,38 @@ class Terminal:
     """`magellan play` in a terminal of its own."""
 
     def __init__(self):
-        self._ours, theirs = pty.openpty()
+        self._controller, terminal = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "magellan", "play", "--goal-space", "40-20-10-5-5"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=Path(__file__).resolve().parents[3],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            cwd=ROOT,
             start_new_session=True,
             preexec_fn=become_terminal,
         )
-        os.close(theirs)
+        os.close(terminal)
         self.shown = ""
 
     def until(self, text):
         """Read until a text has been shown since the last call."""
-        seen, end = "", time.monotonic() + 60
-        while text not in seen:
-            ready, _, _ = select.select([self._ours], [], [], max(end - time.monotonic(), 0))
-            assert ready, seen
+        output, end = "", time.monotonic() + 60
+        while text not in output:
+            ready, _, _ = select.select([self._controller], [], [], max(end - time.monotonic(), 0))
+            assert ready, output
             try:
-                seen += os.read(self._ours, 10_000).decode()
+                output += os.read(self._controller, 10_000).decode()
             except OSError:  # the other side has closed
-                assert text in seen, seen
-        self.shown += seen
-        return seen
+                assert text in output, output
+        self.shown += output
+        return output
 
     def type(self, keys):
-        os.write(self._ours, keys.encode())
+        os.write(self._controller, keys.encode())
 
     def close(self):
         status = self.process.wait(timeout=60)
-        os.close(self._ours)
+        os.close(self._controller)
         return status
 
 

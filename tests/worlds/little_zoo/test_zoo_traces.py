@@ -37,15 +37,8 @@ def traces():
 
 
 def recorded(step):
-    return (
-        step["obs"],
-        step["possible_actions"],
-        step["inventory"],
-        step["reward"],
-        step["reward"] == 1.0,
-        step["truncated"],
-        step["done"],
-    )
+    keys = ("obs", "possible_actions", "inventory", "reward")
+    return (*(step[key] for key in keys), step["reward"] == 1.0, step["truncated"], step["done"])
 
 
 def recorded_start(trace):
@@ -73,10 +66,10 @@ def test_single_environment_repeats_every_trace(traces):
         for step in trace["steps"]:
             steps += 1
             observation, reward, terminated, truncated, info = env.step(step["action"])
-            seen = (observation, info["possible_actions"], info["inventory"])
-            seen += (reward, terminated, truncated, terminated or truncated)
-            if seen != recorded(step):
-                mismatches.append((trace["id"], step["action"], seen))
+            output = (observation, info["possible_actions"], info["inventory"])
+            output += (reward, terminated, truncated, terminated or truncated)
+            if output != recorded(step):
+                mismatches.append((trace["id"], step["action"], output))
     assert steps >= 3900
     assert mismatches == []
 
@@ -104,9 +97,9 @@ def test_vector_environment_repeats_every_trace(traces, as_text):
         assert rewards.sum() == rewards[live].sum()
         for i, trace in enumerate(traces):
             step = trace["steps"][min(round_number, len(trace["steps"]) - 1)]
-            seen = (observations[i], list(infos["possible_actions"][i]))
-            seen += (list(infos["inventory"][i]), step["reward"] if i not in live else rewards[i])
-            seen += (terminated[i], truncated[i], terminated[i] or truncated[i])
-            if seen != recorded(step):
-                mismatches.append((trace["id"], round_number, seen))
+            output = (observations[i], list(infos["possible_actions"][i]))
+            output += (list(infos["inventory"][i]), rewards[i] if i in live else step["reward"])
+            output += (terminated[i], truncated[i], terminated[i] or truncated[i])
+            if output != recorded(step):
+                mismatches.append((trace["id"], round_number, output))
     assert mismatches == []

@@ -15,12 +15,7 @@ from magellan.worlds.little_zoo.vocabulary import (
     feeds,
     object_id,
 )
-from magellan.worlds.little_zoo.world import (
-    horizon,
-    initial_state,
-    parse_goal,
-    transition,
-)
+from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, transition
 
 
 class Play:

@@ -88,10 +88,10 @@ def to_html(
         *([printing.element("p", note(results))] if note(results) else []),
         printing.element("p", f"{summary.measured}. {names(results)}".strip()),
         *(printing.table(table) for table in tables(results, statistics)),
-        *pictures,
     ]
     if verdicts := claims.verdicts(results):
         parts += [printing.element("h2", "Claims"), printing.items(verdicts)]
+    parts += pictures
     if summary.limits:
         parts += [
             printing.element("h2", "What so few runs cannot show"),

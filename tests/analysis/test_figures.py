@@ -242,7 +242,9 @@ def test_a_picture_knows_what_it_shows(results, statistics, tmp_path):
 
 def test_interval_marks_are_the_statistics(results, statistics):
     figure = figures.draw("aggregates", results, statistics, GOAL_SPACE)
-    frame = statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"])
+    frame = (
+        statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"]).sort_index()
+    )
     row = frame.loc[("final", "unseen", "mean", "ek_online")]
     (panel,) = [ax for ax in figure.axes if ax.get_title() == "Success at the end, unseen goals"]
     lines = lines_of(panel, style.LOOKS["sampler"]["ek_online"].color)

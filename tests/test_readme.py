@@ -9,7 +9,7 @@ import pytest
 
 from analysis.report import claims
 from analysis.statistics import comparison, standing, summaries
-from analysis.statistics.intervals import holm, sign_flip_test
+from analysis.statistics.intervals import holm, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
@@ -302,18 +302,61 @@ def interactions(folder: str) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
+    """Runs that master each category, in the world's order."""
+    times = times_of(results, algorithm, space, "train").values()
+    return ", ".join(str(flags.sum()) for _, flags in times)
+
+
+def covered(*sides: np.ndarray) -> str:
+    """Share of the way from the second to the third that the first covers; seeds resampled."""
+
+    def share(values: np.ndarray) -> np.ndarray:
+        rule, low, high = np.moveaxis(values.mean(axis=-2), -1, 0)
+        return ((rule - low) / (high - low))[..., None]
+
+    found = percentile_estimate([np.stack(sides, axis=1)], share, comparison.BOOTSTRAP)
+    return f"{found.value[0]:.2f} ({found.low[0]:.2f} to {found.high[0]:.2f})"
+
+
 def rules() -> str:
-    """Success over training of each rule and seed, also with MAGELLAN's estimator."""
-    scores = {(rule, "its own"): row for rule, row in standing.scores_of(of("rules")).items()}
-    for rule, row in standing.scores_of(of("signals")).items():
-        scores[rule, "MAGELLAN's"] = row
-    ranked = sorted(scores, key=lambda key: -scores[key].mean())
-    header = ["rule", "estimator", "track", "seed 21", "seed 22"]
-    cells = (
-        [f"`{rule}`", estimator, track_of(rule), *(f"{x:.3f}" for x in scores[rule, estimator])]
-        for rule, estimator in ranked
+    """Each rule's place among those of its track, and how many of its runs master what."""
+    results = of("rules")
+    scores = standing.scores_of(results)
+    listed = standing.table(
+        "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     )
+    header = [*listed.columns, "of the way to `ek_online`"]
+    header += ["runs that master grasping, plants, herbivores, carnivores"]
+    cells = []
+    for row in listed.rows:
+        rule = row[0].strip("`")
+        way = covered(scores[rule], scores["random"], scores["ek_online"])
+        cells.append([*row, way, masteries(results, Algorithm(rule, "default"), "25k")])
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
+
+
+def signals() -> str:
+    """MAGELLAN minus rules with its estimator (Holm over four), these minus the same rules with
+    windows of their own (Holm over three).
+    """
+    own, learned = (standing.scores_of(of(folder)) for folder in ("rules", "signals"))
+    others = ("learnability", "procurl", "pools")
+    pairs = [
+        ("`magellan`", f"`{name}`, learned", own["magellan"], learned[name]) for name in others
+    ]
+    pairs.insert(2, ("`magellan`", "`pcl`", own["magellan"], own["pcl"]))
+    windows = [
+        (f"`{name}`, learned", f"`{name}`, windows", learned[name], own[name]) for name in others
+    ]
+    rows = []
+    for family in (pairs, windows):
+        chances = [sign_flip_test(first - second).p for *_, first, second in family]
+        for (one, other, first, second), p in zip(family, holm(np.array(chances)), strict=True):
+            means = (f"{values.mean():.3f}" for values in (first, second))
+            rows.append([one, other, *means, with_ends(first - second), f"{p:.3f}"])
+    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
 def of(folder: str) -> store.Results:
@@ -358,7 +401,8 @@ BLOCKS = {
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
-    ("rules", "rules so far"): rules,
+    ("rules", "rules"): rules,
+    ("rules", "signals"): signals,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

@@ -135,7 +135,7 @@ def _difference(first: Matrix, second: Matrix) -> Interval:
 
 
 def table(caption: str, ranked: Sequence[Standing]) -> Table:
-    """Standings as a table: success, lead over the floor, and Holm-corrected p."""
+    """Standings as a table: success, lead over the floor, p against the floor and the best."""
     rows = [
         [
             f"`{standing.rule}`",
@@ -144,9 +144,10 @@ def table(caption: str, ranked: Sequence[Standing]) -> Table:
             ""
             if standing.gain is None
             else f"{standing.gain.value:+.3f} ({interval_cell(*standing.gain[1:])})",
-            "" if np.isnan(standing.p_floor) else f"{standing.p_floor:.3f}",
+            *("" if np.isnan(p) else f"{p:.3f}" for p in (standing.p_floor, standing.p_best)),
             str(standing.n),
         ]
         for standing in ranked
     ]
-    return Table(caption, ["rule", "track", "success", "over the floor", "p", "n"], rows)
+    header = ["rule", "track", "success", "over the floor", "p", "p, track's best", "n"]
+    return Table(caption, header, rows)

@@ -30,7 +30,8 @@ from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import CHECKS, track_of
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENT, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "results" / "reference" / "default"
+EXPERIMENT = ROOT / "config" / "studies" / "rules.yaml"
+REFERENCE = ROOT / "results" / "reference" / "rules"
 FLOOR = "random"
 SMOKE = "40-20-12-8-8"
 """Goal space of the smoke run, as in config/smoke.yaml."""
@@ -38,7 +39,7 @@ Log = Callable[[str], Any]  # prints a line
 
 
 class CardRun(Section):
-    """One run of the default experiment."""
+    """One run of the study of all rules."""
 
     seed: Seed
     identity: str
@@ -133,11 +134,11 @@ def _card_header(file: Path, name: str) -> dict[str, Any]:
 
 
 def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
-    """The default experiment with only this sampler and the first seeds; empty without runs."""
+    """The study of all rules, with this sampler alone and the first seeds; empty without runs."""
     if not runs:
         return {}
     if not (EXPERIMENT.is_file() and (REFERENCE / "manifest.json").is_file()):
-        raise InputError("--runs: the default experiment is absent; run this in a clone")
+        raise InputError("--runs: the study of all rules is absent; run this in a clone")
     values = read_yaml(EXPERIMENT)
     if runs > len(values["seeds"]):
         raise InputError(

@@ -102,7 +102,7 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
 
 @pytest.mark.slow
 def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch, capsys):
-    """The default experiment in small; committed are made-up runs of two seeds."""
+    """The study of all rules in small; committed are made-up runs of two seeds."""
     declared = experiment(["random", "online"], goal_spaces=["40-20-12-8-8"])
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(declared))
     store.write(combined(tmp_path / "made", ["random", "online"]), tmp_path / "reference")
@@ -156,5 +156,5 @@ def test_a_file_registers_one_sampler(write, tmp_path, capsys):
     shutil.move(file, tmp_path / "nothing.py")
     assert submitted(tmp_path / "nothing.py", tmp_path) == 2
     assert "registers no sampler" in capsys.readouterr().err
-    assert submitted(write("third"), tmp_path, "--runs", 6) == 2
-    assert "--runs: 6 is not allowed; allowed: 0 to 5" in capsys.readouterr().err
+    assert submitted(write("third"), tmp_path, "--runs", 11) == 2
+    assert "--runs: 11 is not allowed; allowed: 0 to 10" in capsys.readouterr().err

@@ -35,30 +35,24 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     frame = rows_where(statistics["aggregates"], goal_space=goal_space)
     runs = rows_where(statistics["scores"], goal_space=goal_space)
     order = _by_mean_over_training(results, goal_space, frame)
-    looks = [
-        style.LineStyle("mean", style.GREY, "-", "o"),
-        style.LineStyle("IQM", style.GREY, "-", "o"),
-        style.LineStyle("a run", style.GREY, "-", "."),
-    ]
-    filled = [{}, {"fillstyle": "none"}, {"alpha": 0.4}]
+    marks = {"mean": "o", "IQM": "o", "a run": "."}
+    looks = [style.LineStyle(label, style.GREY, "-", marker) for label, marker in marks.items()]
+    mean, iqm, run = (style.line_handle(look, line=False) for look in looks)
+    iqm.set_fillstyle("none")
+    run.set_alpha(0.4)
     figure, axes = style.page(
         (len(SCORES), len(SPLITS)),
         (8.6, 1.3 + len(SCORES) * (0.45 + 0.3 * len(order))),
         "Aggregate success",
         f"{style.describe(results, goal_space)}; over seeds and feasible categories together",
-        [
-            style.line_handle(look, line=False, **fill)
-            for look, fill in zip(looks, filled, strict=True)
-        ],
+        [mean, iqm, run],
         sharex=True,
         sharey=True,
     )
-    for (row, score), (column, split) in itertools.product(
-        enumerate(SCORES[::-1]), enumerate(SPLITS)
-    ):
-        ax, where = axes[row, column], {"split": split}
-        _estimates(ax, results, order, rows_where(frame, score=score, **where))
-        _runs(ax, results, order, rows_where(runs, **where), score)
+    panels = itertools.product(SCORES[::-1], SPLITS)
+    for ax, (score, split) in zip(axes.flat, panels, strict=True):
+        _estimates(ax, results, order, rows_where(frame, score=score, split=split))
+        _runs(ax, results, order, rows_where(runs, split=split), score)
         ax.set_title(f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}")
         ax.grid(axis="y", visible=False)
     for ax in axes[-1]:

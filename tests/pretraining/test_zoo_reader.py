@@ -242,7 +242,7 @@ def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_p
 
 
 def test_an_unknown_name_is_refused(tmp_path):
-    with pytest.raises(InputError, match="allowed are zoo-reader, zoo-mini, craft-reader"):
+    with pytest.raises(InputError, match=f"allowed are {', '.join(RECIPES)}"):
         build(tmp_path / "absent.whl", tmp_path, name="zoo")
 
 

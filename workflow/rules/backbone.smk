@@ -36,7 +36,7 @@ rule pretrain:
     benchmark:
         f"{BACKBONE}/benchmarks/{{model}}.tsv"
     wildcard_constraints:
-        model="zoo-reader|zoo-mini|craft-reader",
+        model="zoo-reader|zoo-reader-1|zoo-mini|craft-reader",
     conda:
         "../../environment.yml"
     threads: 1  # one thread: the same model to the last bit
@@ -84,7 +84,7 @@ rule backbone:
     input:
         expand(
             f"{BACKBONE}/{{model}}/model.safetensors",
-            model=("zoo-reader", "zoo-mini", "craft-reader"),
+            model=("zoo-reader", "zoo-reader-1", "zoo-mini", "craft-reader"),
         ),
     localrule: True
     message:

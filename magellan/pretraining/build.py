@@ -71,7 +71,7 @@ RECIPES: dict[str, Recipe] = {
     "zoo-reader": ReadingRecipe(),
     "zoo-reader-1": ReadingRecipe(seed=1),
     "zoo-mini": Recipe(),
-    "craft-reader": ReadingRecipe(batch_size=32, steps=1_000),
+    "craft-reader": ReadingRecipe(steps=10_000),
 }
 LANGUAGES = {name: CRAFT if name.startswith("craft") else ZOO for name in RECIPES}
 

@@ -42,7 +42,7 @@ rule pretrain:
     threads: 1  # one thread: the same model to the last bit
     resources:
         mem_mb=growing(4000),
-        runtime=growing(30),
+        runtime=growing(60),
     params:
         folder=subpath(output.model, parent=True),
     message:

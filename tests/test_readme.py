@@ -197,6 +197,14 @@ def test_the_readme_quotes_the_study_of_all_rules():
         assert f"`{rule}` ({mean[rule]})" in text
 
 
+@pytest.mark.slow
+def test_the_readme_quotes_what_exploring_over_goals_costs():
+    row = next(line for line in one_constant().splitlines() if "`explore_goals` | train" in line)
+    mean, low, high, p = (abs(float(cell)) for cell in re.findall(r"-?0\.\d+", row)[2:])
+    quoted = f"costs it {mean:.2f} ({high:.2f} to {low:.2f}; p = {p:.3f})".replace("= 0.", "= .")
+    assert quoted in " ".join(README.split())
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_pictures_and_files_exist(path):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text(encoding="utf-8"))
@@ -314,6 +322,25 @@ def interactions(folder: str) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+def one_constant() -> str:
+    """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
+    rows = []
+    names = ["base", "text_window", "explore_goals"]
+    for pair in comparison.pairs_of_variants(of("samplers_settings"), names):
+        scores = [
+            [comparison.success_of(side, "25k", split)[1].mean(axis=1) for split in comparison.SPLITS]
+            for side in (pair.second, pair.first)
+        ]
+        chances = [sign_flip_test(one - other).p for one, other in zip(*scores, strict=True)]
+        sides = zip(comparison.SPLITS, *scores, holm(np.array(chances)), strict=True)
+        for split, changed, base, p in sides:
+            means = (f"{values.mean():.3f}" for values in (changed, base))
+            name = f"`{pair.second.algorithm.sampler}`, `{pair.second.name}`"
+            rows.append([name, split, *means, with_ends(changed - base), f"{p:.3f}"])
+    header = ["variant", "goals", "success", "of `base`", "difference", "p, Holm over 2"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
     """Runs that master each category, in the world's order."""
     times = times_of(results, algorithm, space, "train").values()
@@ -413,6 +440,7 @@ BLOCKS = {
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
+    ("samplers", "samplers constants"): one_constant,
     ("rules", "rules"): rules,
     ("rules", "signals"): signals,
     ("claims", "claims"): verdicts,

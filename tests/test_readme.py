@@ -324,16 +324,16 @@ def interactions(folder: str) -> str:
 
 def one_constant() -> str:
     """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
-    rows = []
+    rows, splits = [], comparison.SPLITS
     names = ["base", "text_window", "explore_goals"]
     for pair in comparison.pairs_of_variants(of("samplers_settings"), names):
         scores = [
-            [comparison.success_of(side, "25k", split)[1].mean(axis=1) for split in comparison.SPLITS]
+            [comparison.success_of(side, "25k", split)[1].mean(axis=1) for split in splits]
             for side in (pair.second, pair.first)
         ]
         chances = [sign_flip_test(one - other).p for one, other in zip(*scores, strict=True)]
-        sides = zip(comparison.SPLITS, *scores, holm(np.array(chances)), strict=True)
-        for split, changed, base, p in sides:
+        corrected = holm(np.array(chances))
+        for split, changed, base, p in zip(splits, *scores, corrected, strict=True):
             means = (f"{values.mean():.3f}" for values in (changed, base))
             name = f"`{pair.second.algorithm.sampler}`, `{pair.second.name}`"
             rows.append([name, split, *means, with_ends(changed - base), f"{p:.3f}"])

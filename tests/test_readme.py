@@ -341,6 +341,27 @@ def one_constant() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
+def orders() -> str:
+    """Success of each sampler in each variant and seed, best first."""
+    results, rows = of("sensitivity"), []
+    for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
+        sides = [
+            comparison.Side(variant, results, Algorithm(sampler, variant))
+            for sampler in results.experiment["samplers"]
+        ]
+        scores = [comparison.success_of(side, "25k", "train")[1].mean(axis=1) for side in sides]
+        for place, seed in enumerate(results.experiment["seeds"]):
+            success = {
+                side.algorithm.sampler: values[place]
+                for side, values in zip(sides, scores, strict=True)
+            }
+            ranked = sorted(success, key=lambda sampler: -success[sampler])
+            cells = (f"`{sampler}` {success[sampler]:.2f}" for sampler in ranked)
+            rows.append([f"`{variant}`", str(seed), ", ".join(cells)])
+    header = ["variant", "seed", "mean success over training, training goals"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
     """Runs that master each category, in the world's order."""
     times = times_of(results, algorithm, space, "train").values()
@@ -441,6 +462,7 @@ BLOCKS = {
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,
+    ("sensitivity", "sensitivity"): orders,
     ("rules", "rules"): rules,
     ("rules", "signals"): signals,
     ("claims", "claims"): verdicts,

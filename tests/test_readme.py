@@ -345,19 +345,21 @@ def orders() -> str:
     """Success of each sampler in each variant and seed, best first."""
     results, rows = of("sensitivity"), []
     for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
-        sides = [
-            comparison.Side(variant, results, Algorithm(sampler, variant))
-            for sampler in results.experiment["samplers"]
-        ]
-        scores = [comparison.success_of(side, "25k", "train")[1].mean(axis=1) for side in sides]
-        for place, seed in enumerate(results.experiment["seeds"]):
-            success = {
-                side.algorithm.sampler: values[place]
-                for side, values in zip(sides, scores, strict=True)
-            }
-            ranked = sorted(success, key=lambda sampler: -success[sampler])
-            cells = (f"`{sampler}` {success[sampler]:.2f}" for sampler in ranked)
-            rows.append([f"`{variant}`", str(seed), ", ".join(cells)])
+        success = {
+            algorithm.sampler: dict(
+                zip(
+                    results.seeds_of(algorithm, "25k"),
+                    run_means(results, algorithm, "25k", "train"),
+                    strict=True,
+                )
+            )
+            for algorithm in results.algorithms
+            if algorithm.variant == variant
+        }
+        for seed in results.experiment["seeds"]:
+            ranked = sorted(((means[seed], name) for name, means in success.items()), reverse=True)
+            cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
+            rows.append([f"`{variant}`", str(seed), cells])
     header = ["variant", "seed", "mean success over training, training goals"]
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 

@@ -19,6 +19,7 @@ from magellan.core.parsing import read_json_object
 
 BACKBONES = Path(__file__).parents[1] / "backbones"
 """Folder of the embedded models."""
+EMBEDDED = tuple(sorted(folder.name for folder in BACKBONES.iterdir() if folder.is_dir()))
 MADE_IN, MADE_IN_DEFAULT = "MAGELLAN_BACKBONES", "results/backbone"
 """Environment variable with the folder of models made by the workflow, and its default."""
 
@@ -37,9 +38,8 @@ class Made:
 
 MADE = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
 ALLOWED = (
-    f"zoo-reader, zoo-reader-1, zoo-mini, craft-reader, {', '.join(MADE)}, a folder with "
-    "config.json, weights (model.safetensors) and tokenizer in Hugging Face format, or the name of "
-    "a model in the Hugging Face cache"
+    f"{', '.join((*EMBEDDED, *MADE))}, a folder with config.json, weights (model.safetensors) and "
+    "tokenizer in Hugging Face format, or the name of a model in the Hugging Face cache"
 )
 HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -111,8 +111,7 @@ def backbone_folder(model: str) -> Path:
 
     The first that exists; the path itself where none does. Nothing is downloaded.
     """
-    embedded = {folder.name for folder in BACKBONES.iterdir() if folder.is_dir()}
-    if model in embedded:
+    if model in EMBEDDED:
         return BACKBONES / model
     if model in MADE:
         return made_folder() / model

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from magellan.core.errors import InputError
 from magellan.core.settings import BatchSize, Count, Fraction, Section, StepSize, Width
+from magellan.model.files import EMBEDDED
 
 
 class BackboneConfig(Section):
@@ -19,9 +20,9 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description="`zoo-mini`, `zoo-reader`, `zoo-reader-1`, `craft-reader` (in the repository), "
-        "`smollm2-135m` (made by the workflow), a folder in Hugging Face format with a causal or "
-        "encoder-decoder language model, or the name of such a model in the Hugging Face cache.",
+        description=f"`{'`, `'.join(EMBEDDED)}` (in the repository), `smollm2-135m` (made by the "
+        "workflow), a folder in Hugging Face format with a causal or encoder-decoder language "
+        "model, or the name of such a model in the Hugging Face cache.",
     )
     lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
     lora_alpha: float = Field(

@@ -73,7 +73,7 @@ RECIPES: dict[str, Recipe] = {
     "zoo-mini": Recipe(),
     "craft-reader": ReadingRecipe(steps=10_000),
 }
-LANGUAGES = {name: CRAFT if name.startswith("craft") else ZOO for name in RECIPES}
+LANGUAGES = {"zoo-reader": ZOO, "zoo-reader-1": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -122,7 +122,7 @@ def build(
     (output / "build.json").write_text(
         json.dumps({"recipe": asdict(recipe), "figures": figures}, indent=2) + "\n"
     )
-    language.card(output, asdict(recipe), figures)
+    language.card(output, name, asdict(recipe), figures)
     return figures
 
 

@@ -8,6 +8,7 @@ import json
 from magellan.config.modules import load_modules
 from magellan.core.arguments import Commands, add_modules, add_output, file_path
 from magellan.core.errors import InputError
+from magellan.model.files import EMBEDDED
 from magellan.worlds import WORLDS
 
 
@@ -21,8 +22,7 @@ def add_backbone(commands: Commands) -> None:
     add_output(backbone, "folder of the model")
     backbone.add_argument(
         "--name",
-        help="zoo-reader, zoo-reader-1, zoo-mini, smollm2-135m or craft-reader (default: "
-        "zoo-reader)",
+        help=f"{', '.join(EMBEDDED)} or smollm2-135m (default: zoo-reader)",
     )
     backbone.add_argument(
         "--world",

@@ -197,7 +197,7 @@ CARD = """---
 license: mit
 library_name: transformers
 ---
-# craft-reader
+# {name}
 
 A causal language model of the language of the world `craft`, small enough to live in a repository
 and to be trained by reinforcement learning on one CPU core.
@@ -245,11 +245,11 @@ can be reached; of a goal of depth 1 the counts about the named item tell it.
 |---|---|---|
 {probe_rows}
 
-Rebuild with `python -m magellan backbone --name craft-reader --output DIR`.
+Rebuild with `python -m magellan backbone --name {name} --output DIR`.
 """
 
 
-def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
+def write_card(output: Path, name: str, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
     """Write README.md: what went into the model, what did not, and measured figures."""
     rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
     of_prompt, of_words = (
@@ -257,10 +257,11 @@ def write_card(output: Path, recipe: dict[str, Any], figures: dict[str, Any]) ->
         for group in (QUESTIONS, WORD_QUESTIONS)
     )
     probe_rows = "\n".join(
-        f"| {name} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
-        for name, auc in figures["probe"].items()
+        f"| {depth} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
+        for depth, auc in figures["probe"].items()
     )
     text = CARD.format(
+        name=name,
         recipe=recipe,
         figures=figures,
         rows=rows,

@@ -62,7 +62,7 @@ class Language:
     questions: tokenizer -> questions of the reading lessons.
     figures: vectors -> figures for the card.
     probe: reader of the finished model -> AUC for the card.
-    card: (folder, recipe, figures): writes the card.
+    card: (folder, name of the model, recipe, figures): writes the card.
     """
 
     things: tuple[str, ...]
@@ -74,4 +74,4 @@ class Language:
     questions: Callable[[PreTrainedTokenizerFast], Questions]
     figures: Callable[[np.ndarray], dict[str, Any]]
     probe: Callable[[Reader], dict[str, dict[str, float]]]
-    card: Callable[[Path, dict[str, Any], dict[str, Any]], None]
+    card: Callable[[Path, str, dict[str, Any], dict[str, Any]], None]

@@ -574,7 +574,11 @@ FLAN = "google/flan-t5-base"
 IN_CACHE = "hub/models--google--flan-t5-base"
 DOWNLOAD = "`hf download google/flan-t5-base`"
 BACKBONE_NAMES = [
-    ({}, "zoo-maxi", "'zoo-maxi' is missing | zoo-mini, craft-reader, smollm2-135m"),
+    (
+        {},
+        "zoo-maxi",
+        "'zoo-maxi' is missing | craft-reader, zoo-mini, zoo-reader, zoo-reader-1, smollm2-135m",
+    ),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),
     (

@@ -237,7 +237,7 @@ def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_p
     folder = check_backbone(name)
     record = json.loads((folder / "build.json").read_text())
     assert record["recipe"] == vars(find_recipe(name))
-    LANGUAGES[name].card(tmp_path, record["recipe"], record["figures"])
+    LANGUAGES[name].card(tmp_path, name, record["recipe"], record["figures"])
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
 
 

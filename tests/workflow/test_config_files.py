@@ -79,7 +79,8 @@ def test_recorded_runs_are_those_of_the_samplers_study():
 
 
 def test_the_small_paper_differs_in_the_model_the_score_and_the_goals_alone():
-    paper, small, variants = map(values_of, ("paper", "paper_small", "studies/paper_small_variants"))
+    paper, small = values_of("paper"), values_of("paper_small")
+    variants = values_of("studies/paper_small_variants")
     assert variants["overrides"] == small["overrides"]
     alike = ("preset", "samplers", "goal_spaces", "seeds")
     assert [small[key] for key in alike] == [paper[key] for key in alike]

@@ -34,7 +34,7 @@ from magellan.worlds import WORLDS
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
 FLOOR, ORACLE = "random", "oracle"
-TABLES = ("samplers", "rules")
+TABLES = ("rules_long", "rules")
 """Folders of combined tables, one per place; those of the first learner are left out."""
 SIMULATED = "axes"
 COLUMNS = (

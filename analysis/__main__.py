@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-OUTPUTS = ("output", "page", "html", "stem", "target")
 Arguments = argparse.Namespace
 Function = Callable[[Arguments], None]
 Option = tuple[tuple[str, ...], dict[str, Any]]
@@ -596,15 +595,8 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _output(arguments: Arguments | None) -> str:
-    """The output of a command, for an error without a file name."""
-    outputs = [getattr(arguments, name, None) for name in OUTPUTS]
-    return str(next((output for output in outputs if output is not None), "standard output"))
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
-    arguments = None
     try:
         arguments = _parser().parse_args(argv)
         arguments.run(arguments)
@@ -614,8 +606,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         sys.stderr.close()
-    except OSError as error:
-        output, reason = error.filename or _output(arguments), error.strerror or error
+    except OSError as error:  # files are written with StorageErrors
+        output, reason = error.filename or "standard output", error.strerror or error
         print(f"error: {output}: cannot be written ({reason})", file=sys.stderr)
         return 2
     return 0

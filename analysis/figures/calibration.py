@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SPLIT_LABELS, figure_label, sampler_label
 from analysis.tables.results import SPLITS, Results, rows_where
 
@@ -26,18 +26,12 @@ POINT = "point"
 Styles = Mapping[str, style.LineStyle]
 
 
-def _select_algorithms(results: Results, goal_space: str) -> tuple[Algorithm, ...]:
-    """Variants of the reference's sampler that have an estimator."""
-    sampler = results.reference.sampler
-    return tuple(name for name in results.predicting(goal_space) if name.sampler == sampler)
-
-
 def calibration(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
     """Columns are categories; rows are training goals, unseen goals and learning progress."""
     sampler = results.reference.sampler
-    algorithms = _select_algorithms(results, goal_space)
+    algorithms = [name for name in results.predicting(goal_space) if name.sampler == sampler]
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
     frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
@@ -76,8 +70,8 @@ def _block(
     for column, category in enumerate(categories):
         of_category = rows_where(frame, category=category)
         for row, split in enumerate(SPLITS):
-            _competence(axes[row, column], rows_where(of_category, split=split), split, styles)
-        _learning_progress(axes[-1, column], of_category, styles)
+            _competence(axes[row, column], rows_where(of_category, split=split), styles)
+        _estimates(axes[-1, column], of_category, "learning_progress", styles, 1.6)
     style.fraction_axis(axes[:-1].flat)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
@@ -108,7 +102,7 @@ def _share_scale(axes: np.ndarray) -> None:
         ax.set_ylim(0, highest)
 
 
-def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> None:
+def _competence(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
     if len(styles) == 1:
         for (estimator, _), run in frame.groupby(["estimator", "seed"]):
             color = styles[estimator].color
@@ -116,37 +110,23 @@ def _competence(ax: Axes, frame: pd.DataFrame, split: str, styles: Styles) -> No
     observed = frame.groupby(POINT)["success"].mean()
     marks = {"markersize": 3.5, "markerfacecolor": "white", "zorder": 3}
     _line(ax, observed, OBSERVED, linewidth=1.5, **marks)
-    for estimator, look in _present(frame, styles):
-        means = rows_where(frame, estimator=estimator).groupby(POINT)["competence"].mean()
+    _estimates(ax, frame, "competence", styles, 1.8)
+
+
+def _estimates(ax: Axes, frame: pd.DataFrame, column: str, styles: Styles, width: float) -> None:
+    """A line for each estimator and split: mean of a column over seeds."""
+    for (estimator, look), split in itertools.product(styles.items(), SPLITS):
+        rows = rows_where(frame, estimator=estimator, split=split)
         marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
-        _line(ax, means, look, linestyle=DASHES[split], linewidth=1.8, **marks)
-
-
-def _learning_progress(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
-    for estimator, look in _present(frame, styles):
-        of_estimator = rows_where(frame, estimator=estimator)
-        for split in SPLITS:
-            means = rows_where(of_estimator, split=split).groupby(POINT)["learning_progress"].mean()
-            marks = {"marker": look.marker if len(styles) > 1 else "", "markersize": 4}
-            _line(ax, means, look, linestyle=DASHES[split], linewidth=1.6, **marks)
-
-
-def _present(frame: pd.DataFrame, styles: Styles) -> list[tuple[str, style.LineStyle]]:
-    present = set(frame["estimator"])
-    return [(name, look) for name, look in styles.items() if name in present]
+        options = {"linestyle": DASHES[split], "linewidth": width, **marks}
+        _line(ax, rows.groupby(POINT)[column].mean(), look, **options)
 
 
 def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) -> None:
     if not len(values):
         return  # an empty unclipped line would appear in the corner
-    options = {
-        "color": look.color,
-        "linestyle": look.dash,
-        "marker": look.marker,
-        "markevery": style.marker_spacing(len(values)),
-        "clip_on": False,
-    }
-    ax.plot(values.index, values, **(options | changes))
+    changes["markevery"] = style.marker_spacing(len(values))
+    ax.plot(values.index, values, **(style.line_options(look) | changes))
 
 
 def _handles(styles: Styles) -> Sequence[Line2D]:

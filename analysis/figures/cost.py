@@ -13,15 +13,16 @@ from analysis.tables.labels import category_colors
 from analysis.tables.results import Results, rows_where
 
 CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it reads"}
+SCRIPT = "stairs"
+"""Script of the lower rows."""
 
 
-def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figure:
-    """A column for each learner: costs by script, then dormant units and spread for `script`.
+def draw(results: Results, frame: pd.DataFrame) -> Figure:
+    """A column for each learner: costs by script, then dormant units and spread for `SCRIPT`.
 
     Args:
         results: runs of `scripted` with variants named LEARNER.SCRIPT.
         frame: from `analysis.studies.cost.costs`.
-        script: script of the lower rows.
     """
     names = frame["variant"].str.rsplit(".", n=1, expand=True)
     frame = frame.assign(learner=names[0], script=names[1])
@@ -52,8 +53,8 @@ def draw(results: Results, frame: pd.DataFrame, script: str = "stairs") -> Figur
         _costs(axes[0, column], rows_where(frame, learner=learner), lines, colors)
         axes[0, column].set_title(learner)
         for ax, (key, label) in zip(axes[1:, column], CRITIC.items(), strict=True):
-            _curves(ax, results, f"{learner}.{script}", key, colors)
-            axes[1 if key == "dormant" else 2, 0].set_ylabel(f"{label},\n{script}")
+            _curves(ax, results, f"{learner}.{SCRIPT}", key, colors)
+            axes[1 if key == "dormant" else 2, 0].set_ylabel(f"{label},\n{SCRIPT}")
     axes[0, 0].set_yticks(
         range(len(lines)), [f"{name.replace('grow_', '')}, {part}" for name, part in lines]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from matplotlib.lines import Line2D
 from analysis.figures import style
 from analysis.studies.embeddings import Embedding, project
 from analysis.tables.labels import SPLIT_LABELS, category_colors, sampler_label
+from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 
 COLUMNS = 3
@@ -68,23 +71,15 @@ def _colors(embedding: Embedding, by: str) -> dict[str, object]:
     colors = category_colors(embedding.categories)
     goals = embedding.goals
     if by == "category":
-        return {name: color for name, color in colors.items() if _has(goals, by, name)}
-    kinds = [
-        kind
-        for name in colors
-        for kind in sorted(goals.loc[goals["category"] == name, "kind"].unique())
-    ]
-    names = dict.fromkeys(kinds)
+        return {name: color for name, color in colors.items() if name in set(goals[by])}
+    kinds = [sorted(rows_where(goals, category=name)["kind"].unique()) for name in colors]
+    names = dict.fromkeys(itertools.chain(*kinds))
     if len(names) > len(KIND_COLORS):
         raise InputError(
             f"--by: kind has {len(names)} colours here; allowed: kind for up to "
             f"{len(KIND_COLORS)} kinds of goals, or category"
         )
     return dict(zip(names, KIND_COLORS, strict=False))
-
-
-def _has(goals: pd.DataFrame, column: str, name: str) -> bool:
-    return bool((goals[column] == name).any())
 
 
 def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
@@ -121,6 +116,6 @@ def _handles(embedding: Embedding, colors: dict[str, object], by: str) -> list[L
     split_handles = [
         Line2D([], [], marker=marker, color="#FFFFFF", label=SPLIT_LABELS[split], **look)
         for split, marker in MARKERS.items()
-        if _has(embedding.goals, "split", split)
+        if split in set(embedding.goals["split"])
     ]
     return color_handles + split_handles

@@ -316,19 +316,11 @@ def interval_bar(ax: Axes, low: float, high: float, y: float, color: str) -> Non
     ax.plot([low, high], [y, y], color=color, lw=1.6, solid_capstyle="butt", **ticks)
 
 
-def _seed_counts(
-    results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None
-) -> tuple[int, ...]:
-    if algorithms is None:
-        return results.seed_counts(goal_space)
-    return tuple(len(results.seeds_of(algorithm, goal_space)) for algorithm in algorithms)
-
-
 def describe(
     results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None = None
 ) -> str:
     """Beginning of every subtitle: goal space and number of seeds (of `algorithms`, if given)."""
-    seeds = _seed_counts(results, goal_space, algorithms)
+    seeds = results.seed_counts(goal_space, algorithms)
     plural = "s" if max(seeds) != 1 else ""
     variants = {algorithm.variant for algorithm in results.algorithms_in(goal_space)}
     unit = "sampler" if len(variants) < 2 else "variant"
@@ -354,7 +346,7 @@ def seed_lines(
     results: Results, goal_space: str, several: str, algorithms: Sequence[Algorithm] | None = None
 ) -> str:
     """Description of the lines of a panel: `several`, or of a single seed."""
-    seeds = _seed_counts(results, goal_space, algorithms)
+    seeds = results.seed_counts(goal_space, algorithms)
     return several if max(seeds) > 1 else "line: the only seed"
 
 
@@ -375,17 +367,18 @@ def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
 def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle, zorder: int = 3) -> None:
     """The thick line of an algorithm with markers: (points,)."""
     spacing = marker_spacing(len(values))
-    ax.plot(points, values, **_line(look), markevery=spacing, zorder=zorder)
+    ax.plot(points, values, **line_options(look), markevery=spacing, zorder=zorder)
 
 
 def step_line(
     ax: Axes, points: Any, values: Any, look: LineStyle, where: str, **changes: Any
 ) -> None:
     """The same as a step line; where, changes: options of `Axes.step`."""
-    ax.step(points, values, where=where, **(_line(look) | changes))
+    ax.step(points, values, where=where, **(line_options(look) | changes))
 
 
-def _line(look: LineStyle) -> dict[str, Any]:
+def line_options(look: LineStyle) -> dict[str, Any]:
+    """Options of `Axes.plot` for a thick line with markers."""
     options = {"color": look.color, "linestyle": look.dash, "marker": look.marker}
     return options | {"linewidth": 1.8, "markersize": 4, "clip_on": False}
 

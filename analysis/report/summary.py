@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
@@ -70,16 +71,6 @@ def phase_table(
             row[column] = f"{cell['value']:.2f}{interval}"
         rows.append(row)
     return pd.DataFrame(rows).fillna("")
-
-
-def phase_heading(results: Results, goal_space: str, split: str) -> str:
-    """Heading of the table of phases."""
-    seeds = number_text(results.seed_counts(goal_space))
-    confidence = results.experiment["analysis"]["confidence"]
-    return (
-        f"Success by phase, mean over feasible categories, {SPLIT_LABELS[split].lower()}, goal "
-        f"space {goal_space}: mean over n = {seeds} seeds ({confidence:.0%} interval)"
-    )
 
 
 def _cell(values: pd.Series) -> str:
@@ -165,7 +156,7 @@ def comparison_table(
             baseline = Algorithm(row["baseline"], row["baseline_variant"])
             rows.append(
                 {
-                    "Goals": _goals(row),
+                    "Goals": SPLIT_LABELS[split] + " (primary)" * bool(row["primary"]),
                     "Compared with": algorithm_label(baseline, results.algorithms),
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
@@ -192,11 +183,6 @@ def _order_cells(
     return {STUDY: f"{order.difference:+.3f} (n = {runs})", SAME_SIGN: f"{order.chance:.0%}"}
 
 
-def _goals(row: pd.Series) -> str:
-    label = SPLIT_LABELS[row["split"]]
-    return f"{label} (primary)" if row["primary"] else label
-
-
 def _p_value(p: float) -> str:
     if pd.isna(p):
         return "n/a"
@@ -216,15 +202,6 @@ def mastery_table(
             row[results.categories.named(counts["category"]).words] = cell
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def mastery_heading(results: Results, goal_space: str, split: str) -> str:
-    """Heading of the table of mastery."""
-    return (
-        f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
-        f"(mean {UNIT_WORDS[results.unit]} until then; a run that never does counts as the whole "
-        "training)"
-    )
 
 
 def comparison_heading(results: Results, goal_space: str) -> str:
@@ -252,16 +229,24 @@ def _frames(
         steps = f"the first {equal_steps(results, goal_space):,.0f} environment steps"
         steps += f"{results.counted_from} of each run"
         yield f"Secondary, over {steps}: {comparison_heading(results, goal_space)}", at_steps
+    seeds = number_text(results.seed_counts(goal_space))
+    confidence = results.experiment["analysis"]["confidence"]
     for split in SPLITS if results.whole is not None else ():
-        table = phase_table(results, statistics, goal_space, split)
-        yield phase_heading(results, goal_space, split), table
-    for score in SCORES:
-        for split in SPLITS:
-            table = success_table(results, statistics, goal_space, split, score)
-            yield heading(results, goal_space, split, score), table
+        yield (
+            f"Success by phase, mean over feasible categories, {SPLIT_LABELS[split].lower()}, goal "
+            f"space {goal_space}: mean over n = {seeds} seeds ({confidence:.0%} interval)",
+            phase_table(results, statistics, goal_space, split),
+        )
+    for score, split in itertools.product(SCORES, SPLITS):
+        table = success_table(results, statistics, goal_space, split, score)
+        yield heading(results, goal_space, split, score), table
     for split in SPLITS:
-        mastered = mastery_table(results, statistics, goal_space, split)
-        yield mastery_heading(results, goal_space, split), mastered
+        yield (
+            f"Runs that master a category, {SPLIT_LABELS[split].lower()}, goal space {goal_space} "
+            f"(mean {UNIT_WORDS[results.unit]} until then; a run that never does counts as the "
+            "whole training)",
+            mastery_table(results, statistics, goal_space, split),
+        )
     cost = cost_table(results, statistics, goal_space)
     yield f"Cost of a run, goal space {goal_space}: {_over_seeds(results, goal_space)}", cost
 

@@ -11,8 +11,7 @@ lead in another. Runs of several phases are compared in their last one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +27,7 @@ from analysis.statistics.intervals import (
     mean_estimate,
     sign_flip_test,
 )
-from analysis.statistics.matrices import (
-    evaluated_categories,
-    score_matrices,
-    settings,
-)
+from analysis.statistics.matrices import evaluated_categories, score_matrices, settings
 from analysis.tables.grid import Algorithm, run_name, variant_names
 from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
@@ -87,13 +82,12 @@ def pairs_of_variants(results: Results, names: Sequence[str]) -> list[Pair]:
         InputError: unknown variants, a pair that no sampler has, or one has a seed that the other
             lacks.
     """
-
-    def side(sampler: str, name: str) -> Side:
-        return Side(name, results, Algorithm(sampler, name))
-
     _check_names("variants", names, variant_names(results.experiment))
     samplers = dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
-    sides = [(f"sampler {sampler}", partial(side, sampler)) for sampler in samplers]
+    sides = [
+        (f"sampler {sampler}", [Side(name, results, Algorithm(sampler, name)) for name in names])
+        for sampler in samplers
+    ]
     return _first_with_others("--variants: no sampler has runs of", names, sides)
 
 
@@ -104,13 +98,12 @@ def pairs_of_samplers(results: Results, names: Sequence[str]) -> list[Pair]:
         InputError: unknown samplers, a pair that no variant has, or one has a seed that the other
             lacks.
     """
-
-    def side(variant: str, name: str) -> Side:
-        return Side(name, results, Algorithm(name, variant))
-
     _check_names("samplers", names, results.experiment["samplers"])
     variants = dict.fromkeys(algorithm.variant for algorithm in results.algorithms)
-    sides = [(f"variant {variant}", partial(side, variant)) for variant in variants]
+    sides = [
+        (f"variant {variant}", [Side(name, results, Algorithm(name, variant)) for name in names])
+        for variant in variants
+    ]
     return _first_with_others("--samplers: no variant has runs of", names, sides)
 
 
@@ -124,12 +117,6 @@ def pairs_of_interactions(
     Raises:
         InputError: unknown samplers or variants, or a run is missing.
     """
-    first = samplers[0]
-
-    def side(second: str, name: str) -> Side:
-        minus = Algorithm(second, name)
-        return Side(f"{first} minus {second}, {name}", results, Algorithm(first, name), minus=minus)
-
     _check_names("samplers", samplers, results.experiment["samplers"])
     _check_names("variants", variants, variant_names(results.experiment))
     required = {Algorithm(*names) for names in itertools.product(samplers, variants)}
@@ -138,8 +125,17 @@ def pairs_of_interactions(
             f"--variants: sampler {absent.sampler!r} has no runs of {absent.variant!r}; "
             "allowed: variants that all these samplers have"
         )
-    sides = [(f"{first} minus others", partial(side, second)) for second in samplers[1:]]
+    first, *others = samplers
+    sides = [
+        (f"{first} minus others", [_lead(results, first, second, name) for name in variants])
+        for second in others
+    ]
     return _first_with_others("--variants: no sampler has runs of", variants, sides)
+
+
+def _lead(results: Results, first: str, second: str, variant: str) -> Side:
+    name = f"{first} minus {second}, {variant}"
+    return Side(name, results, Algorithm(first, variant), minus=Algorithm(second, variant))
 
 
 def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
@@ -148,13 +144,10 @@ def pairs_of_estimators(results: Results, names: Sequence[str]) -> list[Pair]:
     Raises:
         InputError: unknown estimators, or a pair that no run has.
     """
-
-    def side(algorithm: Algorithm, name: str) -> Side:
-        return Side(name, results, algorithm, name)
-
     _check_names("estimators", names, sorted(results.tables["competence"]["estimator"].unique()))
     sides = [
-        (f"sampler {a.sampler}, variant {a.variant}", partial(side, a)) for a in results.algorithms
+        (f"sampler {a.sampler}, variant {a.variant}", [Side(n, results, a, n) for n in names])
+        for a in results.algorithms
     ]
     return _first_with_others("--estimators: no run has", names, sides)
 
@@ -172,23 +165,22 @@ def _check_names(kind: str, names: Sequence[str], allowed: Sequence[str]) -> Non
 
 
 def _first_with_others(
-    no_runs: str, names: Sequence[str], sides: Sequence[tuple[str, Callable[[str], Side]]]
+    no_runs: str, names: Sequence[str], candidates: Sequence[tuple[str, Sequence[Side]]]
 ) -> list[Pair]:
     """Pairs of the first name with each other one, in each goal space that has runs of both.
 
     Args:
         no_runs: beginning of the error for a pair without runs.
         names: names to compare.
-        sides: titles, each with a function that makes a side from a name.
+        candidates: titles, each with a side for each name.
     """
     pairs: list[Pair] = []
-    for name in names[1:]:
-        candidates = [(title, side(names[0]), side(name)) for title, side in sides]
+    for at, name in enumerate(names[1:], start=1):
         matches = [
-            Pair(title, goal_space, first, second)
-            for title, first, second in candidates
-            for goal_space in first.results.goal_spaces
-            if _have_runs(first, second, goal_space)
+            Pair(title, goal_space, sides[0], sides[at])
+            for title, sides in candidates
+            for goal_space in sides[0].results.goal_spaces
+            if _have_runs(sides[0], sides[at], goal_space)
         ]
         if not matches:
             raise InputError(f"{no_runs} both {names[0]!r} and {name!r}")
@@ -263,17 +255,11 @@ def error_of(side: Side, goal_space: str, split: str) -> Scores:
     return names, errors[names].sort_index().to_numpy()
 
 
-class Measure(NamedTuple):
-    """A number for each run and category: its title, and the function that reads it."""
-
-    title: str
-    scores: Callable[[Side, str, str], Scores]
-
-
-MEASURES = {
-    "success": Measure("Mean success over training", success_of),
-    "error": Measure("Error of the predicted competence, mean over training", error_of),
+MEASURES: Mapping[str, tuple[str, Callable[[Side, str, str], Scores]]] = {
+    "success": ("Mean success over training", success_of),
+    "error": ("Error of the predicted competence, mean over training", error_of),
 }
+"""Title of a number for each run and category, and the function that reads it."""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -293,15 +279,13 @@ def tables(
         splits: splits of the goals.
         truth: reference of the errors; empty: observed success.
     """
-    against = f" against {truth}" if truth else ""
-    measure = MEASURES[of]._replace(title=MEASURES[of].title + against)
+    title, scores_of = MEASURES[of]
+    title += f" against {truth}" if truth else ""
     families: dict[tuple[str, str], list[Compared]] = {}
     for pair in pairs:
-        compared = _compare(pair, measure, splits)
+        compared = _compare(pair, scores_of, splits)
         families.setdefault((pair.title, pair.goal_space), []).append(compared)
-    return [
-        _table(measure, family, compared) for family in families.values() for compared in family
-    ]
+    return [_table(title, family, compared) for family in families.values() for compared in family]
 
 
 class Compared(NamedTuple):
@@ -312,17 +296,19 @@ class Compared(NamedTuple):
     p: dict[str, float]
 
 
-def _compare(pair: Pair, measure: Measure, splits: Sequence[str]) -> Compared:
+def _compare(
+    pair: Pair, scores_of: Callable[[Side, str, str], Scores], splits: Sequence[str]
+) -> Compared:
     scores, p = {}, {}
     for split in splits:
-        categories, first = measure.scores(pair.first, pair.goal_space, split)
-        _, second = measure.scores(pair.second, pair.goal_space, split)
+        categories, first = scores_of(pair.first, pair.goal_space, split)
+        _, second = scores_of(pair.second, pair.goal_space, split)
         scores[split] = categories, first, second
         p[split] = sign_flip_test((first - second).mean(axis=1), BOOTSTRAP.seed).p
     return Compared(pair, scores, p)
 
 
-def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> Table:
+def _table(measure: str, family: Sequence[Compared], compared: Compared) -> Table:
     pair = compared.pair
     names = pair.first.name, pair.second.name
     tests = len(_correction_family(family, compared, next(iter(compared.p))))
@@ -340,7 +326,7 @@ def _table(measure: Measure, family: Sequence[Compared], compared: Compared) -> 
             )
         means = first.mean(axis=1), second.mean(axis=1)
         rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in p_values]))
-    measured = measure.title + pair.first.results.counted_from
+    measured = measure + pair.first.results.counted_from
     holm = f", Holm over {tests}" if tests > 1 else ""
     title = (
         f"{measured}, {pair.title}, goal space {pair.goal_space}: "

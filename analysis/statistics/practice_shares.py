@@ -149,23 +149,15 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
     """Share of each category among the goals that exploration draws; None if unknown."""
-    mix = mix_of(results, algorithm, goal_space)
-    if mix is None:
-        return None
-    if explores_goals(results, algorithm):
-        return mix
-    if algorithm.sampler in EXPLORING_CATEGORIES:
-        filled = sum(share > 0 for share in mix.values())
-        return {name: float(share > 0) / filled for name, share in mix.items()}
-    return None
-
-
-def mix_of(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
-    """Share of each category in the goal space of `goal_counts`; None if unknown."""
     counts = goal_counts(results, algorithm, goal_space)
     if counts is None:
         return None
-    return {name: count / sum(counts.values()) for name, count in counts.items()}
+    if explores_goals(results, algorithm):
+        return {name: count / sum(counts.values()) for name, count in counts.items()}
+    if algorithm.sampler in EXPLORING_CATEGORIES:
+        filled = sum(count > 0 for count in counts.values())
+        return {name: float(count > 0) / filled for name, count in counts.items()}
+    return None
 
 
 def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict[str, int] | None:

@@ -9,7 +9,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.tables.grid import Algorithm
@@ -127,8 +127,8 @@ def register_figure(
             )
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
         doc = inspect.getdoc(draw) if caption is None else caption
-        spec = FigureSpec(name, draw, label, section, tuple(statistics), lacks, doc or "")
-        FIGURES.add(replace(spec, source=source_of(draw), phased=phased))
+        texts = label, section, tuple(statistics), lacks, doc or ""
+        FIGURES.add(FigureSpec(name, draw, *texts, source_of(draw), phased))
         return draw
 
     return add

@@ -336,15 +336,10 @@ def cost(results: Results) -> pd.DataFrame:
     columns = [*RUN_COLUMNS, *COST_COLUMNS]
     rows = [
         {column: run.get(column) for column in columns}
-        | {"estimation_episodes": estimation_episodes(run)}
+        | {"estimation_episodes": run["estimation_episodes"].get(run["driver"], 0)}
         for run in results.manifest["runs"]
     ]
     return pd.DataFrame(rows, columns=columns)
-
-
-def estimation_episodes(run: Mapping[str, Any]) -> float:
-    """Episodes played only for the estimator of a run's sampler."""
-    return run["estimation_episodes"].get(run["driver"], 0)
 
 
 # --- computing, writing and loading ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ class Axes(NamedTuple):
     """The table, and its metadata: settings, date and code version."""
 
     frame: pd.DataFrame
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, Any]
 
 
 def load(path: Path) -> Axes:
@@ -52,8 +52,7 @@ def load(path: Path) -> Axes:
 def place(axes: Axes, axis: str = BASE, value: float = 0.0) -> pd.DataFrame:
     """Rows at a value of an axis; rows of the base if that is its value."""
     frame = axes.frame
-    base: Mapping[str, float] = axes.metadata[BASE]  # type: ignore[assignment]
-    if axis == BASE or value == base[axis]:
+    if axis == BASE or value == axes.metadata[BASE][axis]:
         return frame[frame["axis"] == BASE]
     return frame[(frame["axis"] == axis) & (frame["value"] == value)]
 
@@ -72,9 +71,8 @@ def standings_of(rows: pd.DataFrame) -> list[Standing]:
 
 def values_of(axes: Axes, axis: str) -> list[float]:
     """Values of an axis with that of the base, increasing."""
-    base: Mapping[str, float] = axes.metadata[BASE]  # type: ignore[assignment]
     values = axes.frame.loc[axes.frame["axis"] == axis, "value"].unique()
-    return sorted({float(base[axis]), *map(float, values)})
+    return sorted({float(axes.metadata[BASE][axis]), *map(float, values)})
 
 
 def tables(axes: Axes) -> list[Table]:

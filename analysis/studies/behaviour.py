@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.statistics import matrices, summaries
 from analysis.statistics.matrices import evaluated_categories, success_curves
-from analysis.statistics.practice_shares import exploited_shares
+from analysis.statistics.practice_shares import exploited_shares, run_counts
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SPLIT_LABELS, algorithm_label
 from analysis.tables.phases import last_phase, practised_split
@@ -44,11 +44,10 @@ def practice_shares(
         goal_space: their goal space.
         start: share of each run's first episodes to leave out, 0 to below 1.
     """
-    frame = results.table("practice", goal_space=goal_space, **algorithm._asdict())
-    ends = frame.groupby("seed")["episode"].transform("max")
-    frame = frame[frame["episode"] > start * ends]
-    counts = frame.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
-    counts = counts.reindex(columns=list(results.categories.names)).fillna(0.0)
+    counts = run_counts(results, algorithm, goal_space)
+    episodes = counts.index.get_level_values("episode").to_series(index=counts.index)
+    ends = episodes.groupby("seed").transform("max")
+    counts = counts[episodes > start * ends].groupby("seed").sum()
     return counts.div(counts.sum(axis=1), axis=0)
 
 
@@ -167,40 +166,35 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
             ["Sampler", *names],
             exploited,
         )
+    algorithms = results.algorithms_in(goal_space)
+    labelled = [(algorithm_label(name, results.algorithms), name) for name in algorithms]
+    frames = {
+        algorithm: beliefs(results, algorithm, goal_space)
+        for algorithm in results.predicting(goal_space)
+        if results.driver_of(algorithm)
+    }
     for column, title, form in _COLUMNS:
         rows = [
-            [
-                algorithm_label(algorithm, results.algorithms),
-                *_by_category(results, frame, column, form),
-            ]
-            for algorithm, frame in _beliefs(results, goal_space)
+            [label, *_by_category(results, frame, column, form)]
+            for label, algorithm in labelled
+            if len(frame := frames.get(algorithm, ()))
         ]
         if rows:
-            unit = (
-                f", {results.unit.replace('steps', 'environment steps')}" if column == "lag" else ""
-            )
-            yield Table(f"{title}{unit}, {where}", ["Sampler", *names], rows)
+            unit = results.unit.replace("steps", "environment steps")
+            title += f", {unit}" if column == "lag" else ""
+            yield Table(f"{title}, {where}", ["Sampler", *names], rows)
     evaluated = evaluated_categories(results, goal_space, split)
     yield Table(
         f"Runs with success above {LEARNT} at the end, {where}",
         ["Sampler", *(results.categories.named(name).words for name in evaluated)],
-        [
-            [
-                algorithm_label(algorithm, results.algorithms),
-                *_learnt(results, algorithm, goal_space),
-            ]
-            for algorithm in results.algorithms_in(goal_space)
-        ],
+        [[label, *_learnt(results, algorithm, goal_space)] for label, algorithm in labelled],
     )
     yield Table(
         f"Collapses, {where}: success above {LEARNT} that is below {LOST} at the next evaluation",
         ["Sampler", "collapses", "evaluations above, with a next one"],
         [
-            [
-                algorithm_label(algorithm, results.algorithms),
-                *map(str, collapses(results, algorithm, goal_space)),
-            ]
-            for algorithm in results.algorithms_in(goal_space)
+            [label, *map(str, collapses(results, algorithm, goal_space))]
+            for label, algorithm in labelled
         ],
     )
 
@@ -235,13 +229,6 @@ def _practice(
 def _learnt(results: Results, algorithm: Algorithm, goal_space: str) -> list[str]:
     runs = learnt(results, algorithm, goal_space)
     return [f"{runs[name].sum()} of {len(runs)}" for name in runs.columns]
-
-
-def _beliefs(results: Results, goal_space: str) -> Iterator[tuple[Algorithm, pd.DataFrame]]:
-    for algorithm in results.predicting(goal_space):
-        frame = beliefs(results, algorithm, goal_space) if results.driver_of(algorithm) else None
-        if frame is not None and len(frame):
-            yield algorithm, frame
 
 
 def _by_category(results: Results, frame: pd.DataFrame, column: str, form: str) -> list[str]:

@@ -23,7 +23,7 @@ from analysis.tables.identity import SHORT, difference
 from analysis.tables.identity import changes as changes_of
 from analysis.tables.manifests import MANIFEST, read_run_manifest
 from analysis.tables.printing import Table, page
-from magellan.config import PlannedRun, counted, flat_keys, hash_of, own_code_of
+from magellan.config import PlannedRun, hash_of, own_code_of
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, printable
 from magellan.jobs.attempts import KILLED, Attempts
@@ -34,6 +34,9 @@ NO_END = "no end is recorded: killed, or still running"
 FILES_GONE = "was complete, but its files are missing"
 LONGEST_REASON = 300
 HEADER = Algorithm("Sampler", "Variant")
+RunManifest = Mapping[str, Any]
+RunCells = tuple[RunManifest, Iterable[str]]
+"""A run's entry in the manifest, and texts about it."""
 
 
 def is_complete(folder: Path, files: Iterable[str], identity: str) -> bool:
@@ -101,15 +104,10 @@ def _reason(folder: Path, output: Path, planned: PlannedRun) -> str:
 
 def _mismatch(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
     """How a finished run differs from the planned one; empty if it does not."""
-    differs = _difference(manifest, planned)
+    differs = difference(manifest, planned.config)
     if not differs and manifest["identity"] != planned.identity:
         differs = f"its identity is {manifest['identity']}, not that of its values"
     return f"complete, but not the planned run: {differs}" if differs else ""
-
-
-def _difference(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
-    config = flat_keys(planned.config.model_dump(mode="json"))
-    return difference(manifest, counted(planned.config), config)
 
 
 def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> str:
@@ -126,7 +124,8 @@ def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> 
         return ""
     (name, manifest), more = unplanned[0], len(unplanned) - 1
     rest = f", and {more} more" if more else ""
-    return f"; beside it is another finished run, {name}: {_difference(manifest, planned)}{rest}"
+    differs = difference(manifest, planned.config)
+    return f"; beside it is another finished run, {name}: {differs}{rest}"
 
 
 def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
@@ -202,36 +201,28 @@ def _cell(declared: Sequence[int], complete: Sequence[int]) -> str:
     return f"{cell} (missing: {', '.join(absent)})" if absent else cell
 
 
+def _table_of_runs(
+    title: str, columns: Iterable[str], manifest: Mapping[str, Any], cells: Iterable[RunCells]
+) -> Table:
+    """One row per run: its name, and its cells in these columns."""
+    rows = tuple(
+        (*_names(run_of(run).algorithm, manifest), run["goal_space"], str(run["seed"]), *texts)
+        for run, texts in cells
+    )
+    return Table(title, (*_names(HEADER, manifest), "Goal space", "Seed", *columns), rows)
+
+
 def missing_table(manifest: Mapping[str, Any]) -> Table:
     """One row per missing run, with the reason and the path of its log."""
-    columns = ("Goal space", "Seed", "Reason", "Log")
-    rows = tuple(
-        (
-            *_names(run_of(entry).algorithm, manifest),
-            entry["goal_space"],
-            str(entry["seed"]),
-            printable(entry["reason"]),
-            entry["log"] or "none",
-        )
-        for entry in manifest["missing"]
-    )
-    return Table("Missing runs", (*_names(HEADER, manifest), *columns), rows)
+    cells = ((run, (printable(run["reason"]), run["log"] or "none")) for run in manifest["missing"])
+    return _table_of_runs("Missing runs", ("Reason", "Log"), manifest, cells)
 
 
 def changed_table(manifest: Mapping[str, Any]) -> Table:
     """One row per run whose code or environment changed during training."""
-    rows = tuple(
-        (
-            *_names(run_of(run).algorithm, manifest),
-            run["goal_space"],
-            str(run["seed"]),
-            printable("; ".join(changes)),
-        )
-        for run in manifest["runs"]
-        if (changes := changes_of(run))
-    )
-    columns = (*_names(HEADER, manifest), "Goal space", "Seed", "Change")
-    return Table("Runs that changed during training", columns, rows)
+    changes = ((run, changes_of(run)) for run in manifest["runs"])
+    cells = ((run, (printable("; ".join(texts)),)) for run, texts in changes if texts)
+    return _table_of_runs("Runs that changed during training", ("Change",), manifest, cells)
 
 
 def sentence(manifest: Mapping[str, Any]) -> str:
@@ -258,7 +249,6 @@ def to_html(manifest: Mapping[str, Any]) -> str:
 # --- cost of each run, from the manifests of the combined tables ----------------------------------
 
 UNKNOWN = "n/a"
-RunManifest = Mapping[str, Any]
 
 
 def saving_share(run: RunManifest) -> float | None:
@@ -291,18 +281,17 @@ TEXTS: Mapping[str, Callable[[RunManifest], str]] = {
 
 def run_table(manifest: Mapping[str, Any]) -> Table:
     """One row per run: its time, memory and restarts."""
-    rows = tuple(
+    cells = (
         (
-            *_names(run_of(run).algorithm, manifest),
-            run["goal_space"],
-            str(run["seed"]),
-            *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
-            *(text(run) for text in TEXTS.values()),
+            run,
+            (
+                *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
+                *(text(run) for text in TEXTS.values()),
+            ),
         )
         for run in manifest["runs"]
     )
-    columns = (*_names(HEADER, manifest), "Goal space", "Seed", *AMOUNTS, *TEXTS)
-    return Table("Every run", columns, rows)
+    return _table_of_runs("Every run", (*AMOUNTS, *TEXTS), manifest, cells)
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.tables.grid import Run, run_name, unit_of
 from magellan.competence import ESTIMATORS
-from magellan.config import OPERATIONAL, RunConfig, flat_keys, hash_of
+from magellan.config import OPERATIONAL, RunConfig, counted, flat_keys, hash_of
 from magellan.config.grid import given_keys
 from magellan.config.identity import MATTERS_IF
 from magellan.config.modules import in_use
@@ -122,23 +122,17 @@ def matters(key: str, manifest: Manifest) -> bool:
     return section in RunConfig.model_fields or section in used
 
 
-def difference(manifest: Manifest, counted: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The first key in which a run differs from the planned one, in words; may be empty.
-
-    Args:
-        manifest: manifest of the existing run.
-        counted: counted values of the planned run.
-        config: its flat configuration.
-    """
-    actual, flat = manifest["counted"], flat_keys(manifest["config"])
-    keys = sorted(key for key in {*actual, *counted} if actual.get(key) != counted.get(key))
+def difference(manifest: Manifest, planned: RunConfig) -> str:
+    """The first key in which a run differs from the planned one, in words; may be empty."""
+    actual, expected = manifest["counted"], counted(planned)
+    keys = sorted(key for key in {*actual, *expected} if actual.get(key) != expected.get(key))
     if not keys:
         return ""
     key, more = keys[0], len(keys) - 1
-    value = actual.get(key, flat.get(key, ABSENT))
-    planned = counted.get(key, config.get(key, ABSENT))
+    value = actual.get(key, flat_keys(manifest["config"]).get(key, ABSENT))
+    wanted = expected.get(key, flat_keys(planned.model_dump(mode="json")).get(key, ABSENT))
     rest = f" (and {more} more)" if more else ""
-    return f"{key} is {shown(value)} in the run and {shown(planned)} in the experiment{rest}"
+    return f"{key} is {shown(value)} in the run and {shown(wanted)} in the experiment{rest}"
 
 
 # --- differences outside the configuration: code, libraries, formats, models ---
@@ -233,13 +227,20 @@ def check_modules(runs: Iterable[Manifest]) -> None:
         for name, (path, digest) in uses:
             first_digest, first = first_uses.setdefault(name, (digest, run))
             if first_digest != digest:
-                names = [f"sampler {r['sampler']!r}, seed {r['seed']}" for r in (first, run)]
                 raise InputError(
-                    f"modules: {path!r} with {name} had SHA-256 {first_digest[:SHORT]} for "
-                    f"{names[0]} and {digest[:SHORT]} for {names[1]}; allowed: one version in all "
+                    f"modules: {path!r} with {name} had SHA-256 "
+                    f"{_both((first_digest, first), (digest, run))}; allowed: one version in all "
                     "runs; remove the folders of one of the two and train them again, or let the "
                     "new version register another name"
                 )
+
+
+def _both(*uses: tuple[str, Manifest]) -> str:
+    """Two digests, each with the run that had it."""
+    return " and ".join(
+        f"{digest[:SHORT]} for sampler {run['sampler']!r}, seed {run['seed']}"
+        for digest, run in uses
+    )
 
 
 def check_backbones(runs: Iterable[Manifest]) -> None:
@@ -255,9 +256,8 @@ def check_backbones(runs: Iterable[Manifest]) -> None:
             continue
         digest, first = first_uses.setdefault(backbone["model"], (backbone["sha256"], run))
         if digest != backbone["sha256"]:
-            names = [f"sampler {r['sampler']!r}, seed {r['seed']}" for r in (first, run)]
+            uses = _both((digest, first), (backbone["sha256"], run))
             raise InputError(
-                f"backbone.model: {backbone['model']!r} has SHA-256 {digest[:SHORT]} for "
-                f"{names[0]} and {backbone['sha256'][:SHORT]} for {names[1]}; allowed: the same "
+                f"backbone.model: {backbone['model']!r} has SHA-256 {uses}; allowed: the same "
                 "weights in all runs"
             )

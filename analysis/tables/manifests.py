@@ -127,13 +127,16 @@ class RunManifest(_Declared):
         return version
 
 
-class PlannedEntry(_Declared):
-    """A run of the grid."""
-
+class _GridRun(_Declared):
     sampler: SamplerName
     variant: VariantName
     goal_space: GoalSpaceName
     seed: StrictInt
+
+
+class PlannedEntry(_GridRun):
+    """A run of the grid."""
+
     identity: StrictStr
 
 
@@ -143,13 +146,9 @@ class CombinedRun(RunManifest):
     variant: VariantName
 
 
-class MissingRun(_Declared):
+class MissingRun(_GridRun):
     """A planned run that the combined tables lack."""
 
-    sampler: SamplerName
-    variant: VariantName
-    goal_space: GoalSpaceName
-    seed: StrictInt
     reason: StrictStr
     log: StrictStr | None = None
 

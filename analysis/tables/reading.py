@@ -8,14 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.tables.results import (
-    RUN_COLUMNS,
-    SPLITS,
-    TABLES,
-    TEXT_COLUMNS,
-    WHOLE_COLUMNS,
-    TableSpec,
-)
+from analysis.tables.grid import RUN_COLUMNS
+from analysis.tables.results import SPLITS, TABLES, TEXT_COLUMNS, WHOLE_COLUMNS, TableSpec
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError, shown
 from magellan.worlds import Categories

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from analysis.tables.grid import (
-    RUN_COLUMNS,
     UNIT_LABELS,
     Algorithm,
     Run,
@@ -23,7 +22,8 @@ from analysis.tables.grid import (
 from analysis.tables.labels import Algorithms, Names, categories_of, names_in
 from magellan.config import UNIT_COLUMNS, Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
-from magellan.worlds import SPLITS, Categories
+from magellan.worlds import SPLITS as SPLITS
+from magellan.worlds import Categories
 
 
 @dataclass(frozen=True)
@@ -166,10 +166,12 @@ class Results:
         seeds = self._seeds[goal_space][algorithm]
         return tuple(seed for seed in self.experiment["seeds"] if seed in seeds)
 
-    def seed_counts(self, goal_space: str) -> tuple[int, ...]:
-        """Number of seeds of each algorithm in a goal space, in the order of `algorithms_in`."""
-        algorithms = self.algorithms_in(goal_space)
-        return tuple(len(self.seeds_of(algorithm, goal_space)) for algorithm in algorithms)
+    def seed_counts(
+        self, goal_space: str, algorithms: Sequence[Algorithm] | None = None
+    ) -> tuple[int, ...]:
+        """Number of seeds of each algorithm in a goal space (default: those of `algorithms_in`)."""
+        listed = self.algorithms_in(goal_space) if algorithms is None else algorithms
+        return tuple(len(self.seeds_of(algorithm, goal_space)) for algorithm in listed)
 
     def predicting(self, goal_space: str) -> tuple[Algorithm, ...]:
         """Algorithms whose runs in a goal space have an estimator of competence."""
@@ -196,15 +198,3 @@ def rows_where(frame: pd.DataFrame, **where: str | int) -> pd.DataFrame:
     for column, value in where.items():
         frame = frame[frame[column] == value]
     return frame
-
-
-__all__ = [
-    "RUN_COLUMNS",
-    "SPLITS",
-    "TABLES",
-    "TEXT_COLUMNS",
-    "WHOLE_COLUMNS",
-    "Results",
-    "TableSpec",
-    "rows_where",
-]

@@ -27,7 +27,6 @@ from magellan.config import (
     ExperimentConfig,
     PlannedRun,
     counted,
-    flat_keys,
     grid,
     load_experiment,
     resolve_run,
@@ -167,8 +166,7 @@ def _unplanned(folder: Path, manifest: Mapping[str, Any], plan: Sequence[Planned
         return missing + sum(item not in planned for item in actual)
 
     nearest = min(candidates, key=distance)
-    config = flat_keys(nearest.config.model_dump(mode="json"))
-    differs = identity.difference(manifest, counted(nearest.config), config)
+    differs = identity.difference(manifest, nearest.config)
     return InputError(f"{folder}: {differs}, for {run_name(run_of(nearest.declared()))}")
 
 
@@ -189,7 +187,7 @@ def _stack(name: str, runs: Iterable[FinishedRun]) -> pd.DataFrame:
 
 
 def write(results: Results, folder: Path) -> None:
-    """Write the combined tables atomically, the manifest last."""
+    """Write tables atomically, the manifest last: a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in results.tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
@@ -256,21 +254,12 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
         folder = target / run_path(*names)
         if (folder / MANIFEST).exists():
             continue
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, frame in results.tables.items():
-            columns = [column for column in frame.columns if column not in RUN_COLUMNS]
-            text = _rows_of(frame, manifest, columns).to_csv(index=False, lineterminator="\n")
-            write_atomically(folder / f"{name}.csv", text.encode())
+        where = run_of(manifest)._asdict()
+        tables = {
+            name: rows_where(frame, **where).drop(columns=list(RUN_COLUMNS))
+            for name, frame in results.tables.items()
+        }
         own = {key: value for key, value in manifest.items() if key != "variant"}
-        # The manifest comes last: a folder with one is complete.
-        write_atomically(folder / MANIFEST, f"{json.dumps(own, indent=1)}\n".encode())
+        write(Results(tables, own), folder)
         written += 1
     return written, len(results.manifest["runs"]) - written
-
-
-def _rows_of(
-    frame: pd.DataFrame, manifest: Mapping[str, Any], columns: Sequence[str]
-) -> pd.DataFrame:
-    """These columns of one run's rows."""
-    where = {column: manifest[column] for column in RUN_COLUMNS}
-    return rows_where(frame, **where)[list(columns)]

@@ -44,16 +44,6 @@ def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
     assert [path.name for path in output.iterdir()] == [f"{first}.csv"]
 
 
-def test_an_error_without_a_file_names_the_output(folder, tmp_path, monkeypatch, refused):
-    def fail(*arguments):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("analysis.statistics.summaries.write", fail)
-    output = tmp_path / "statistics"
-    line = refused("statistics", folder, output)
-    assert line == f"error: {output}: cannot be written (No space left on device)\n"
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_standard_output_is_reported_in_one_line(folder):
     with open("/dev/full", "w") as full:

@@ -54,16 +54,9 @@ def command(name: str, text: str, *options: Option) -> Callable[[Function], Func
 
 
 TABLES = path("tables", help="folder of combined tables")
-TABLES_OPTION = path("--tables", required=True, help="folder of combined tables (required)")
-STATISTICS_OPTION = path("--statistics", required=True, help="folder of the statistics (required)")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
 STEM = path("--stem", required=True, help="path without .png and .pdf (required)")
 OPTIONAL_STEM = path("--stem", help="draw it too: path without .png and .pdf (default: no)")
-STUDY = path(
-    "--study",
-    help="combined tables of a larger study, to estimate how often an experiment of this size has "
-    "the same order (default: none)",
-)
 MODULES = option(
     "--module",
     action="append",
@@ -199,8 +192,8 @@ def _statistics(arguments: Arguments) -> None:
     "figure",
     "draw one figure as PNG and PDF",
     option("name", help="its name, such as success_by_category"),
-    TABLES_OPTION,
-    STATISTICS_OPTION,
+    path("--tables", required=True, help="folder of combined tables (required)"),
+    path("--statistics", required=True, help="folder of the statistics (required)"),
     option("--goal-space", required=True, help="a goal space of the tables (required)"),
     STEM,
     MODULES,
@@ -250,7 +243,11 @@ def _pictures(arguments: Arguments) -> None:
     "summary",
     "print the main numbers of an experiment, or write them as a page",
     FOLDER,
-    STUDY,
+    path(
+        "--study",
+        help="combined tables of a larger study, to estimate how often an experiment of this size "
+        "has the same order (default: none)",
+    ),
     path("--html", help="write those of one goal space to this HTML file instead (default: no)"),
     option("--goal-space", help="goal space of the page (default: the first one)"),
     FORMAT,

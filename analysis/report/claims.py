@@ -32,6 +32,7 @@ from magellan.core.errors import InputError
 from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
+REFERENCE = Path("results/reference")
 NO_STUDY = "none"
 Verdict = Literal["reproduced", "contradicted", "undecided", "not tested"]
 
@@ -152,7 +153,7 @@ def load(path: Path = DEFAULT) -> Claims:
     return validated(Claims, read_yaml(path), f"{path}: ")
 
 
-def judge(claims: Claims, reference: Path) -> list[Judged]:
+def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
     """Judge every claim, in file order, by the tables in the folders below `reference`."""
     names = dict.fromkeys(claim.study for claim in (*claims.claims, *claims.others))
     folders = {name: reference / name for name in names if (reference / name).is_dir()}

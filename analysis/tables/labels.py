@@ -123,12 +123,12 @@ def _full_label(algorithm: Algorithm, algorithms: Sequence[Algorithm], variant: 
     return label if alone else f"{label}, {variant}"
 
 
-def shorten(text: str, longest: int = LONGEST) -> str:
-    """Text shortened in the middle to `longest` characters."""
-    if len(text) <= longest:
+def shorten(text: str) -> str:
+    """Text shortened in the middle to `LONGEST` characters."""
+    if len(text) <= LONGEST:
         return text
-    end = longest // 2 - 1
-    return f"{text[: longest - end - 1]}…{text[-end:]}"
+    end = LONGEST // 2 - 1
+    return f"{text[: LONGEST - end - 1]}…{text[-end:]}"
 
 
 def _tuples(value: Any) -> Any:

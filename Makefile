@@ -3,7 +3,7 @@
 # make test-all   all tests, as CI runs them
 # make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
 # make figures    redraw the pictures of results/reference from its tables, no training
-# make bench      time this code on this machine, write results/bench (3 minutes, one core)
+# make bench      time zoo-mini on this machine, write results/bench (at most 8 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)
 # make docs       the pages of docs/ as a site; python3 -m http.server --directory site shows it
 # make backbone   rebuild the embedded language models, in results/backbone

@@ -1,4 +1,4 @@
-"""Speed of one language model on one device: `python -m magellan bench --device D --model M`.
+"""Speed of one language model on one device.
 
 All operations of a run with the model are timed with the paper's constants, within a time limit;
 operations that are too slow are measured at reduced size, which the table notes.
@@ -6,60 +6,42 @@ operations that are too slow are measured at reduced size, which the table notes
 
 from __future__ import annotations
 
-import json
 import math
-import sys
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
-from functools import cached_property, partial
-from pathlib import Path
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from benchmarks.fresh import peak_memory_mb
-from benchmarks.models import ModelBenchmark, fill_replay, steps_per_update
-from benchmarks.products import record
-from benchmarks.rows import number
-from benchmarks.run import machine, prepare_folder
-from benchmarks.shapes import FLAN, model_folder
+from benchmarks.products import Products
 from benchmarks.timed import Deadline, Operation, Timed, timed
 from magellan.agent.replay import Batch, Episodes
-from magellan.backends import check_backend
 from magellan.backends.local import LocalBackend
 from magellan.backends.machine import settle
-from magellan.config import RunConfig, check_backbone, resolve_run
+from magellan.competence.learned import LearnedCompetence
+from magellan.config import RunConfig, resolve_run
 from magellan.core.codec import stack
-from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
-from magellan.model.files import number_of_parameters
+from magellan.core.errors import is_out_of_memory
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
-SECONDS, QUICK_SECONDS = 440.0, 60.0
-"""Time limits of a benchmark, including loading the model; the full one ends within 8 minutes."""
 SMALL_MODEL = 10_000_000
 """Number of parameters below which adapters are merged into the weights."""
-SHARES = {"acting": 4, "SAC": 10, "competence": 4, "25k": 5, "100k": 8, "loop": 6}
+SHARES = {"acting": 4, "SAC update": 10, "competence update": 4, "refresh": 5, "whole loop": 6}
 """Shares of the time; time left over goes to later measurements."""
-GOALS = {"25k": 64, "100k": 64}
-"""Goal spaces of the refreshes, and the number of goals in the first measurement."""
+GOAL_SPACE, FIRST_GOALS = "25k", 64
+"""Goal space of the refresh, and the number of goals in its first measurement."""
+TRANSITIONS = 2_000
+"""Of random play in the replay, from which batches are drawn."""
 ROUNDS, EVALUATION_STEPS = 8, 30
 SQUARE = {"cuda": 8192, "cpu": 1024}
 """Rows and columns of the product that measures the peak of a device."""
-EPISODES, EPISODE_STEPS = 500_000, 5.0
-"""Episodes of the paper's runs; steps per episode in the reference study, 4 to 6.4 by sampler."""
-
-HEADINGS = ("what", "goals", "value", "n", "GFLOP", "share of peak", "memory", "note")
-NOTES = (
-    "Constants are the paper's: 32 environments, 64 steps per update, batches of 256, a refresh "
-    "every 32 updates. A value is a median over n repetitions; n is 0 where it is a sum. "
-    "Refresh: the current estimator scores every goal of the space.",
-    "GFLOP: what PyTorch multiplies, padding included; not counted are attention in one kernel "
-    "and compiled passes. Share of peak: GFLOP / seconds / peak.",
-)
+EPISODES = 500_000
+"""Of the paper's runs."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +114,8 @@ class DeviceBenchmark:
         self.config = config
         self.backend = cast(LocalBackend, self.trainer.backend)
         self.device = self.backend.backbone.device
-        fill_replay(self.trainer)
+        while len(self.trainer.replay) < TRANSITIONS:
+            self.trainer.collector.step(at_random=True)
         self.peak = product_rate(self.device, self.backend.backbone.dtype)
         self._shares = dict(SHARES)
 
@@ -144,21 +127,21 @@ class DeviceBenchmark:
     def parts(self) -> Iterator[Part]:
         """All measurements, in order."""
         measured: dict[str, Part] = {}
-        measurements: list[tuple[str, str, str, Callable[[float], Part]]] = [
-            ("acting", "acting", "", self._acting),
-            ("SAC", "SAC update", "", self._sac),
-            ("competence", "competence update", "", self._competence),
-            *((goals, "refresh", goals, partial(self._refresh, goals)) for goals in GOALS),
+        measurements: list[tuple[str, str, Callable[[float], Part]]] = [
+            ("acting", "", self._acting),
+            ("SAC update", "", self._sac),
+            ("competence update", "", self._competence),
+            ("refresh", GOAL_SPACE, self._refresh),
         ]
-        for name, row, size, measure in measurements:
-            part = self._measure(name, row, size, measure)
+        for row, size, measure in measurements:
+            part = self._measure(row, size, measure)
             if part.value is not None:
-                measured[name] = part
+                measured[row] = part
             yield part
         yield self._loop(measured)
 
-    def _measure(self, name: str, row: str, size: str, measure: Callable[[float], Part]) -> Part:
-        seconds = self._share(name)
+    def _measure(self, row: str, size: str, measure: Callable[[float], Part]) -> Part:
+        seconds = self._share(row)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         try:
@@ -168,9 +151,9 @@ class DeviceBenchmark:
                 raise
             return Part(row, size, f"not measured: out of memory on {self.backend.device}")
 
-    def _share(self, name: str) -> float:
+    def _share(self, row: str) -> float:
         """Seconds for a measurement, out of the time left."""
-        share = self._shares.pop(name) / (sum(self._shares.values()) + SHARES[name])
+        share = self._shares.pop(row) / (sum(self._shares.values()) + SHARES[row])
         return self.deadline.left * share
 
     def _acting(self, seconds: float) -> Part:
@@ -202,13 +185,13 @@ class DeviceBenchmark:
 
         return self._timed("competence update", "", make, size, 4, seconds, "episodes")
 
-    def _refresh(self, goal_space: str, seconds: float) -> Part:
+    def _refresh(self, seconds: float) -> Part:
         def make(n: int) -> Operation:
-            held = self.backend.hold(self._prompts(goal_space, n))
+            held = self.backend.hold(self._prompts(GOAL_SPACE, n))
             return lambda: self.backend.competence(held)
 
-        total, smallest = sum(WORLDS[self.config.world].parse(goal_space)), GOALS[goal_space]
-        return self._timed("refresh", goal_space, make, total, smallest, seconds, "goals")
+        total = sum(WORLDS[self.config.world].parse(GOAL_SPACE))
+        return self._timed("refresh", GOAL_SPACE, make, total, FIRST_GOALS, seconds, "goals")
 
     def _prompts(self, goal_space: str, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Tokens and segments, (n, length) each, of n goals drawn uniformly from a space."""
@@ -219,21 +202,20 @@ class DeviceBenchmark:
 
     def _loop(self, measured: Mapping[str, Part]) -> Part:
         """Rounds of the real loop if the time suffices, else the sum of its parts."""
-        names = ("acting", "SAC", "competence", "25k")
-        missing = [name for name in names if name not in measured]
-        if missing:
-            return Part("whole loop", "25k", f"not measured: {missing[0]} is not")
-        one = sum(measured[name].seconds for name in names[:3])
-        refresh = measured["25k"].seconds / self.config.section("competence").refresh
-        seconds, steps = self._share("loop"), steps_per_update(self.config)
+        for row in ("acting", "SAC update", "competence update", "refresh"):
+            if row not in measured:
+                return Part("whole loop", GOAL_SPACE, f"not measured: {row} is not")
+        refresh = measured["refresh"].seconds / self.config.section("competence").refresh
+        one = sum(part.seconds for row, part in measured.items() if row != "refresh")
+        seconds, steps = self._share("whole loop"), steps_per_update(self.config)
         start = measured["acting"].seconds * EVALUATION_STEPS / 2
         rounds = max(0, min(int((seconds - start) / one) - 1, ROUNDS))
         note = "not measured: acting, both updates and 1/32 of a refresh, added"
         if rounds:
-            one = ModelBenchmark(self.trainer).quiet_round_seconds(rounds)
+            one = quiet_round_seconds(self.trainer, rounds)
             note = "1/32 of a refresh added"
         loop = Timed(one + refresh, rounds, 1, 1)
-        return self._part("whole loop", "25k", loop, None, note, steps)
+        return self._part("whole loop", GOAL_SPACE, loop, None, note, steps)
 
     def _timed(
         self,
@@ -256,7 +238,9 @@ class DeviceBenchmark:
                 if counted:
                     operation()
                 else:
-                    counted.append(record(operation).gflop * total / n)
+                    with Products() as products:
+                        operation()
+                    counted.append(products.gflop * total / n)
                 synchronize(self.device)
 
             return run
@@ -291,6 +275,26 @@ def _first_rows(data: Any, n: int) -> Any:
     return type(data)(**{field.name: getattr(data, field.name)[:n] for field in fields(data)})
 
 
+def steps_per_update(config: RunConfig) -> int:
+    """Environment steps between two updates: whole steps of all environments."""
+    num_envs = config.agent.num_envs
+    return math.ceil(config.agent.steps_per_update / num_envs) * num_envs
+
+
+def quiet_round_seconds(trainer: Trainer, rounds: int) -> float:
+    """Median seconds of rounds without refresh; the first round is not counted."""
+    learned = cast(LearnedCompetence, trainer.estimators.by_name["learned"])
+    trainer.advance()
+    times: list[float] = []
+    while len(times) < rounds:
+        refreshes = (learned.updates + 1) % learned.config.refresh == 0
+        start = time.perf_counter()
+        trainer.advance()
+        if not refreshes:
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def product_rate(device: torch.device, dtype: torch.dtype, repetitions: int = 20) -> float:
     """TFLOP/s of a large square product, best of its repetitions."""
     size = SQUARE[device.type]
@@ -309,154 +313,3 @@ def synchronize(device: torch.device) -> None:
     """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def hours_of(parts: Sequence[Part], config: RunConfig) -> tuple[float, str] | None:
-    """Hours of `EPISODES` episodes with evaluations, and the calculation; None without the loop."""
-    measured = {(part.row, part.size): part for part in parts if part.value is not None}
-    loop, acting = measured.get(("whole loop", "25k")), measured.get(("acting", ""))
-    if loop is None or acting is None or acting.value is None:
-        return None
-    paper, steps = resolve_run("paper", []).budget, steps_per_update(config)
-    updates = math.ceil(EPISODES * EPISODE_STEPS / steps)
-    evaluations = EPISODES // paper.evaluate_every + 1
-    episodes = 2 * 4 * paper.evaluation_goals  # splits, feasible categories
-    training = updates * loop.seconds / 3600
-    evaluating = evaluations * episodes * EPISODE_STEPS / acting.value / 3600
-    return (
-        training + evaluating,
-        f"{EPISODES:,} episodes x {EPISODE_STEPS:g} steps / {steps} steps per update = "
-        f"{updates:,} updates x {loop.seconds:.4g} s = {training:.3g} h; "
-        f"{evaluations} evaluations of {episodes} episodes x {EPISODE_STEPS:g} steps / "
-        f"{acting.value:.4g} steps/s = {evaluating:.3g} h",
-    )
-
-
-def run_device(
-    output: Path,
-    model: str | None,
-    device: str | None,
-    dtype: str | None = None,
-    settings: Sequence[Mapping[str, Any]] = (),
-    quick: bool = False,
-) -> str:
-    """Measure, and write device.md and device.json to a folder; returns the Markdown.
-
-    Args:
-        output: the folder; created if absent, files of an earlier benchmark are overwritten.
-        model: a name or a folder, or `flan-t5-base-shape`; None: `zoo-mini`.
-        device, dtype: of the backend; None: a CPU, and the device's default format.
-        settings: further keys of the run.
-        quick: a minute instead of eight.
-
-    Raises:
-        InputError: no such device or model, or a folder that cannot be written.
-        OutOfMemoryError: the model does not fit.
-    """
-    start, started, model = time.perf_counter(), datetime.now(UTC), model or "zoo-mini"
-    with model_folder(model) as folder:
-        check_backbone(folder)
-        parameters = number_of_parameters(folder)
-        config = device_configuration(folder, parameters, device or "cpu", dtype, settings)
-        if config.backend.kind != "local":  # the benchmark times its parts and reads its device
-            kind = config.backend.kind
-            raise InputError(f"backend.kind: {kind!r} is not timed here; allowed: local")
-        check_backend(config.backend, config.backbone)
-        prepare_folder(output)
-        limit = QUICK_SECONDS if quick else SECONDS
-        deadline = Deadline(limit - (time.perf_counter() - start))
-        try:
-            bench = DeviceBenchmark(config, deadline)
-        except Exception as error:  # the type is the library's choice
-            if is_out_of_memory(error):
-                raise OutOfMemoryError(f"out of memory while {model} was loaded") from error
-            raise
-        parts = []
-        for part in bench.parts():
-            figure = part.note if part.value is None else f"{number(part.value)} {part.unit}"
-            print(f"{part.row} {part.size}: {figure}", file=sys.stderr, flush=True)
-            parts.append(part)
-    facts = {
-        **_facts(bench, model, parameters),
-        "started": started.isoformat(timespec="seconds"),
-        "wall_seconds": round(time.perf_counter() - start, 1),
-    }
-    return write_files(output, facts, parts, hours_of(parts, config))
-
-
-def _facts(bench: DeviceBenchmark, model: str, parameters: int) -> dict[str, Any]:
-    """Machine, device, model and code of the measurements."""
-    config, backend, device = bench.config, bench.backend, bench.device
-    name = "" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return {
-        **machine(),
-        "threads": config.threads,
-        "device": backend.device,
-        "device_name": name,
-        "dtype": backend.dtype,
-        "model": model,
-        "random_weights": model == FLAN,
-        "parameters": parameters,
-        "backbone": config.backbone.model_dump(mode="json") | {"model": model},
-        "backend": config.backend.model_dump(mode="json"),
-        "micro_batch": backend.backbone.micro_batch,
-        "passes": backend.passes,
-        "deterministic": config.backend.deterministic or device.type == "cpu",
-        "peak_tflops": bench.peak,
-        "process_memory_mb": round(peak_memory_mb()),
-    }
-
-
-def write_files(
-    output: Path, facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
-) -> str:
-    """Write device.md and device.json; returns the Markdown."""
-    markdown = to_markdown(facts, parts, hours)
-    rows = [asdict(part) for part in parts]
-    contents = {**facts, "rows": rows, "hours": None if hours is None else hours[0]}
-    (output / "device.md").write_text(markdown, encoding="utf-8")
-    (output / "device.json").write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
-    return markdown
-
-
-def to_markdown(
-    facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
-) -> str:
-    """Markdown table with notes below."""
-    lines = [HEADINGS, ("---",) * 2 + ("---:",) * 5 + ("---",), *map(_cells, parts)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    total = "500,000 episodes: **not measured: the loop is not**."
-    if hours is not None:
-        total = f"500,000 episodes: **{number(hours[0])} h**: {hours[1]}."
-    size = SQUARE["cpu" if facts["device"] == "cpu" else "cuda"]
-    peak = f"Peak: {number(facts['peak_tflops'])} TFLOP/s, measured with a {size} x {size} product."
-    return "\n\n".join([_headline(facts), table, total, *NOTES, peak]) + "\n"
-
-
-def _headline(facts: Mapping[str, Any]) -> str:
-    random_weights = ", random weights; each word is a token, a real tokenizer makes more of them"
-    where = f"{facts['device']}, {facts['device_name']}" if facts["device_name"] else facts["cpu"]
-    return (
-        f"`{facts['model']}` ({facts['parameters'] / 1e6:,.1f} million parameters"
-        f"{random_weights if facts['random_weights'] else ''}) on {where}, {facts['dtype']}, "
-        f"`lora_mode: {facts['backbone']['lora_mode']}`, micro-batch "
-        f"{facts['micro_batch'] or 'none'}, passes {facts['passes']}, "
-        f"deterministic: {str(facts['deterministic']).lower()}, "
-        f"PyTorch {facts['versions']['torch']}, threads {facts['threads']}. Peak memory of the "
-        f"process: {facts['process_memory_mb']:,} MB."
-    )
-
-
-def _cells(part: Part) -> tuple[str, ...]:
-    if part.value is None:
-        return (part.row, part.size, *[""] * 5, part.note)
-    return (
-        part.row,
-        part.size,
-        f"{number(part.value)} {part.unit}",
-        str(part.repetitions),
-        number(part.gflop),
-        "" if part.utilisation is None else f"{part.utilisation:.1%}",
-        "" if part.memory_mb is None else f"{part.memory_mb:,.0f} MB",
-        part.note,
-    )

@@ -1,4 +1,4 @@
-"""Timed models: the committed backbone, and random models with the shape of others."""
+"""Timed models: those with a name or a folder, and random ones with the shape of others."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, pre_tokenizers
-from tokenizers.models import WordLevel
+from tokenizers import pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
+from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds.little_zoo.vocabulary import OBJECTS
 
-SHAPES = ("zoo-mini", "t5")
-FLAN = "flan-t5-base-shape"
-T5_SIZES = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
-FLAN_SIZES = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "num_layers": 12}
-FLAN_WORDS = 32_128
-"""Size of its vocabulary; with it the model has 247.6 million parameters."""
-SPECIAL = ("<pad>", "<unk>", "<eos>")
+SHAPES = {
+    "t5": {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2},
+    "flan-t5-base-shape": {
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_heads": 12,
+        "num_layers": 12,
+        "vocab_size": 32_128,
+    },
+}
+"""Sizes of random models: 206,080 parameters (the released code's timings), 247.6 million."""
 SAMPLE = """Goal: Grow baby seed
 You see: nothing,
 You are standing on: nothing
@@ -33,17 +38,14 @@ Action: Go to Grasp Release all"""
 
 
 @contextmanager
-def model_folder(shape: str) -> Iterator[str]:
-    """Value of `backbone.model` for a shape, or for the name of a model; random models are in a
+def model_folder(model: str) -> Iterator[str]:
+    """Value of `backbone.model` for a name, a folder or one of `SHAPES`, which are written to a
     temporary folder."""
-    if shape not in ("t5", FLAN):
-        yield shape
+    if model not in SHAPES:
+        yield model
         return
     with tempfile.TemporaryDirectory() as folder, _silence_transformers():
-        if shape == FLAN:
-            write_t5(Path(folder), FLAN_SIZES, FLAN_WORDS)
-        else:
-            write_t5(Path(folder))
+        write_t5(Path(folder), SHAPES[model])
         yield folder
 
 
@@ -59,20 +61,16 @@ def _silence_transformers() -> Iterator[None]:
         transformers_logging.set_verbosity(before)
 
 
-def write_t5(
-    folder: Path, sizes: Mapping[str, int] = T5_SIZES, vocabulary: int | None = None
-) -> None:
+def write_t5(folder: Path, sizes: Mapping[str, int]) -> None:
     """Write a random T5 and a word-level tokenizer of 66 words.
 
     Args:
         folder: for the files.
-        sizes: of its layers; the default makes 206,080 parameters.
-        vocabulary: rows of its embeddings; None: the number of words of the tokenizer.
+        sizes: of its layers, and `vocab_size`, if not the number of words of the tokenizer.
     """
-    tokenizer = word_tokenizer()
+    tokenizer = tokenizer_of_little_zoo()
     config = T5Config(
-        vocab_size=vocabulary or len(tokenizer),
-        **sizes,
+        **{"vocab_size": len(tokenizer), **sizes},
         num_decoder_layers=sizes["num_layers"],
         feed_forward_proj="gated-gelu",
         tie_word_embeddings=False,  # `transformers` then does not scale the decoder's output
@@ -89,15 +87,10 @@ def write_t5(
     tokenizer.save_pretrained(folder)
 
 
-def word_tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer_of_little_zoo() -> PreTrainedTokenizerFast:
     """Tokenizer with one token per word and punctuation mark of Little-Zoo."""
     split = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
     )
     words = dict.fromkeys(word for word, _ in split.pre_tokenize_str(SAMPLE))
-    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *words, *OBJECTS])}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = split
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>"
-    )
+    return word_tokenizer([*SPECIAL, *words, *OBJECTS], split)

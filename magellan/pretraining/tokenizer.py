@@ -44,7 +44,9 @@ def build_tokenizer(
     return word_tokenizer(words, pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
 
 
-def word_tokenizer(words: Iterable[str], split: pre_tokenizers.Split) -> PreTrainedTokenizerFast:
+def word_tokenizer(
+    words: Iterable[str], split: pre_tokenizers.PreTokenizer
+) -> PreTrainedTokenizerFast:
     """Tokenizer with one token per word, in this order; `words` includes `SPECIAL`.
 
     split: splits texts into words.

@@ -312,40 +312,34 @@ def _submit(options: argparse.Namespace) -> None:
 
 
 def add_bench(commands: Commands) -> None:
-    bench = commands.add_parser("bench", help="speed of this code on this machine")
+    bench = commands.add_parser("bench", help="speed of a model on this machine")
     bench.add_argument(
-        "--quick", action="store_true", help="less than a minute, fewer rows (default: no)"
-    )
-    bench.add_argument(
-        "--only",
-        action="append",
-        metavar="NAME",
-        help="one group of rows: environment, goals, samplers, zoo-mini, t5, or all (the loop on "
-        "all 19.5 million goals); may be repeated (default: all groups)",
+        "--quick", action="store_true", help="a minute at most, instead of eight (default: no)"
     )
     bench.add_argument(
         "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
     )
     bench.add_argument(
         "--model",
-        help="time this model instead, on one device, in at most 8 minutes: a name, a folder, or "
-        "flan-t5-base-shape, which is random (default: the groups; zoo-mini with --device)",
+        default="zoo-mini",
+        help="a name, a folder, or flan-t5-base-shape or t5 (small), which are random "
+        "(default: %(default)s)",
     )
-    for name, values in (
-        ("device", "cpu, cuda, cuda:1 and so on, or auto (default: the groups; cpu with --model)"),
-        ("dtype", "float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"),
-    ):
-        bench.add_argument(f"--{name}", help=f"for one model: {values}")
-    add_settings(bench, "for one model: another key, such as backend.deterministic=false")
+    bench.add_argument(
+        "--device",
+        default="cpu",
+        help="cpu, cuda, cuda:1 and so on, or auto (default: %(default)s)",
+    )
+    bench.add_argument(
+        "--dtype", help="float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"
+    )
+    add_settings(bench, "another key, such as backend.deterministic=false")
     bench.set_defaults(command=_bench)
 
 
 def _bench(options: argparse.Namespace) -> None:
-    one_model = (options.device, options.model, options.dtype, *options.set)
-    if options.only and any(option is not None for option in one_model):
-        raise InputError("--only: not allowed with one model; allowed: groups, or --model")
     settings = [parse_assignment(text) for text in options.set]
-    prepare_threads(resolve_run("paper", settings).threads if settings else 1)
+    prepare_threads(resolve_run("paper", settings).threads)
     try:
         from benchmarks.run import run
     except ModuleNotFoundError as error:
@@ -354,10 +348,5 @@ def _bench(options: argparse.Namespace) -> None:
         raise InputError(
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
-    if any(option is not None for option in one_model):
-        from benchmarks.device import run_device
-
-        model = options.model, options.device, options.dtype
-        print(run_device(options.output, *model, settings, options.quick), end="")
-        return
-    print(run(options.output, options.only, options.quick), end="")
+    model = options.model, options.device, options.dtype
+    print(run(options.output, *model, settings, options.quick), end="")

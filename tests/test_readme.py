@@ -250,12 +250,12 @@ def test_replay_ratios_are_those_of_the_files():
     assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
 
 
-def finding() -> str:
-    """A row for each sampler of the reference study: what its runs master, and when."""
-    results = store.load(REFERENCE / "samplers")
+def finding(folder: str = "samplers", variant: str = "base") -> str:
+    """A row for each sampler of a study: what its runs master, and when."""
+    results = of(folder)
     rows = []
     for sampler in ("ek_online", "magellan", "online", "random"):
-        algorithm = Algorithm(sampler, "base")
+        algorithm = Algorithm(sampler, variant)
         areas = [
             f"{run_means(results, algorithm, '25k', split).mean():.2f}"
             for split in ("train", "unseen")
@@ -527,6 +527,7 @@ BLOCKS = {
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,
     ("sensitivity", "sensitivity"): orders,
+    ("sensitivity", "other build"): lambda: finding("other_build", "other_build"),
     ("rules", "rules"): rules,
     ("rules", "signals"): signals,
     ("rules", "rules long"): long_rules,

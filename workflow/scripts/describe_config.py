@@ -10,7 +10,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  # noqa: E402
+from magellan.config import (  # noqa: E402
+    PRESETS,
+    RunConfig,
+    experiment_schema,
+    resolve_run,
+    run_model,
+)
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
@@ -34,6 +40,11 @@ LIMITS = {
 }
 
 
+HEADER = ("key", "allowed", "presets", "meaning")
+REGISTERED = (
+    "Estimators and samplers: sections have their names, but `competence` is for `learned` "
+    "(MAGELLAN's head) and `learned_groups`."
+)
 HUGE = 1_000_000
 """Limits of at least this size only catch typos: they are left out."""
 
@@ -64,26 +75,35 @@ def experiment_table() -> str:
 
 
 def run_tables() -> str:
-    """Keys of `overrides` by section, with the value in each preset."""
+    """Keys of `overrides`: a table per section, and one for estimators and samplers."""
     schema = run_model().model_json_schema()
-    presets = {name: resolve_run(name, []).model_dump(mode="json") for name in PRESETS}
-    parts = []
+    presets = [resolve_run(name, []).model_dump(mode="json") for name in PRESETS]
+    parts, registered = [], []
     for section, reference in schema["properties"].items():
         if section in GRID_KEYS:
             continue
         rules = _resolve(reference, schema)
+        common = section in RunConfig.model_fields
         rows = [
             (
-                f"`{key}`",
+                f"`{key}`" if common else f"`{section}.{key}`",
                 allowed(_resolve(rule, schema), schema),
-                *(_value(values[section][key]) for values in presets.values()),
+                _in_presets([values[section][key] for values in presets]),
                 rule.get("description", ""),
             )
             for key, rule in rules["properties"].items()
         ]
-        header = ("key", "allowed", *presets, "meaning")
-        parts.append(f"`{section}`: {rules.get('description', '')}\n\n{_table(header, rows)}")
-    return "\n\n".join(parts)
+        if common:
+            parts.append(f"`{section}`: {rules.get('description', '')}\n\n{_table(HEADER, rows)}")
+        else:
+            registered += rows
+    return "\n\n".join([*parts, f"{REGISTERED}\n\n{_table(HEADER, registered)}"])
+
+
+def _in_presets(values: list[Any]) -> str:
+    """The value of a key in each preset, once if it is the same in all."""
+    texts = [_value(value) for value in values]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
 def _leaves(rules: dict, schema: dict, prefix: str) -> Iterator[tuple[str, dict, Any]]:
@@ -116,6 +136,8 @@ def allowed(rule: dict, schema: dict) -> str:
         return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
     templates = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}
     limits = [text.format(_limit(rule[key])) for key, text in templates.items()]
+    if templates.keys() == {"minimum", "maximum"}:
+        limits = [f"{_limit(rule['minimum'])} to {_limit(rule['maximum'])}"]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
     return " ".join([kind, ", ".join(limits)]).strip()

@@ -78,26 +78,28 @@ def run_tables() -> str:
     """Keys of `overrides`: a table per section, and one for estimators and samplers."""
     schema = run_model().model_json_schema()
     presets = [resolve_run(name, []).model_dump(mode="json") for name in PRESETS]
-    parts, registered = [], []
+    parts: list[str] = []
+    registered: dict[tuple[str, ...], list[str]] = {}  # equal keys of several sections: one row
     for section, reference in schema["properties"].items():
         if section in GRID_KEYS:
             continue
         rules = _resolve(reference, schema)
-        common = section in RunConfig.model_fields
-        rows = [
-            (
-                f"`{key}`" if common else f"`{section}.{key}`",
+        rows = {
+            key: (
                 allowed(_resolve(rule, schema), schema),
                 _in_presets([values[section][key] for values in presets]),
                 rule.get("description", ""),
             )
             for key, rule in rules["properties"].items()
-        ]
-        if common:
-            parts.append(f"`{section}`: {rules.get('description', '')}\n\n{_table(HEADER, rows)}")
-        else:
-            registered += rows
-    return "\n\n".join([*parts, f"{REGISTERED}\n\n{_table(HEADER, registered)}"])
+        }
+        if section in RunConfig.model_fields:
+            table = _table(HEADER, [(f"`{key}`", *cells) for key, cells in rows.items()])
+            parts.append(f"`{section}`: {rules.get('description', '')}\n\n{table}")
+            continue
+        for key, cells in rows.items():
+            registered.setdefault(cells, []).append(f"`{section}.{key}`")
+    others = _table(HEADER, [(", ".join(keys), *cells) for cells, keys in registered.items()])
+    return "\n\n".join([*parts, f"{REGISTERED}\n\n{others}"])
 
 
 def _in_presets(values: list[Any]) -> str:
@@ -140,7 +142,7 @@ def allowed(rule: dict, schema: dict) -> str:
         limits = [f"{_limit(rule['minimum'])} to {_limit(rule['maximum'])}"]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
-    return " ".join([kind, ", ".join(limits)]).strip()
+    return ", ".join(limits) or kind
 
 
 def _limit(value: float) -> str:

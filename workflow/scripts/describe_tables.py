@@ -66,11 +66,12 @@ def _columns(name: str) -> Sequence[str]:
 
 
 def _section(name: str, text: str, columns: Sequence[str], shared: Sequence[str]) -> str:
-    """All columns by name, with the meaning of those that are specific to this table."""
-    names = ", ".join(f"`{column}`" for column in columns)
+    """Columns that several tables have, then those specific to this table with their meaning."""
     own = [c for c in columns if c not in shared or (name, c) in ELSEWHERE]
+    others = ", ".join(f"`{column}`" for column in columns if column not in own)
     meanings = _items((column, meaning(name, column)) for column in own)
-    return "\n".join([f"### {name}.csv", "", f"{text} Columns: {names}.", "", *meanings])
+    end = ", and" if own else "."
+    return "\n".join([f"### {name}.csv", "", f"{text} Columns: {others}{end}", "", *meanings])
 
 
 def _items(meanings: Iterable[tuple[str, str]]) -> list[str]:

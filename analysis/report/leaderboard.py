@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -211,16 +211,10 @@ def card(name: str) -> str:
     """A rule's description, estimator, constants and source."""
     spec = SAMPLERS[name]
     facts = [f"Estimator: `{spec.estimator}`."] * (spec.estimator is not None)
-    facts += [f"Constants: {', '.join(_constants(spec))}."] * (spec.settings is not NoSettings)
+    facts += [f"Constants: `{spec.section}.*`."] * (spec.settings is not NoSettings)
     facts += [f"Source: {_source(spec)}."]
     text = [f"### {name}", inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label]
     return "\n\n".join(filter(None, [*text, inspect.getdoc(spec.build), " ".join(facts)]))
-
-
-def _constants(spec: SamplerSpec) -> Iterator[str]:
-    """Each constant with its default."""
-    for key, field in spec.settings.model_fields.items():
-        yield f"`{spec.section}.{key}` = {field.default!r}"
 
 
 def _source(spec: SamplerSpec) -> str:

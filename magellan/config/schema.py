@@ -214,10 +214,7 @@ class PhaseConfig(Section):
         return None if name is None else SAMPLERS.find(name).name
 
 
-MODULES_DESCRIPTION = (
-    "Python files with samplers, estimators, worlds, backends, updates, statistics or figures of "
-    "your own; they are executed."
-)
+MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
 WORLD_DESCRIPTION = "Text world of the goals and episodes."
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."

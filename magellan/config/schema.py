@@ -146,8 +146,8 @@ class BudgetConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Episodes (steps or updates if these end the run) between permanent checkpoints, "
-        "in folders named by their number; 0 keeps none.",
+        description="Episodes (steps or updates if these end the run) between permanent "
+        "checkpoints, in folders named by their number; 0 keeps none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
@@ -376,8 +376,8 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="Family of Holm's correction: comparisons with the reference on one split of the "
-        "goals, or on both.",
+        description="Family of Holm's correction: comparisons with the reference on one split of "
+        "the goals, or on both.",
     )
     reference: str = Field(
         "",
@@ -386,8 +386,8 @@ class AnalysisConfig(Section):
     )
     labels: dict[str, str] = Field(
         {},
-        description="Labels of variants in figures, by VARIANT or SAMPLER/VARIANT, instead of their "
-        "names.",
+        description="Labels of variants in figures, by VARIANT or SAMPLER/VARIANT, instead of "
+        "their names.",
     )
 
     @field_validator("labels")

@@ -34,8 +34,8 @@ class BackboneConfig(Section):
         0,
         ge=0,
         le=10_000,
-        description="Number of layers with adapters, the last ones (of encoder and decoder each); 0 "
-        "is all. Those below need no gradients.",
+        description="Number of layers with adapters, the last ones (of encoder and decoder each); "
+        "0 is all. Those below need no gradients.",
     )
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
@@ -44,8 +44,8 @@ class BackboneConfig(Section):
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="Passes of a small Llama: C++, compiled once per machine, or PyTorch, equal up to "
-        "rounding; `auto`: `compiled` where there is a C++ compiler and threads is 1.",
+        description="Passes of a small Llama: C++, compiled once per machine, or PyTorch, equal up "
+        "to rounding; `auto`: `compiled` where there is a C++ compiler and threads is 1.",
     )
     quantization: Literal["none", "nf4"] = Field(
         "none",
@@ -69,7 +69,7 @@ MOST_STATES = 10**6
 
 
 class BackendConfig(Section):
-    """Device and number format of the model: how a job runs, no part of a run's identity."""
+    """How a job runs the model: no part of a run's identity."""
 
     kind: str = Field(
         "local",
@@ -108,8 +108,8 @@ class BackendConfig(Section):
         0,
         ge=0,
         le=4096,
-        description="Batches are padded to a multiple of this length in tokens, so that shapes "
-        "repeat; 0: 1 on a CPU, 16 on a GPU.",
+        description="Batches are padded to a multiple of this many tokens; 0: 1 on a CPU, 16 on a "
+        "GPU.",
     )
     compile: bool = Field(
         False,
@@ -176,13 +176,13 @@ class AgentConfig(Section):
     )
     critic_loss: Literal["squared", "cross_entropy"] = Field(
         "squared",
-        description="Squared error of Q, or cross-entropy with the target clipped to 0 to 1, where Q "
-        "is the sigmoid of the head's output.",
+        description="Squared error of Q, or cross-entropy with the target clipped to 0 to 1, where "
+        "Q is the sigmoid of the head's output.",
     )
     joint_update: bool = Field(
         False,
-        description="One Adam step on the sum of critic and actor loss, instead of a critic step, then "
-        "an actor step with its own moments.",
+        description="One Adam step on the sum of critic and actor loss, instead of a critic step, "
+        "then an actor step with its own moments.",
     )
     critic_trains_adapter: bool = Field(
         True,

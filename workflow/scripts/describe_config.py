@@ -45,6 +45,8 @@ REGISTERED = (
     "Estimators and samplers: sections have their names, but `competence` is for `learned` "
     "(MAGELLAN's head) and `learned_groups`."
 )
+MANY = 10
+"""More names than this are not listed in a cell: the samplers have a table of their own."""
 HUGE = 1_000_000
 """Limits of at least this size only catch typos: they are left out."""
 
@@ -134,6 +136,8 @@ def allowed(rule: dict, schema: dict) -> str:
     if rule.get("type") == "array":
         items = allowed(rule["items"], schema) if isinstance(rule.get("items"), dict) else "values"
         return f"list of: {items}"
+    if len(rule.get("examples", ())) > MANY:
+        return "[names](#samplers), or one from `modules`"
     if "examples" in rule:
         return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
     templates = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}

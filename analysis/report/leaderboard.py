@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,12 @@ from analysis.tables import store
 from analysis.tables.grid import Algorithm, reference_algorithm
 from analysis.tables.printing import head, interval_cell, row
 from analysis.tables.results import Results
-from magellan.competence import ESTIMATORS
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
 from magellan.core.registry import is_built_in
-from magellan.core.settings import NoSettings, Section
+from magellan.core.settings import NoSettings
 from magellan.samplers import SAMPLERS, SamplerSpec
-from magellan.samplers.conformance import GROUPS, make, track_of
+from magellan.samplers.conformance import GROUPS, track_of
 from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
@@ -209,27 +208,13 @@ def _interval_text(interval: Interval | None, form: str) -> str:
 
 
 def card(name: str) -> str:
-    """A rule's description, needs, source, constants and command."""
-    spec, sampler = SAMPLERS[name], make(name)
-    module = inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label
-    needs = [f"track: {track_of(name)}"]
-    if spec.estimator is not None:
-        needs += [f"estimator: `{spec.estimator}` (`{ESTIMATORS[spec.estimator].section}.*`)"]
-    needs += ["the advantage of each episode"] * sampler.wants_advantage
-    needs += ["exploration (`samplers.epsilon_*`)"] * spec.epsilon
-    constants = [*_constants(spec.section, spec.settings)]
-    text = [f"### {name}", module, inspect.getdoc(spec.build) or ""]
-    text += [f"Needs: {'; '.join(needs)}. Source: {_source(spec)}."]
-    text += ["\n".join(f"- {constant}" for constant in constants)] * bool(constants)
-    return "\n\n".join(filter(None, [*text, f"    python -m magellan train --sampler {name}"]))
-
-
-def _constants(section: str, settings: type[Section]) -> Iterator[str]:
-    """Each constant with its default and meaning."""
-    if settings is not NoSettings:
-        for key, field in settings.model_fields.items():
-            default: Any = field.default
-            yield f"`{section}.{key}` = {default!r}: {field.description}"
+    """A rule's description, estimator, constants and source."""
+    spec = SAMPLERS[name]
+    facts = [f"Estimator: `{spec.estimator}`."] * (spec.estimator is not None)
+    facts += [f"Constants: `{spec.section}.*`."] * (spec.settings is not NoSettings)
+    facts += [f"Source: {_source(spec)}."]
+    text = [f"### {name}", inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label]
+    return "\n\n".join(filter(None, [*text, inspect.getdoc(spec.build), " ".join(facts)]))
 
 
 def _source(spec: SamplerSpec) -> str:

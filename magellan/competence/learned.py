@@ -46,8 +46,7 @@ class LearnedSettings(Section):
         "own",
         description="Adapter that the head reads with: its `own` (A in the paper's Figure 9); the "
         "policy's, trained by both (`shared`, B) or by the policy alone (`policy`, C); none "
-        "(`frozen`, D). `ignored`: trains its own, but predicts with the policy's (defect B1 of "
-        "the released code with the public lamorel).",
+        "(`frozen`, D). `ignored`: trains its own, predicts with the policy's (defect B1).",
     )
     hidden: Width = Field(128, description="Width of the head's hidden layer (tanh).")
     buffer: Count = Field(5_000, description="Most recent episodes kept.")
@@ -64,8 +63,8 @@ class LearnedSettings(Section):
         25_000,
         ge=2,
         le=10**9,
-        description="Maximum predictions per refresh. A goal space with more goals is sampled: "
-        "each refresh draws half as many goals and predicts them now and delayed.",
+        description="Maximum predictions per refresh; of a larger goal space each refresh draws "
+        "half as many goals and predicts them now and delayed.",
     )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
     regions: int = Field(
@@ -74,13 +73,12 @@ class LearnedSettings(Section):
     regroup: Count = Field(8, description="Refreshes between regroupings.")
     space: Literal["read", "hidden", "frozen"] = Field(
         "read",
-        description="Space in which goals are grouped: the input of the head, its hidden layer, or "
-        "the representation of the frozen model.",
+        description="Where goals are grouped: the head's input, its hidden layer, or the frozen "
+        "model's representation.",
     )
     within: Literal["uniform", "progress"] = Field(
         "uniform",
-        description="Draw of a goal in the chosen group: uniform, or in proportion to its own "
-        "learning progress.",
+        description="Draw of a goal in its group: uniform, or by its own learning progress.",
     )
 
     @model_validator(mode="after")

@@ -45,12 +45,12 @@ class GoalConfig(Section):
 
     seed: int | Literal["run"] = Field(
         0,
-        description="Seed that draws the goal space, the same for all runs of an experiment; or "
-        "`run`, each run's own seed (released code).",
+        description="Seed that draws the goal space of all runs; `run`: each run's own (released "
+        "code).",
     )
     split: Split = Field(
         "train",
-        description="Split to practise: `train`, or `unseen` (goals about held-out objects).",
+        description="Split to practise; `unseen`: goals about held-out objects.",
     )
 
     @field_validator("seed", mode="before")
@@ -70,8 +70,7 @@ class SamplerConfig(Section):
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
     estimator: str = Field(
         "",
-        description="Estimator that drives samplers instead of their own, if they have one: "
-        "combines any rule with any estimator. Empty: their own.",
+        description="Estimator that drives samplers instead of their own, if they have one.",
     )
 
     @field_validator("estimator")
@@ -97,8 +96,7 @@ class BudgetConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Environment steps (all environments together) that end the run instead of "
-        "`episodes`; 0 is not used.",
+        description="Environment steps that end the run instead of `episodes`; 0 is not used.",
     )
     updates: int = Field(
         0,
@@ -126,13 +124,12 @@ class BudgetConfig(Section):
     )
     record_predictions: bool = Field(
         False,
-        description="Also write outcomes.csv and a recording, with checksums: the predictions of "
-        "the sampler's estimator for every goal at each refresh (docs/runs.md).",
+        description="Also write outcomes.csv and a recording of the sampler's estimator "
+        "(docs/runs.md).",
     )
     export: bool = Field(
         False,
-        description="Also write the trained agent to `agent/` at the end: adapters, heads, a model "
-        "card.",
+        description="Also write the trained agent to `agent/` at the end (docs/runs.md).",
     )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
@@ -143,15 +140,14 @@ class BudgetConfig(Section):
         0.01,
         gt=0.0,
         le=1.0,
-        description="Maximum share of the run time spent on saving: a slow save delays the next; 1 "
-        "is no limit.",
+        description="Maximum share of the run time spent on saving; 1 is no limit.",
     )
     keep_every: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Also keep a checkpoint for good every so many episodes (steps or updates if "
-        "these end the run), in a folder named by their number; 0 keeps none.",
+        description="Episodes (steps or updates if these end the run) between permanent "
+        "checkpoints, in folders named by their number; 0 keeps none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
@@ -218,10 +214,7 @@ class PhaseConfig(Section):
         return None if name is None else SAMPLERS.find(name).name
 
 
-MODULES_DESCRIPTION = (
-    "Python files with samplers, estimators, worlds, backends, updates, statistics or figures of "
-    "your own; they are executed."
-)
+MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
 WORLD_DESCRIPTION = "Text world of the goals and episodes."
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."
@@ -383,18 +376,18 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="Family of Holm's correction: all comparisons with the reference on one split "
-        "of the goals, or on both splits.",
+        description="Family of Holm's correction: comparisons with the reference on one split of "
+        "the goals, or on both.",
     )
     reference: str = Field(
         "",
         description="Sampler (or sampler/variant) that all others are compared with. Empty: "
-        "`magellan`, or the first sampler if the experiment lacks it, with its first variant.",
+        "`magellan`, else the first sampler, with its first variant.",
     )
     labels: dict[str, str] = Field(
         {},
-        description="Labels of variants in figures, by VARIANT, or by SAMPLER/VARIANT if its "
-        "changes differ by sampler; variants without a label show their name.",
+        description="Labels of variants in figures, by VARIANT or SAMPLER/VARIANT, instead of "
+        "their names.",
     )
 
     @field_validator("labels")
@@ -441,7 +434,7 @@ class ExperimentConfig(Section):
     variants: dict[str, dict[str, Any]] = Field(
         {},
         description="Named sets of such keys, on top of `overrides`: each sampler runs with every "
-        "variant that affects it. Without variants there is one, `default`.",
+        "variant that affects it. None: one, `default`.",
     )
     allow_incomplete: bool = Field(
         False,
@@ -449,8 +442,7 @@ class ExperimentConfig(Section):
     )
     log: Literal["none", "tensorboard"] = Field(
         "none",
-        description="Where the curves of each run go during training, besides its tables; not part "
-        "of a run's identity.",
+        description="Live curves of each run, besides its tables.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 

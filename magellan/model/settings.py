@@ -20,9 +20,8 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description=f"`{'`, `'.join(EMBEDDED)}` (in the repository), `smollm2-135m` (made by the "
-        "workflow), a folder in Hugging Face format with a causal or encoder-decoder language "
-        "model, or the name of such a model in the Hugging Face cache.",
+        description=f"`{'`, `'.join(EMBEDDED)}` (in the repository), `smollm2-135m`, or a "
+        "model in Hugging Face format: a folder, or a name in its cache (docs/models.md).",
     )
     lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
     lora_alpha: float = Field(
@@ -35,25 +34,23 @@ class BackboneConfig(Section):
         0,
         ge=0,
         le=10_000,
-        description="Number of layers with adapters, counted from the last one (of encoder and "
-        "decoder each); 0 is all. The layers below stay frozen and need no gradients.",
+        description="Number of layers with adapters, the last ones (of encoder and decoder each); "
+        "0 is all. Those below need no gradients.",
     )
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
         description="`merged` adds B A to the weights once per update (small models); `per_token` "
-        "applies the adapter to every token (large models). Same result up to rounding; in "
-        "bfloat16 merging loses small changes (docs/runs.md).",
+        "applies the adapter to every token (large models). Equal up to rounding.",
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="Passes of a small Llama: `compiled` is C++, compiled once per machine; "
-        "`torch` is PyTorch; `auto` is `compiled` where there is a C++ compiler and threads is 1. "
-        "Same result up to rounding.",
+        description="Passes of a small Llama: C++, compiled once per machine, or PyTorch, equal up "
+        "to rounding; `auto`: `compiled` where there is a C++ compiler and threads is 1.",
     )
     quantization: Literal["none", "nf4"] = Field(
         "none",
-        description="`nf4` stores the frozen linear layers in 4 bits (released code), with the "
-        "library bitsandbytes and `lora_mode: per_token`; adapters and heads have float32.",
+        description="`nf4` (released code): frozen linear layers in 4 bits, with `lora_mode: "
+        "per_token` (docs/models.md).",
     )
 
     @model_validator(mode="after")
@@ -72,50 +69,47 @@ MOST_STATES = 10**6
 
 
 class BackendConfig(Section):
-    """Device and number format of the model: how a job runs, no part of a run's identity."""
+    """How a job runs the model: no part of a run's identity."""
 
     kind: str = Field(
         "local",
-        description="`local`: the model runs in the job's own process; `lamorel`: in lamorel's "
-        "servers, which lamorel's launcher starts beside the job (docs/lamorel.md); or a backend "
-        "from `modules`.",
+        description="Where the model runs: in the job's process, or in lamorel's servers "
+        "(docs/lamorel.md).",
         json_schema_extra={"examples": ["local", "lamorel"]},
     )
     device: str = Field(
         "cpu",
-        description="`cpu`; `cuda`, a GPU; `cuda:1`, the second of several; `auto`, a GPU where "
-        "there is one.",
+        description="`cpu`, `cuda`, `cuda:1` (the second of several), or `auto`: a GPU where there "
+        "is one.",
         json_schema_extra={"pattern": f"^({DEVICE.pattern})$"},
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Number format of the frozen model; heads, adapters and optimizers always "
-        "have float32.",
+        description="Number format of the frozen model; the rest has float32.",
     )
     micro_batch: int | Literal["auto"] = Field(
         0,
-        description="States per pass of an update with `transformers`; gradients are "
-        "accumulated. 0 is the whole batch, `auto` as many as fit the free memory.",
+        description="States per pass of an update with `transformers`: 0 is the whole batch, "
+        "`auto` as many as fit the free memory.",
     )
     kept_states_mb: int = Field(
         2000,
         ge=0,
         le=10**6,
-        description="Memory in MB to cache the output of layers without adapters "
-        "(`backbone.lora_layers`), so that they read each state once; for Llamas with `passes: "
-        "torch`. Any number gives the same results.",
+        description="Cache in MB for the output of layers without adapters "
+        "(`backbone.lora_layers`), for Llamas with `passes: torch`; results are the same.",
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="Store only each layer's input and recompute the rest for the gradients: "
-        "less memory, more time, the same numbers. With `lora_mode: per_token`.",
+        description="Recompute activations for the gradients: less memory, more time, the same "
+        "numbers; with `lora_mode: per_token`.",
     )
     length_bucket: int = Field(
         0,
         ge=0,
         le=4096,
-        description="Padded batches have a multiple of this length in tokens, so that shapes "
-        "repeat; 0 is 1 on a CPU and 16 on a GPU.",
+        description="Batches are padded to a multiple of this many tokens; 0: 1 on a CPU, 16 on a "
+        "GPU.",
     )
     compile: bool = Field(
         False,
@@ -124,7 +118,7 @@ class BackendConfig(Section):
     )
     deterministic: bool = Field(
         True,
-        description="On a GPU: use only deterministic operations. A CPU is always deterministic.",
+        description="Only deterministic operations on a GPU; a CPU always is.",
     )
 
     @field_validator("device")
@@ -182,18 +176,17 @@ class AgentConfig(Section):
     )
     critic_loss: Literal["squared", "cross_entropy"] = Field(
         "squared",
-        description="Loss of the critic: the squared error of Q; or the cross-entropy of Q, then "
-        "the sigmoid of the head's output, against the target clipped to 0 to 1.",
+        description="Squared error of Q, or cross-entropy with the target clipped to 0 to 1, where "
+        "Q is the sigmoid of the head's output.",
     )
     joint_update: bool = Field(
         False,
-        description="One pass and one Adam step on the sum of critic and actor loss, instead of a "
-        "critic step followed by an actor step with its own Adam moments.",
+        description="One Adam step on the sum of critic and actor loss, instead of a critic step, "
+        "then an actor step with its own moments.",
     )
     critic_trains_adapter: bool = Field(
         True,
-        description="Whether the critic loss reaches the policy adapter; false reproduces defect "
-        "B2 of the released code.",
+        description="Whether the critic loss reaches the policy adapter; false: defect B2.",
     )
     polyak: Fraction = Field(0.005, description="Step of the target critic towards the critic.")
     target_init: Literal["random", "copy"] = Field(
@@ -202,12 +195,11 @@ class AgentConfig(Section):
     target_adapter: Literal["own", "policy"] = Field(
         "own",
         description="Adapter of the target critic: its own, which follows the policy's; or the "
-        "policy's (defect B1 of the released code with the public lamorel).",
+        "policy's (defect B1).",
     )
     next_candidates: Literal["next", "current"] = Field(
         "next",
-        description="Candidates used in the bootstrap: those of the next state, or those of the "
-        "current one (defect B4 of the released code).",
+        description="State whose candidates the bootstrap uses; `current`: defect B4.",
     )
     score: Literal["logit_sum", "log_prob_sum"] = Field(
         "logit_sum",
@@ -224,22 +216,21 @@ class AgentConfig(Section):
     )
     temperature: Literal["fixed", "released", "target_entropy", "max_entropy"] = Field(
         "released",
-        description="`fixed`; `released` (target -log n, only decays: defect B3); `target_entropy` "
-        "(a number, the paper's -0.125: only decays too); `max_entropy` (target c log n).",
+        description="Target entropy: none (`fixed`); -log n (`released`, defect B3); the key "
+        "`target_entropy`; c log n (`max_entropy`).",
     )
     temperature_initial: float = Field(
         0.049787, ge=1e-12, le=1e6, description="Initial entropy temperature."
     )
     temperature_learning_rate: StepSize = Field(1e-3, description="Adam step size of log alpha.")
     target_entropy_scale: Fraction = Field(
-        0.98, description="c of `max_entropy`: fraction of the maximum entropy log n."
+        0.98, description="c of `max_entropy`: fraction of the maximum, log n."
     )
     target_entropy: float = Field(
         -0.125,
         ge=-100.0,
         le=100.0,
-        description="Target of `target_entropy` in nats; Table 5 of the paper. Entropy is never "
-        "negative, so a negative target only lowers the temperature.",
+        description="In nats; Table 5 of the paper. A negative target only lowers the temperature.",
     )
     gradient_clip: float = Field(
         0.0, ge=0.0, description="Maximum gradient norm; 0 is no clipping."

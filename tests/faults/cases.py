@@ -1,6 +1,6 @@
 """The fault campaign as data: faults, and what must hold after them.
 
-Tests take their cases from here and docs/faults.md its table: `python -m tests.faults.cases`.
+Tests take their cases from here and docs/faults.md its list: `python -m tests.faults.cases`.
 """
 
 from __future__ import annotations
@@ -311,13 +311,12 @@ def cases(name: str) -> tuple:
 
 
 def table() -> str:
-    """The table of docs/faults.md."""
-    lines = ["| what is done to the job | times | what holds afterwards |", "|---|---|---|"]
-    lines += [
-        f"| {fault.what} | {len(fault.cases)} | {fault.outcome} |" for fault in FAULTS.values()
-    ]
-    total = sum(len(fault.cases) for fault in FAULTS.values())
-    return "\n".join([*lines, f"| all | {total} | |"])
+    """The list of docs/faults.md: for each outcome what was done to the job, and how often."""
+    lines = []
+    for outcome in dict.fromkeys(fault.outcome for fault in FAULTS.values()):
+        alike = [fault for fault in FAULTS.values() if fault.outcome == outcome]
+        lines += [f"- **{outcome}**", *(f"    - {f.what}: {len(f.cases)}" for f in alike)]
+    return "\n".join([*lines, f"- all: {sum(len(fault.cases) for fault in FAULTS.values())}"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from magellan.config import PRESETS, experiment_schema, resolve_run, run_model  # noqa: E402
+from magellan.config import (  # noqa: E402
+    PRESETS,
+    RunConfig,
+    experiment_schema,
+    resolve_run,
+    run_model,
+)
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
@@ -34,6 +40,13 @@ LIMITS = {
 }
 
 
+HEADER = ("key", "allowed", "presets", "meaning")
+REGISTERED = (
+    "Estimators and samplers: sections have their names, but `competence` is for `learned` "
+    "(MAGELLAN's head) and `learned_groups`."
+)
+MANY = 10
+"""More names than this are not listed in a cell: the samplers have a table of their own."""
 HUGE = 1_000_000
 """Limits of at least this size only catch typos: they are left out."""
 
@@ -64,26 +77,37 @@ def experiment_table() -> str:
 
 
 def run_tables() -> str:
-    """Keys of `overrides` by section, with the value in each preset."""
+    """Keys of `overrides`: a table per section, and one for estimators and samplers."""
     schema = run_model().model_json_schema()
-    presets = {name: resolve_run(name, []).model_dump(mode="json") for name in PRESETS}
-    parts = []
+    presets = [resolve_run(name, []).model_dump(mode="json") for name in PRESETS]
+    parts: list[str] = []
+    registered: dict[tuple[str, ...], list[str]] = {}  # equal keys of several sections: one row
     for section, reference in schema["properties"].items():
         if section in GRID_KEYS:
             continue
         rules = _resolve(reference, schema)
-        rows = [
-            (
-                f"`{key}`",
+        rows = {
+            key: (
                 allowed(_resolve(rule, schema), schema),
-                *(_value(values[section][key]) for values in presets.values()),
+                _in_presets([values[section][key] for values in presets]),
                 rule.get("description", ""),
             )
             for key, rule in rules["properties"].items()
-        ]
-        header = ("key", "allowed", *presets, "meaning")
-        parts.append(f"`{section}`: {rules.get('description', '')}\n\n{_table(header, rows)}")
-    return "\n\n".join(parts)
+        }
+        if section in RunConfig.model_fields:
+            table = _table(HEADER, [(f"`{key}`", *cells) for key, cells in rows.items()])
+            parts.append(f"`{section}`: {rules.get('description', '')}\n\n{table}")
+            continue
+        for key, cells in rows.items():
+            registered.setdefault(cells, []).append(f"`{section}.{key}`")
+    others = _table(HEADER, [(", ".join(keys), *cells) for cells, keys in registered.items()])
+    return "\n\n".join([*parts, f"{REGISTERED}\n\n{others}"])
+
+
+def _in_presets(values: list[Any]) -> str:
+    """The value of a key in each preset, once if it is the same in all."""
+    texts = [_value(value) for value in values]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
 def _leaves(rules: dict, schema: dict, prefix: str) -> Iterator[tuple[str, dict, Any]]:
@@ -112,13 +136,17 @@ def allowed(rule: dict, schema: dict) -> str:
     if rule.get("type") == "array":
         items = allowed(rule["items"], schema) if isinstance(rule.get("items"), dict) else "values"
         return f"list of: {items}"
+    if len(rule.get("examples", ())) > MANY:
+        return "[names](#samplers), or one from `modules`"
     if "examples" in rule:
         return ", ".join(f"`{value}`" for value in rule["examples"]) + ", or one from `modules`"
     templates = {key: text for key, text in LIMITS.items() if key in rule and rule[key] < HUGE}
     limits = [text.format(_limit(rule[key])) for key, text in templates.items()]
+    if templates.keys() == {"minimum", "maximum"}:
+        limits = [f"{_limit(rule['minimum'])} to {_limit(rule['maximum'])}"]
     names = {"object": "mapping", "string": "text", "boolean": "true, false"}
     kind = names.get(rule.get("type", ""), rule.get("type", "any"))
-    return " ".join([kind, ", ".join(limits)]).strip()
+    return ", ".join(limits) or kind
 
 
 def _limit(value: float) -> str:

@@ -13,7 +13,6 @@ sys.path.insert(0, str(ROOT))
 
 from analysis.statistics.summaries import STATISTICS  # noqa: E402
 from analysis.tables.columns import ELSEWHERE, MEANINGS, OF_RUNS, columns_of_runs, meaning  # noqa: E402
-from analysis.tables.printing import head, row  # noqa: E402
 
 PAGE = ROOT / "docs" / "tables.md"
 EXAMPLES = ROOT / "results" / "reference" / "statistics"
@@ -26,16 +25,15 @@ BEGINNING = """# Tables and their columns
 <!-- Made by `python workflow/scripts/describe_tables.py` from analysis/tables/columns.py. -->
 
 All tables are CSV files: `results/NAME/tables` has those of the runs, `results/NAME/statistics`
-the [statistics](statistics.md) computed from them. Three lines of pandas, for mean success over
-training on training goals:
+the [statistics](statistics.md) computed from them. Mean success over training, on training goals:
 
     import pandas as pd
     scores = pd.read_csv("results/reference/statistics/scores.csv").query("split == 'train'")
     print(scores.groupby(["sampler", "variant"])["area"].mean())
 
 A variant called `NA` or `1` is read correctly with `dtype={"variant": str}, keep_default_na=False`.
-In statistics, `step` is replaced by `episode` or `update` if these end the runs. In experiments
-with phases, all tables of runs have the column `phase` too.
+In statistics, `step` is replaced by `episode` or `update` if these end the runs. With phases, all
+tables of runs have the column `phase` too.
 """
 
 
@@ -44,7 +42,7 @@ def page() -> str:
     sections = [("Of runs", of_runs()), ("Statistics", of_statistics())]
     counts = Counter(c for _, tables in sections for *_, columns in tables for c in columns)
     shared = [column for column, count in counts.items() if count > 1]
-    parts = [BEGINNING, "## Columns of several tables\n", *_rows((c, MEANINGS[c]) for c in shared)]
+    parts = [BEGINNING, "## Columns of several tables\n", *_items((c, MEANINGS[c]) for c in shared)]
     for title, tables in sections:
         parts.append(f"## {title}\n")
         parts += [_section(*table, shared) for table in tables]
@@ -68,15 +66,17 @@ def _columns(name: str) -> Sequence[str]:
 
 
 def _section(name: str, text: str, columns: Sequence[str], shared: Sequence[str]) -> str:
-    """All columns by name, with the meaning of those that are specific to this table."""
-    names = ", ".join(f"`{column}`" for column in columns)
+    """Columns that several tables have, then those specific to this table with their meaning."""
     own = [c for c in columns if c not in shared or (name, c) in ELSEWHERE]
-    rows = _rows((column, meaning(name, column)) for column in own) if own else []
-    return "\n".join([f"### {name}.csv", "", f"{text} Columns: {names}.", "", *rows])
+    others = ", ".join(f"`{column}`" for column in columns if column not in own)
+    meanings = _items((column, meaning(name, column)) for column in own)
+    end = ", and" if own else "."
+    return "\n".join([f"### {name}.csv", "", f"{text} Columns: {others}{end}", "", *meanings])
 
 
-def _rows(meanings: Iterable[tuple[str, str]]) -> list[str]:
-    return [*head(["column", "meaning"]), *(row([f"`{c}`", text]) for c, text in meanings), ""]
+def _items(meanings: Iterable[tuple[str, str]]) -> list[str]:
+    lines = [f"- `{column}`: {text}" for column, text in meanings]
+    return [*lines, ""] if lines else []
 
 
 if __name__ == "__main__":

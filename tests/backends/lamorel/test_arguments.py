@@ -326,7 +326,7 @@ def test_the_page_has_every_name():
     names = {*NAMES, *OWN, *FIXED}
     assert not [name for name in names if f"`{name}`" not in DOCS]
     for name, path in NAMES.items():
-        assert f"| `{name}` | `{path}` |" in DOCS
+        assert f"- `{name}`: `{path}`\n" in DOCS
 
 
 def test_memory_that_runs_out_is_one_line_of_the_trainer(fail, capsys):

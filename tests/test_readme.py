@@ -1,6 +1,7 @@
 """Numbers in README and docs are those of the committed results."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -480,9 +481,9 @@ def long_rules() -> str:
 def long_tests() -> str:
     """The eighteen tests of the third question; p after Holm over all of them."""
     pairs = [(rule, other) for other in ("magellan", "random") for rule in WITHOUT_GROUPS]
-    rows, chances = [], []
+    scores, rows, chances = long_scores(), [], []
     for first, second in [*pairs, ("adarft", "ek_online")]:
-        for split, means in long_scores().items():
+        for split, means in scores.items():
             lead = means[first] - means[second]
             chances.append(sign_flip_test(lead).p)
             halves = ", ".join(f"{half.mean():+.2f}" for half in np.split(lead, 2))
@@ -492,6 +493,7 @@ def long_tests() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+@cache
 def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 

@@ -520,6 +520,23 @@ def long_tests() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+def practice() -> str:
+    """Where the episodes of the long study's rules go, and when half of the runs master a kind."""
+    results, rows = of("rules_long"), []
+    episodes = results.table("practice").groupby(["sampler", "seed", "category"])["n"].sum()
+    shares = episodes / episodes.groupby(["sampler", "seed"]).transform("sum")
+    means = shares.reset_index().pivot_table("n", "sampler", "category")
+    names = [category.name for category in results.categories]
+    for rule in means.sort_values("grow_herbivore", ascending=False).index:
+        times = list(times_of(results, Algorithm(rule, "default"), "25k", "train").values())[:2]
+        halves = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
+        cells = [f"{half:,.0f}" if np.isfinite(half) else "" for half in halves]
+        rows.append([f"`{rule}`", *(f"{share:.3f}" for share in means.loc[rule, names]), *cells])
+    header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
+    header += ["grasping mastered, step", "plants mastered, step"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 @cache
 def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
@@ -571,6 +588,7 @@ BLOCKS = {
     ("rules", "signals"): signals,
     ("rules", "rules long"): long_rules,
     ("rules", "rules long tests"): long_tests,
+    ("rules", "practice"): practice,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

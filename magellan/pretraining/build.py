@@ -67,11 +67,26 @@ class ReadingRecipe(Recipe):
     start_copy: float = 0.5
 
 
+@dataclass(frozen=True)
+class CraftRecipe(ReadingRecipe):
+    """Hyperparameters of a reader of recipes; see `magellan.pretraining.craft`.
+
+    head_width: of an attention head.
+    start_gain: see `start_comparing`.
+    """
+
+    layers: int = 4
+    heads: int = 4
+    steps: int = 12_000
+    head_width: int = 32
+    start_gain: float = 2**0.5
+
+
 RECIPES: dict[str, Recipe] = {
     "zoo-reader": ReadingRecipe(),
     "zoo-reader-1": ReadingRecipe(seed=1),
     "zoo-mini": Recipe(),
-    "craft-reader": ReadingRecipe(steps=10_000),
+    "craft-reader": CraftRecipe(),
 }
 LANGUAGES = {"zoo-reader": ZOO, "zoo-reader-1": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 
@@ -133,6 +148,9 @@ def make_model(
     language: Language = ZOO,
 ) -> LlamaForCausalLM:
     """A small Llama with tied embeddings, of which those of the things are given."""
+    head_width, gain = None, 1.0
+    if isinstance(recipe, CraftRecipe):
+        head_width, gain = recipe.head_width, recipe.start_gain
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=recipe.width,
@@ -140,6 +158,7 @@ def make_model(
         num_hidden_layers=recipe.layers,
         num_attention_heads=recipe.heads,
         num_key_value_heads=recipe.heads,
+        head_dim=head_width,
         max_position_embeddings=256,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
@@ -148,7 +167,7 @@ def make_model(
     )
     model = LlamaForCausalLM(config)
     if isinstance(recipe, ReadingRecipe):
-        start_comparing(model, recipe.start_spread, recipe.start_copy)
+        start_comparing(model, recipe.start_spread, recipe.start_copy, gain, language.common)
     with torch.no_grad():
         embedding = model.get_input_embeddings().weight
         embedding.normal_(std=recipe.width**-0.5)

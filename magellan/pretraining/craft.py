@@ -1,8 +1,8 @@
 """The language of Craft: random play with renamed items, and questions about the text.
 
 In each scene the training items swap names at random, so the texts do not reveal the recipes of the
-world, and the model learns to read recipes. A goal names an item of the scene, or (a quarter) any
-of the world. Inventories are drawn at random.
+world, and the model learns to read recipes. A goal names what a listed recipe makes (.6), any item
+of the scene, or any of the world (.2 each). Inventories are drawn at random.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ PHRASES = (
 )
 _PATTERN = r"\n(?:Inventory|Around|Recipes):|\nAction: |Goal:|Get|Craft| =| ?[A-Za-z]+|,"
 _WORDS = re.compile(_PATTERN)
+_COMMON = 0.6
 _STEPS = 4
 """Steps played in a scene, and most items in its first inventory."""
 
@@ -59,7 +60,9 @@ def random_scene(rng: np.random.Generator) -> Crafting:
     scene["around"] = [renamed[name] for name in scene["around"]]
     scene["recipes"] = [[renamed[name] for name in recipe] for recipe in scene["recipes"]]
     items = sorted({name for recipe in scene["recipes"] for name in recipe})
-    scene["goal"] = str(rng.choice(items if rng.random() < 0.75 else names))
+    made = [recipe[0] for recipe in scene["recipes"]]
+    nameable = [made, items, names][int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
+    scene["goal"] = str(rng.choice(nameable or names))
     episode = Crafting(**scene)
     count = int(rng.integers(min(_STEPS, len(items)) + 1))
     episode.inventory = rng.choice(items, size=count, replace=False).tolist()
@@ -154,9 +157,12 @@ def _count_ingredients(
     ]
 
 
-def random_vectors(_: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Random vectors of the items, (items, width): normal, of mean squared norm 1."""
-    return rng.standard_normal((len(world().book.names), width)) * width**-0.5
+def random_vectors(items: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Random vectors of items, (items, width): normal but for the common first component, of mean
+    squared norm 1 (nearly)."""
+    vectors = rng.standard_normal((items, width)) * ((1 - _COMMON**2) / width) ** 0.5
+    vectors[:, 0] = _COMMON
+    return vectors
 
 
 @dataclass(frozen=True)
@@ -205,11 +211,14 @@ and to be trained by reinforcement learning on one CPU core.
 ## What went in
 - Architecture: Llama ({recipe[layers]} layers, width {recipe[width]}), tied embeddings, a
   word-level lossless tokenizer in which fixed phrases are one token.
-- Item vectors: normal, of mean squared norm 1, the same ones always. They mean nothing, and these
-  rows are frozen. No other model went in.
+- Item vectors: normal, of mean squared norm 1, the same ones always, but for the first component,
+  which is {common} in all. They mean nothing, and these rows are frozen. No other model went in.
+  (Projections have no bias: without a common component the first layer cannot attend to "the item
+  before =" whatever item stands there.)
 - Pretraining: next-token prediction on uniformly random play (prompt, action, inventory after it)
   in drawn states. In each scene the items of training swap names at random, so no text tells a
-  recipe of the world. A goal names any item of the scene, or (a quarter) of the world.
+  recipe of the world. A goal names what a listed recipe makes (.6), any item of the scene, or any
+  of the world (.2 each).
 - Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
 {of_prompt}
   - Which item is named? (Answered with its own word, one layer before the last.)
@@ -218,13 +227,15 @@ and to be trained by reinforcement learning on one CPU core.
 {of_words}
 
   Those of the last list and those about the named item count one each in the loss, the others
-  together one; this weight falls from {recipe[question_weight]} to
+  together one. A right answer that is rare in a batch weighs more, by one over the root of its
+  number. The questions' weight falls from {recipe[question_weight]} to
   {recipe[question_weight_end]}. The words of the random actions count once more, with a
   weight that rises from 0 to {recipe[action_weight]}.
 - In {recipe[invented_objects]:.0%} of the batches all items have other vectors of the same kind,
   in the others normal noise of mean norm {recipe[vector_noise]} is added.
-- Start values: query and key projections of a layer are one orthogonal matrix, the output
-  projection is {recipe[start_copy]} times the inverse of the value projection.
+- Start values: query and key projections of a layer are one orthogonal matrix times
+  {recipe[start_gain]:.2f} that does not read the common component, the output projection is
+  {recipe[start_copy]} times the inverse of the value projection.
 
 ## What did not
 No goal-directed data, no reward, no success signal, no plan, no recipe of the world, no unseen item
@@ -263,6 +274,7 @@ def write_card(output: Path, name: str, recipe: dict[str, Any], figures: dict[st
     text = CARD.format(
         name=name,
         recipe=recipe,
+        common=_COMMON,
         figures=figures,
         rows=rows,
         of_prompt=of_prompt,
@@ -276,11 +288,12 @@ CRAFT = Language(
     things=world().book.names,
     trained=world().book.trained,
     tokenizer=lambda: build_tokenizer(list(world().book.names), PHRASES, _PATTERN),
-    vectors=random_vectors,
+    vectors=lambda _, width, rng: random_vectors(len(world().book.names), width, rng),
     play=lambda rng, _: random_play(rng),
-    invent=lambda vectors, rng: rng.standard_normal(vectors.shape) * vectors.shape[1] ** -0.5,
+    invent=lambda vectors, rng: random_vectors(len(vectors), vectors.shape[1], rng),
     questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
     figures=lambda _: {},
     probe=probe_depths,
     card=write_card,
+    common=_COMMON,
 )

@@ -38,7 +38,8 @@ class Questions:
     named: place in a prompt of the token that the goal names; which token it is, is a question too.
     of_prompt: questions and their numbers of answers, asked at the last token of a prompt.
     about_named: number of these, the first ones, about the named thing.
-    of_words: questions asked at words of the text, about the text up to the word.
+    of_words: questions asked at words of the text, about the text up to the word. Where there are
+        any, rare answers weigh more.
     answers: (texts, tokens of their prompts) -> right answers.
     """
 
@@ -63,6 +64,8 @@ class Language:
     figures: vectors -> figures for the card.
     probe: reader of the finished model -> AUC for the card.
     card: (folder, name of the model, recipe, figures): writes the card.
+    common: first component of the vectors of all things. Layers without biases need one to attend
+        to a place in a text, such as "the item before =", whatever thing stands there.
     """
 
     things: tuple[str, ...]
@@ -75,3 +78,4 @@ class Language:
     figures: Callable[[np.ndarray], dict[str, Any]]
     probe: Callable[[Reader], dict[str, dict[str, float]]]
     card: Callable[[Path, str, dict[str, Any], dict[str, Any]], None]
+    common: float = 0.0

@@ -122,8 +122,10 @@ class Lessons(nn.Module):
             embedding: the embedding matrix of this batch, (vocabulary, width).
         """
         asked, right = self.questions, self.questions.answers(triples, prompts)
+        balanced = bool(asked.of_words)
         rows, last = torch.arange(len(prompts)), torch.tensor([len(ids) - 1 for ids in prompts])
-        losses = _losses(self.words(states[-1][rows, last]), asked.of_prompt, right.of_prompt)
+        scores = self.words(states[-1][rows, last])
+        losses = _losses(scores, asked.of_prompt, right.of_prompt, balanced)
         recalled = nn.functional.rms_norm(states[-2][rows, last], embedding.shape[1:])
         named = torch.tensor([int(ids[asked.named]) for ids in prompts])
         place = torch.searchsorted(self.things, named)
@@ -132,29 +134,38 @@ class Lessons(nn.Module):
         total = of_prompt[:first].sum() + of_prompt[first:].mean()
         if asked.of_words:
             hidden = states[-1][torch.from_numpy(right.rows), torch.from_numpy(right.places)]
-            of_words = _losses(self.word_words(hidden), asked.of_words, right.of_words)
+            of_words = _losses(self.word_words(hidden), asked.of_words, right.of_words, balanced)
             total = total + torch.stack(of_words).sum()
         return total
 
 
 def _losses(
-    scores: Tensor, questions: Sequence[tuple[str, int]], right: np.ndarray
+    scores: Tensor, questions: Sequence[tuple[str, int]], right: np.ndarray, balanced: bool
 ) -> list[Tensor]:
     """Mean cross-entropy of each question.
 
     scores: of all answers of all questions, (places, answers).
     right: int64 (places, questions).
+    balanced: an answer that is right n times weighs 1 / sqrt(n) each time.
     """
     parts = scores.split([size for _, size in questions], dim=1)
     labels = torch.from_numpy(right)
-    return [nn.functional.cross_entropy(part, labels[:, i]) for i, part in enumerate(parts)]
+    losses = []
+    for part, label in zip(parts, labels.T, strict=True):
+        counts = torch.bincount(label, minlength=part.shape[1])
+        weight = counts.clamp(min=1) ** -0.5 if balanced else None
+        losses.append(nn.functional.cross_entropy(part, label, weight=weight))
+    return losses
 
 
-def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None:
+def start_comparing(
+    model: LlamaForCausalLM, spread: float, copy: float, gain: float, common: float
+) -> None:
     """Set initial values with which heads attend to equal tokens and copy what they read.
 
-    Query and key projections of a layer are one orthogonal matrix, the output projection is `copy`
-    times the inverse of the value projection; the others are normal with deviation `spread`.
+    Query and key projections of a layer are one orthogonal matrix times `gain`, the output
+    projection is `copy` times the inverse of the value projection; the others are normal with
+    deviation `spread`. If all things have a `common` first component, it is not compared.
     """
     for name, weight in model.named_parameters():
         if "_proj" in name:
@@ -164,6 +175,9 @@ def start_comparing(model: LlamaForCausalLM, spread: float, copy: float) -> None
         nn.init.orthogonal_(attention.q_proj.weight)
         nn.init.orthogonal_(attention.v_proj.weight)
         with torch.no_grad():
+            attention.q_proj.weight *= gain
+            if common:
+                attention.q_proj.weight[:, 0] = 0.0
             attention.k_proj.weight.copy_(attention.q_proj.weight)
             attention.o_proj.weight.copy_(copy * attention.v_proj.weight.T)
 

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
 from magellan.agent.sac import SAC
 from magellan.config import check_backbone, resolve_run
@@ -21,6 +22,7 @@ from magellan.pretraining.craft import (
     right_answers,
 )
 from magellan.pretraining.probe import reader_of
+from magellan.pretraining.reading import _losses
 from magellan.training.evaluate import EvaluationSet, by_category, evaluate
 from magellan.worlds import SPLITS, WORLDS
 
@@ -29,10 +31,18 @@ FOLDER = check_backbone("craft-reader")
 
 
 def test_it_is_small_knows_all_words_and_has_no_more(model, tokenizer):
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_300_000
     assert tokenizers.problem(tokenizer, WORLD) is None
     assert model.get_input_embeddings().weight.shape == (len(CRAFT.tokenizer()), 64)
     assert LlamaPass.fits(model)
+
+
+def test_all_items_share_their_first_component(model, tokenizer):
+    rows = tokenizer.convert_tokens_to_ids([f" {name}" for name in CRAFT.things])
+    vectors = model.get_input_embeddings().weight.detach()[rows]
+    assert vectors[:, 0].tolist() == pytest.approx([0.6] * len(rows))
+    assert vectors.square().sum(dim=1).mean() == pytest.approx(1, abs=0.03)
+    assert vectors[:, 1:].mean(dim=0).abs().max() < 0.05
 
 
 @pytest.mark.slow
@@ -120,6 +130,18 @@ def test_answers_by_hand():
         [1, 0, 0, 0, 0, 0, 0, 0, 0],
         [1, 0, 0, 1, 1, 1, 0, 2, 0],  # action
     ]
+
+
+def test_rare_answers_weigh_more():
+    """Three answers 0 and one answer 1: 1 has the weight 1, each 0 that of 1 / sqrt(3)."""
+    scores = torch.tensor([[2.0, 0.0]] * 4)
+    right = np.array([[0], [0], [0], [1]])
+    often, rare = np.log1p(np.exp(-2)), np.log1p(np.exp(2))
+    (plain,) = _losses(scores, [("", 2)], right, balanced=False)
+    (balanced,) = _losses(scores, [("", 2)], right, balanced=True)
+    assert plain.item() == pytest.approx((3 * often + rare) / 4)
+    weight = 3**-0.5
+    assert balanced.item() == pytest.approx((3 * weight * often + rare) / (3 * weight + 1))
 
 
 def test_play_names_no_unseen_item_and_no_recipe_of_the_world():

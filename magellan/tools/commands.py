@@ -50,12 +50,11 @@ def add_replay(commands: Commands) -> None:
 
 def _replay(options: argparse.Namespace) -> None:
     settings = [parse_assignment(text) for text in options.set]
-    from magellan.tools.recorded import FinishedRun
-
-    run = FinishedRun.read(options.run, tuple(options.module))
-    prepare_threads(run.config.threads)
+    prepare_threads(1)
+    from magellan.tools.recorded import RecordedRun
     from magellan.tools.replay import replay
 
+    run = RecordedRun.read(options.run, tuple(options.module))
     backend = backend_given(options)
     replay(run, options.estimator, settings, options.output, options.every, backend)
     print(f"predictions of {options.estimator} in {options.output}")

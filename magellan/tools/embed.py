@@ -25,8 +25,7 @@ from magellan.core.codec import Packed
 from magellan.core.errors import InputError, shown
 from magellan.jobs.export import check_output, write_agent
 from magellan.jobs.keeping import points
-from magellan.tools.recorded import Point
-from magellan.tools.trained import ARGUMENT, TrainedAgent
+from magellan.tools.trained import ARGUMENT, Point, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.parts import evaluated_goals
 from magellan.worlds import GoalSet
@@ -114,12 +113,11 @@ def _kept_agents(
     run: Path, newest: TrainedAgent, modules: tuple[str, ...]
 ) -> Iterator[TrainedAgent]:
     """Agents of the kept checkpoints, oldest first."""
-    last = newest.state["updates"]
     for point in points(run):
         agent = TrainedAgent.read(run / str(point), modules)
         if identity(agent.config) != identity(newest.config):
             raise InputError(f"{agent.path} is of another run than {newest.path}")
-        if 0 < agent.state["updates"] < last:
+        if 0 < agent.point.update < newest.point.update:
             yield agent
 
 
@@ -140,8 +138,7 @@ def _embeddings(
         yield _embedding(backend, prompts, Point(0, 0, 0))
         for agent in itertools.chain(kept_agents, [newest]):
             agent.load(backend)
-            counters = (agent.state[key] for key in ("updates", "steps", "episodes"))
-            yield _embedding(backend, prompts, Point(*counters))
+            yield _embedding(backend, prompts, agent.point)
     finally:
         backend.close()
 

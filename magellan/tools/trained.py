@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from magellan.backends import Backend, check_backend, make_backend
 from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
@@ -26,6 +26,14 @@ from magellan.worlds import GoalSet
 ARGUMENT = "run"
 MALFORMED = (*UNFIT, RuntimeError)
 """Errors that a state incompatible with this code leads to."""
+
+
+class Point(NamedTuple):
+    """A moment of a run, as in its tables."""
+
+    update: int
+    step: int
+    episode: int
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,14 @@ class TrainedAgent:
         return is_complete(self.config, self.state)
 
     @property
+    def point(self) -> Point:
+        """Progress of the run."""
+        return Point(*(self.state[key] for key in ("updates", "steps", "episodes")))
+
+    @property
     def where(self) -> str:
         """Progress of the run, as text."""
-        progress = f"update {self.state['updates']}, episode {self.state['episodes']}"
+        progress = f"update {self.point.update}, episode {self.point.episode}"
         return f"{progress}, {'complete' if self.complete else 'not complete'}"
 
     @property
@@ -121,7 +134,7 @@ class TrainedAgent:
         Raises:
             InputError: the state is incompatible with this code.
         """
-        with self._fitting():
+        with self.fitting():
             return agent_files(self.config, self.state, self.exported_by, output)
 
     @property
@@ -144,7 +157,7 @@ class TrainedAgent:
         return backend
 
     @contextmanager
-    def _fitting(self) -> Iterator[None]:
+    def fitting(self) -> Iterator[None]:
         """Turn errors of an incompatible state into InputError; keep other errors."""
         try:
             yield
@@ -174,7 +187,7 @@ class TrainedAgent:
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
         backend = make_backend(backbone, settings, adapters, self.goals.world)
-        with self._fitting():
+        with self.fitting():
             backend.start_policy(config.agent, agent)
             if self.predicts:
                 backend.start_competence(config.section("competence"), estimators)
@@ -186,7 +199,7 @@ class TrainedAgent:
         Raises:
             InputError: the state does not fit.
         """
-        with self._fitting():
+        with self.fitting():
             backend.load_state_dict(self.state["backend"])
 
 

@@ -84,7 +84,8 @@ def replay(
     own = config.constants(ESTIMATORS[name])
     points = sorted([*run.points, *_extra_points(run, every)])
     predictions = _predict(make_estimator(name, parts, own), run, sets, points)
-    evaluated = [p for p in predictions if p.point in set(run.points)]
+    own_points = set(run.points)
+    evaluated = [p for p in predictions if p.point in own_points]
     tables = {
         "competence": (COLUMNS["competence"], _competence_table(name, sets, predictions)),
         "error": (ERROR_COLUMNS, _error_table(name, run, sets, evaluated)),
@@ -149,10 +150,13 @@ def _predict(
     """Update the estimator as in training; predict at each of the sorted points."""
     predictions: list[Prediction] = []
     update = 0
-    _refuse_evaluation(estimator, 0)
     for point in points:
         while update < point.update:
-            _refuse_evaluation(estimator, run.episodes_until(update))
+            if estimator.goals_to_evaluate(run.episodes_until(update)) is not None:
+                raise InputError(
+                    "--estimator: this one needs episodes played by the agent, which a replay "
+                    "lacks; allowed: estimators that learn from practice"
+                )
             update += 1
             estimator.update(run.received(update))
             check_losses(update, estimator.losses())
@@ -160,14 +164,6 @@ def _predict(
             competence = estimator.predict(goals.space, goals.positions)
             predictions.append(Prediction(point, split, *competence))
     return predictions
-
-
-def _refuse_evaluation(estimator: CompetenceEstimator, episodes: int) -> None:
-    if estimator.goals_to_evaluate(episodes) is not None:
-        raise InputError(
-            "--estimator: this one needs episodes played by the agent, which a replay lacks; "
-            "allowed: estimators that learn from practice"
-        )
 
 
 def _competence_table(

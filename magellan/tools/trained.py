@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from magellan.backends import Backend, check_backend, make_backend
 from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
@@ -14,8 +14,7 @@ from magellan.core.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.core.parsing import parse_json
 from magellan.core.randomness import initial_seeds
 from magellan.core.settings import validated
-from magellan.jobs.checkpoint import FOLDER, newest
-from magellan.jobs.checkpoint import MALFORMED as UNFIT
+from magellan.jobs.checkpoint import FOLDER, MALFORMED, newest
 from magellan.jobs.export import agent_files, is_complete
 from magellan.jobs.folder import check_folder
 from magellan.jobs.versions import Origin, code_version, library_versions
@@ -24,8 +23,6 @@ from magellan.training.parts import goals_of
 from magellan.worlds import GoalSet
 
 ARGUMENT = "run"
-MALFORMED = (*UNFIT, RuntimeError)
-"""Errors that a state incompatible with this code leads to."""
 
 
 class Point(NamedTuple):
@@ -66,7 +63,14 @@ class TrainedAgent:
                 differs.
         """
         check_folder(folder, ARGUMENT)
-        path, metadata, state, damaged = _newest(folder)
+        intact, damaged = newest(folder / FOLDER, ARGUMENT)
+        if intact is None:
+            listed = f"all checkpoints are damaged: {', '.join(map(str, damaged))}"
+            raise InputError(
+                f"{ARGUMENT}: {listed if damaged else f'{folder} holds no checkpoint'}; allowed: "
+                f"the folder of a run with a whole checkpoint in {FOLDER}/"
+            )
+        path, metadata, state = intact
         values = parse_json(metadata["config"], f"{path}: config")
         if not isinstance(values, dict):
             raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
@@ -81,28 +85,19 @@ class TrainedAgent:
         trainer = state.get("trainer")
         if not isinstance(trainer, dict):
             raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
-        agent = cls(path, config, digest, trainer, damaged)
+        agent = cls(path, config, digest, trainer, tuple(damaged))
         agent._check()
         return agent
 
     def _check(self) -> None:
         """Check the counters that all readers use, and that there is a model."""
-        try:
-            counters = [self.state[key] for key in ("updates", "steps", "episodes", "phase")]
+        with self.fitting():
+            counters = [*self.point, self.state["phase"]]
             valid = all(type(number) is int and number >= 0 for number in counters)
             valid = valid and isinstance(self.state["backend"], dict)
             if not valid or not 1 <= counters[-1] <= len(phases_of(self.config)):
                 raise ValueError("counters, or no model")
             self.complete  # noqa: B018  # raises if the state is invalid
-        except MALFORMED as error:
-            self.unfit(error)
-
-    def unfit(self, error: Exception) -> NoReturn:
-        """Raise a one-line InputError: the state is incompatible with this code."""
-        raise InputError(
-            f"{self.path} does not fit this version of the code ({type(error).__name__}); allowed: "
-            "a checkpoint that this code has written"
-        ) from error
 
     @property
     def complete(self) -> bool:
@@ -163,10 +158,13 @@ class TrainedAgent:
             yield
         except (InputError, JobError):
             raise
-        except MALFORMED as error:
+        except (*MALFORMED, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
-            self.unfit(error)
+            raise InputError(
+                f"{self.path} does not fit this version of the code ({type(error).__name__}); "
+                "allowed: a checkpoint that this code has written"
+            ) from error
 
     def fresh(self, keys: Mapping[str, str]) -> Backend:
         """The language model before the run's first update; sets threads and determinism.
@@ -201,15 +199,3 @@ class TrainedAgent:
         """
         with self.fitting():
             backend.load_state_dict(self.state["backend"])
-
-
-def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:
-    """The newest intact checkpoint: path, metadata, state; and damaged newer ones."""
-    intact, damaged = newest(folder / FOLDER, ARGUMENT)
-    if intact is not None:
-        return (*intact, tuple(damaged))
-    allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
-    if damaged:
-        listed = ", ".join(map(str, damaged))
-        raise InputError(f"{ARGUMENT}: all checkpoints are damaged: {listed}; {allowed}")
-    raise InputError(f"{ARGUMENT}: {folder} holds no checkpoint; {allowed}")

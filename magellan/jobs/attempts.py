@@ -80,21 +80,16 @@ class Attempts:
 
         Skips truncated lines and values that no trainer writes; never raises.
         """
-        attempts: dict[int, dict[str, Any]] = {}
-        for event in self._events():
-            row = attempts.setdefault(event["attempt"], {"reason": KILLED})
-            row.update(event)
-        return list(attempts.values())
-
-    def _events(self) -> list[dict[str, Any]]:
         try:
-            if not self._path.is_file():
-                return []  # absent, or a device that never ends
-            text = self._path.read_text(encoding="utf-8", errors="replace")
+            # Not from a device that never ends.
+            text = self._path.read_text("utf-8", "replace") if self._path.is_file() else ""
         except OSError:
-            return []
-        events = (_parse_event(line) for line in text.splitlines())
-        return [event for event in events if "attempt" in event]
+            text = ""
+        attempts: dict[int, dict[str, Any]] = {}
+        for event in map(_parse_event, text.splitlines()):
+            if "attempt" in event:
+                attempts.setdefault(event["attempt"], {"reason": KILLED}).update(event)
+        return list(attempts.values())
 
     def summary(self, reason: str = "complete") -> dict[str, Any]:
         """Summarise this run's attempts for the manifest; `reason`: why the current one ends."""

@@ -91,17 +91,17 @@ class Attempts:
                 attempts.setdefault(event["attempt"], {"reason": KILLED}).update(event)
         return list(attempts.values())
 
-    def summary(self, reason: str = "complete") -> dict[str, Any]:
-        """Summarise this run's attempts for the manifest; `reason`: why the current one ends."""
+    def summary(self) -> dict[str, Any]:
+        """Summarise this run's attempts for the manifest, when the current one completes it."""
         rows = [row for row in self.read() if row.get("identity") == self._identity]
         earlier = [row for row in rows if row["attempt"] != self._number]
-        current = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
+        current = [{**row, "reason": "complete"} for row in rows if row["attempt"] == self._number]
         peaks = [row["peak_memory_mb"] for row in earlier if "peak_memory_mb" in row]
         return {
             "started": rows[0].get("started") if rows else None,
             "restarts": sum(row.get("resumed_from") is not None for row in rows),
             "attempts": len(rows),
-            "stop_reasons": [*(row["reason"] for row in earlier), reason],
+            "stop_reasons": [*(row["reason"] for row in earlier), "complete"],
             "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *current)],
             "peak_memory_mb": max([peak_memory_mb(), *peaks]),
         }

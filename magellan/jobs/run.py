@@ -371,7 +371,7 @@ class Job:
         manifest = {
             **_describe_run(self._trainer),
             **self._origin.as_dict(),
-            **self._attempts.summary("complete"),
+            **self._attempts.summary(),
             **({"started_from": self._started_from} if self._started_from else {}),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),

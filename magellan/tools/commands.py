@@ -305,12 +305,11 @@ def _submit(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools import submit
 
-    log = partial(print, flush=True)
     if options.check is not None:
-        submit.check_card(options.check, options.file, log)
+        submit.check_card(options.check, options.file)
         print(f"{options.check}: a card of {options.file}")
         return
-    print(f"card in {submit.submit(options.file, options.runs, Path(options.output), log)}")
+    print(f"card in {submit.submit(options.file, options.runs, Path(options.output))}")
 
 
 def add_bench(commands: Commands) -> None:

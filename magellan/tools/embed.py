@@ -31,12 +31,6 @@ from magellan.training.parts import evaluated_goals
 from magellan.worlds import GoalSet
 
 FORMAT = 1
-GOALS, PREDICTIONS, VECTORS, ABOUT = (
-    "goals.csv",
-    "predictions.csv",
-    "vectors.safetensors",
-    "embedding.json",
-)
 GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
 PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
 
@@ -85,11 +79,12 @@ def embed(
     sets = drawn_sets(agent, per_category, seed)
     goals = list(_goal_rows(sets))
     embeddings = list(_embeddings(agent, _kept_agents(agent, modules), sets, backend or {}))
+    vectors = {str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}
     files = {
-        GOALS: _csv(GOAL_COLUMNS, goals),
-        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
-        VECTORS: save({str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}),
-        ABOUT: (json.dumps(_about(agent, per_category, seed), indent=2) + "\n").encode(),
+        "goals.csv": _csv(GOAL_COLUMNS, goals),
+        "predictions.csv": _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
+        "vectors.safetensors": save(vectors),
+        "embedding.json": (json.dumps(_about(agent, per_category, seed), indent=2) + "\n").encode(),
     }
     write_agent(output, files)
 

@@ -7,7 +7,7 @@ made as an observer of that run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
     """Competence of the goals of one split at one point; now and delayed (n,)."""
 
     point: Point
-    split: str
+    goals: EvaluationSet
     now: np.ndarray
     delayed: np.ndarray
 
@@ -80,18 +80,24 @@ def replay(
     _check_output(output)
     settle(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, sampled=False)
-    sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
+    sets = list(evaluated_goals(config, phases_of(config)[0], parts.goals).values())
     own = config.constants(ESTIMATORS[name])
     points = sorted([*run.points, *_extra_points(run, every)])
     predictions = _predict(make_estimator(name, parts, own), run, sets, points)
     own_points = set(run.points)
     evaluated = [p for p in predictions if p.point in own_points]
+    competence = _rows(name, predictions, lambda p: competence_rows(p.goals, p.now, p.delayed))
     tables = {
-        "competence": (COLUMNS["competence"], _competence_table(name, sets, predictions)),
+        "competence": (COLUMNS["competence"], competence),
         "error": (ERROR_COLUMNS, _error_table(name, run, sets, evaluated)),
     }
     if run.goal_success:
-        tables["goals"] = (COLUMNS["goals"], _goal_table(name, run, sets, evaluated))
+        goals = _rows(
+            name,
+            evaluated,
+            lambda p: goal_rows(p.goals, run.success_at(p.point, p.goals), p.now, p.delayed),
+        )
+        tables["goals"] = (COLUMNS["goals"], goals)
     _write(output, tables, _description(config, name, identity(run.agent.config), every))
 
 
@@ -144,7 +150,7 @@ def _extra_points(run: RecordedRun, every: int | None) -> list[Point]:
 def _predict(
     estimator: CompetenceEstimator,
     run: RecordedRun,
-    sets: Mapping[str, EvaluationSet],
+    sets: list[EvaluationSet],
     points: list[Point],
 ) -> list[Prediction]:
     """Update the estimator as in training; predict at each of the sorted points."""
@@ -160,40 +166,29 @@ def _predict(
             update += 1
             estimator.update(run.received(update))
             check_losses(update, estimator.losses())
-        for split, goals in sets.items():
+        for goals in sets:
             competence = estimator.predict(goals.space, goals.positions)
-            predictions.append(Prediction(point, split, *competence))
+            predictions.append(Prediction(point, goals, *competence))
     return predictions
 
 
-def _competence_table(
-    name: str, sets: Mapping[str, EvaluationSet], predictions: list[Prediction]
-) -> list[dict[str, Any]]:
-    return [
-        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
-        for p in predictions
-        for row in competence_rows(sets[p.split], p.now, p.delayed)
-    ]
-
-
-def _goal_table(
+def _rows(
     name: str,
-    run: RecordedRun,
-    sets: Mapping[str, EvaluationSet],
     predictions: list[Prediction],
+    rows_of: Callable[[Prediction], Iterable[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
+    """Rows of each prediction, with its point, estimator and split."""
     return [
-        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
+        {**p.point._asdict(), "estimator": name, "split": p.goals.space.split, **row}
         for p in predictions
-        for goals in [sets[p.split]]
-        for row in goal_rows(goals, run.success_at(p.point, goals), p.now, p.delayed)
+        for row in rows_of(p)
     ]
 
 
 def _error_table(
     name: str,
     run: RecordedRun,
-    sets: Mapping[str, EvaluationSet],
+    sets: list[EvaluationSet],
     predictions: list[Prediction],
 ) -> list[dict[str, Any]]:
     """A row per split and category, and one for all categories of a split."""
@@ -201,8 +196,9 @@ def _error_table(
     times = [point._asdict()[UNIT_COLUMNS[budget.unit]] for point in points]
     regular = np.array([time % budget.evaluate_every == 0 for time in times])
     rows: list[dict[str, Any]] = []
-    for split, goals in sets.items():
-        now = np.array([p.now for p in predictions if p.split == split])
+    for goals in sets:
+        split = goals.space.split
+        now = np.array([p.now for p in predictions if p.goals is goals])
         success = np.array([run.success_at(point, goals) for point in points])
         curves: list[tuple[Curve, Curve]] = []
         groups: list[tuple[str, list[tuple[Curve, Curve]], np.ndarray]] = []

@@ -130,7 +130,6 @@ TENSORBOARD = "tensorboard"
 """Folder of the curves."""
 
 Tables = Mapping[str, Sequence[Sequence[Any]]]
-Row = Mapping[str, Any]
 
 
 def check_sink(name: str) -> None:
@@ -186,7 +185,7 @@ class TensorBoard:
         self._writer.close()
 
 
-def _scalars(table: str, row: Row) -> list[tuple[str, float]]:
+def _scalars(table: str, row: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Points of a row: names and values of curves."""
     if table == "evaluation":
         return [(f"success/{row['split']}/{row['category']}", row["success"])]

@@ -86,18 +86,14 @@ class TrainedAgent:
         if not isinstance(trainer, dict):
             raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
         agent = cls(path, config, digest, trainer, tuple(damaged))
-        agent._check()
-        return agent
-
-    def _check(self) -> None:
-        """Check the counters that all readers use, and that there is a model."""
-        with self.fitting():
-            counters = [*self.point, self.state["phase"]]
+        with agent.fitting():  # counters that all readers use, and a model
+            counters = [*agent.point, trainer["phase"]]
             valid = all(type(number) is int and number >= 0 for number in counters)
-            valid = valid and isinstance(self.state["backend"], dict)
-            if not valid or not 1 <= counters[-1] <= len(phases_of(self.config)):
+            valid = valid and isinstance(trainer["backend"], dict)
+            if not valid or not 1 <= counters[-1] <= len(phases_of(config)):
                 raise ValueError("counters, or no model")
-            self.complete  # noqa: B018  # raises if the state is invalid
+            agent.complete  # noqa: B018  # raises if the state is invalid
+        return agent
 
     @property
     def complete(self) -> bool:

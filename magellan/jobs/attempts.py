@@ -80,33 +80,28 @@ class Attempts:
 
         Skips truncated lines and values that no trainer writes; never raises.
         """
+        try:
+            # Not from a device that never ends.
+            text = self._path.read_text("utf-8", "replace") if self._path.is_file() else ""
+        except OSError:
+            text = ""
         attempts: dict[int, dict[str, Any]] = {}
-        for event in self._events():
-            row = attempts.setdefault(event["attempt"], {"reason": KILLED})
-            row.update(event)
+        for event in map(_parse_event, text.splitlines()):
+            if "attempt" in event:
+                attempts.setdefault(event["attempt"], {"reason": KILLED}).update(event)
         return list(attempts.values())
 
-    def _events(self) -> list[dict[str, Any]]:
-        try:
-            if not self._path.is_file():
-                return []  # absent, or a device that never ends
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return []
-        events = (_parse_event(line) for line in text.splitlines())
-        return [event for event in events if "attempt" in event]
-
-    def summary(self, reason: str = "complete") -> dict[str, Any]:
-        """Summarise this run's attempts for the manifest; `reason`: why the current one ends."""
+    def summary(self) -> dict[str, Any]:
+        """Summarise this run's attempts for the manifest, when the current one completes it."""
         rows = [row for row in self.read() if row.get("identity") == self._identity]
         earlier = [row for row in rows if row["attempt"] != self._number]
-        current = [{**row, "reason": reason} for row in rows if row["attempt"] == self._number]
+        current = [{**row, "reason": "complete"} for row in rows if row["attempt"] == self._number]
         peaks = [row["peak_memory_mb"] for row in earlier if "peak_memory_mb" in row]
         return {
             "started": rows[0].get("started") if rows else None,
             "restarts": sum(row.get("resumed_from") is not None for row in rows),
             "attempts": len(rows),
-            "stop_reasons": [*(row["reason"] for row in earlier), reason],
+            "stop_reasons": [*(row["reason"] for row in earlier), "complete"],
             "attempt_log": [{key: row.get(key) for key in LOGGED} for row in (*earlier, *current)],
             "peak_memory_mb": max([peak_memory_mb(), *peaks]),
         }

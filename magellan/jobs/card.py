@@ -26,9 +26,8 @@ class CardData:
 
     Attributes:
         config: configuration of the run.
-        reached: number of updates, steps and episodes, by `update`, `step`, `episode`.
+        state: of its trainer.
         complete: whether the run has ended.
-        evaluation: rows of the run's table `evaluation`, in order.
         origin: code, libraries and language model behind the agent.
         encoder_decoder: whether the language model is an encoder-decoder.
         adapters: names of the adapters' folders.
@@ -37,9 +36,8 @@ class CardData:
     """
 
     config: RunConfig
-    reached: Mapping[str, int]
+    state: Mapping[str, Any]
     complete: bool
-    evaluation: Sequence[Sequence[Any]]
     origin: Origin
     encoder_decoder: bool
     adapters: Sequence[str]
@@ -90,16 +88,12 @@ paths if either has moved.
 
 
 def _progress_note(data: CardData) -> str:
-    done = data.reached[_unit(data.config)]
+    return f"\nThe run is **not complete**: {_progress(data)}, update {data.state['updates']}.\n"
+
+
+def _progress(data: CardData) -> str:
     budget = data.config.budget
-    return (
-        f"\nThe run is **not complete**: {done} of {budget.end} {budget.unit}, "
-        f"update {data.reached['update']}.\n"
-    )
-
-
-def _unit(config: RunConfig) -> str:
-    return UNIT_COLUMNS[config.budget.unit]
+    return f"{data.state[budget.unit]} of {budget.end} {budget.unit}"
 
 
 def _table_rows(cells: Iterable[Sequence[str]]) -> str:
@@ -109,19 +103,18 @@ def _table_rows(cells: Iterable[Sequence[str]]) -> str:
 
 
 def _facts(data: CardData) -> list[tuple[str, str]]:
-    config, reached = data.config, data.reached
-    lora, budget = config.backbone, config.budget
+    config, state, lora = data.config, data.state, data.config.backbone
     versions = ", ".join(f"{name} {version}" for name, version in data.origin.versions.items())
     return [
         ("world", WORLDS[config.world].label),
         ("goal sampler", config.sampler),
         ("goal space", ", then ".join(map(_describe_goals, phases_of(config)))),
         ("seed", str(config.seed)),
-        ("budget", f"{reached[_unit(config)]} of {budget.end} {budget.unit}"),
+        ("budget", _progress(data)),
         (
             "spent",
-            f"{reached['update']} policy updates, {reached['step']} environment steps, "
-            f"{reached['episode']} episodes",
+            f"{state['updates']} policy updates, {state['steps']} environment steps, "
+            f"{state['episodes']} episodes",
         ),
         ("language model", f"`{lora.model}`"),
         ("SHA-256 of its files", f"`{data.origin.backbone['sha256']}`"),
@@ -156,9 +149,10 @@ def _files(data: CardData) -> list[tuple[str, str]]:
 
 def _success(data: CardData) -> str:
     """Success at the last evaluation, which may predate the agent if the run was stopped."""
-    columns, unit = (PHASE, *COLUMNS["evaluation"]), _unit(data.config)
+    columns, unit = (PHASE, *COLUMNS["evaluation"]), UNIT_COLUMNS[data.config.budget.unit]
     # Only runs with phases have the first column.
-    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in data.evaluation]
+    table = data.state["record"]["tables"]["evaluation"]
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in table]
     if not rows:
         return "The run has not been evaluated yet."
     points = [(row.get(PHASE), row[unit]) for row in rows]

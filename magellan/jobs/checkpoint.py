@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from magellan.config import (
@@ -41,7 +41,6 @@ from magellan.model.files import model_digest
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
 KEPT = 2
-MOST_METADATA = 1 << 28  # bytes; a longer header is not a checkpoint's
 VERSION = "4"  # file format; checkpoints of another version are intact, but unusable here
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -190,9 +189,10 @@ class Checkpoints:
         """
         for path in self.paths():
             try:
-                metadata = _read_metadata(path)
+                with safe_open(path, "pt") as file:
+                    metadata = {name: file.metadata()[name] for name in _CHECKED}
                 state = json.loads(metadata["state"])
-            except (OSError, struct.error, RecursionError, *MALFORMED):
+            except (OSError, SafetensorError, RecursionError, *MALFORMED):
                 continue
             self._check_backbone(path, metadata)
             self._check_config(path, metadata)
@@ -357,14 +357,6 @@ def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: s
     }
     metadata["sha256"] = _checksum(metadata, tensors)
     return save(tensors, metadata)
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata only, without verifying the checksum."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        metadata = json.loads(file.read(min(length, MOST_METADATA)))["__metadata__"]
-    return {name: metadata[name] for name in _CHECKED[2:]}
 
 
 def decode(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

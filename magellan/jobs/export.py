@@ -47,9 +47,8 @@ def agent_files(
     prompt, actions = _first_state(goals_of(config, phases_of(config)[int(state["phase"]) - 1]))
     data = CardData(
         config=config,
-        reached={key: int(state[f"{key}s"]) for key in ("update", "step", "episode")},
+        state=state,
         complete=is_complete(config, state),
-        evaluation=state["record"]["tables"]["evaluation"],
         origin=origin,
         encoder_decoder=encoder_decoder,
         adapters=tuple(adapters),

@@ -79,27 +79,23 @@ def check_no_run(folder: Path) -> None:
 def _expected_paths(folder: Path) -> Iterator[tuple[Path, str]]:
     """Each path of a run with its allowed kind; a folder comes before its contents."""
     yield from ((folder / name, "a file") for name in FILES)
-    for inner in (folder / checkpoint.FOLDER, folder / progress.TENSORBOARD):
-        yield inner, "a folder"
-        if inner.is_dir():
-            yield from ((inner / name, "a file") for name in sorted(os.listdir(inner)))
+    for name in (checkpoint.FOLDER, progress.TENSORBOARD):
+        yield from _with_files(folder / name)
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
-        yield from _agent_paths(folder / name)
+        yield from _with_files(folder / name, export.ADAPTERS)
     for kept in keeping.folders(folder):
         yield kept, "a folder"
         yield kept / checkpoint.FOLDER, "a folder"
 
 
-def _agent_paths(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Paths of an exported agent: files, and a folder of files for each adapter."""
+def _with_files(folder: Path, inner: tuple[str, ...] = ()) -> Iterator[tuple[Path, str]]:
+    """A folder and its contents: files, and folders of files with the names `inner`."""
     yield folder, "a folder"
-    if not folder.is_dir():
-        return
-    for name in sorted(os.listdir(folder)):
-        inner = folder / name
-        yield inner, "a folder" if name in export.ADAPTERS else "a file"
-        if name in export.ADAPTERS:
-            yield from ((inner / file, "a file") for file in sorted(os.listdir(inner)))
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        if name in inner:
+            yield from _with_files(folder / name)
+        else:
+            yield folder / name, "a file"
 
 
 def _kind(path: Path) -> str | None:

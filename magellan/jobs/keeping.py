@@ -7,7 +7,6 @@ the round that passed them, before the evaluation there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,37 +97,6 @@ def points(run: Path) -> list[int]:
     return sorted(int(path.name) for path in folders(run) if any(path.glob(pattern)))
 
 
-@dataclass(frozen=True)
-class Start:
-    """The state that a run starts from.
-
-    Attributes:
-        state: of the trainer, at the end of the beginning.
-        run: identity of the run that wrote it.
-        checkpoint: file in that run's folder.
-        seconds: training time behind it.
-        made_with: `ancestry` of the checkpoint.
-        at: length of that run at a kept checkpoint; None: its end.
-    """
-
-    state: dict[str, Any]
-    run: str
-    checkpoint: str
-    seconds: float
-    made_with: list[dict[str, Any]]
-    at: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the entry `started_from` of the manifest."""
-        return {
-            "run": self.run,
-            "checkpoint": self.checkpoint,
-            **({} if self.at is None else {"at": self.at}),
-            "seconds": round(self.seconds, 1),
-            "made_with": self.made_with,
-        }
-
-
 def check_start(config: RunConfig) -> RunConfig:
     """Return the configuration of a run's beginning: all its phases but the last.
 
@@ -144,28 +112,42 @@ def check_start(config: RunConfig) -> RunConfig:
     return first
 
 
-def load_start(folder: Path, config: RunConfig, backbone: str) -> Start:
+def load_start(
+    folder: Path, config: RunConfig, backbone: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Load the state that a run starts from.
 
     folder: of the run that is the beginning of this one, or a longer run's kept `RUN/10000`.
     config: of this run.
     backbone: SHA-256 of its language model's files.
 
+    Returns:
+        the trainer's state at the end of the beginning, and the entry `started_from` of the
+        manifest: `run` that wrote it (identity), `checkpoint` in its folder, `at` (its length, if
+        kept), `seconds` of training behind it, and `made_with`, its `ancestry`.
+
     Raises:
         InputError: that run does not match, has not ended or was not kept at this length, or its
             checkpoint is damaged.
     """
-    first = check_start(config)
+    first, kept = check_start(config), is_kept(folder)
     try:
-        load = _load_kept if is_kept(folder) else _load_ended
-        return load(folder, first, backbone)
+        loaded = (_load_kept if kept else _load_ended)(folder, first, backbone)
+        started_from = {
+            "run": loaded.run,
+            "checkpoint": f"{folder.name}/{FOLDER}/{loaded.name}" if kept else loaded.name,
+            **({"at": first.budget.end} if kept else {}),
+            "seconds": round(float(loaded.state["seconds"]), 1),
+            "made_with": ancestry(loaded.state),
+        }
+        return loaded.state["trainer"], started_from
     except InputError:
         raise
     except MALFORMED as error:
         raise invalid_state(f"--start: {folder}", error) from error
 
 
-def _load_ended(folder: Path, first: RunConfig, backbone: str) -> Start:
+def _load_ended(folder: Path, first: RunConfig, backbone: str) -> LoadedCheckpoint:
     """Load the final state of the run in this folder."""
     loaded = Checkpoints(folder, first, backbone, own=False).load()
     if loaded is None:
@@ -173,13 +155,11 @@ def _load_ended(folder: Path, first: RunConfig, backbone: str) -> Start:
             f"--start: {folder} holds no checkpoint; allowed: the folder of a run that has ended, "
             f"with its checkpoints; remove {folder} and train that run again"
         )
-    trainer = loaded.state["trainer"]
-    if trainer["next_evaluation"] <= first.budget.end:
+    if loaded.state["trainer"]["next_evaluation"] <= first.budget.end:
         raise InputError(
             f"--start: the run in {folder} has not ended; train it to its end first, with --resume"
         )
-    seconds = float(loaded.state["seconds"])
-    return Start(trainer, loaded.run, loaded.name, seconds, ancestry(loaded.state))
+    return loaded
 
 
 def is_kept(folder: Path) -> bool:
@@ -189,7 +169,7 @@ def is_kept(folder: Path) -> bool:
     return folder.is_dir() or (folder.parent / log.NAME).exists()
 
 
-def _load_kept(folder: Path, first: RunConfig, backbone: str) -> Start:
+def _load_kept(folder: Path, first: RunConfig, backbone: str) -> LoadedCheckpoint:
     """Load a kept checkpoint of a longer run, as if that run had ended there.
 
     It was written before the evaluation there, which the starting run does instead.
@@ -209,8 +189,7 @@ def _load_kept(folder: Path, first: RunConfig, backbone: str) -> Start:
     _check_point(folder, loaded, first)
     trainer = loaded.state["trainer"]
     trainer["next_evaluation"] = min(trainer["next_evaluation"], point)
-    name, seconds = f"{point}/checkpoints/{loaded.name}", float(loaded.state["seconds"])
-    return Start(trainer, loaded.run, name, seconds, ancestry(loaded.state), point)
+    return loaded
 
 
 def _check_point(folder: Path, loaded: LoadedCheckpoint, first: RunConfig) -> None:

@@ -9,12 +9,13 @@ import contextlib
 import errno
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tqdm import tqdm
 
+from magellan.config import UNIT_COLUMNS
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from magellan.core.files import cannot_write
@@ -103,37 +104,32 @@ class Progress:
         """Print the duration of the run and its success at the last evaluation."""
         if self._style != "none":
             done = f"{self._total:,} {self._unit} in {seconds:.0f} s"
+            success = evaluations(self._trainer)
+            last = list(success)[-1][0]
             splits = "; ".join(
-                f"{split} goals: {', '.join(categories)}"
-                for split, categories in self._last_success().items()
+                f"{split} goals: {text}" for (at, split), text in success.items() if at == last
             )
             show(f"{self._name}: complete, {done}. Success at the end on {splits}")
 
-    def _last_success(self) -> dict[str, list[str]]:
-        """Success at the last evaluation, formatted for each category, by split."""
-        record, by_split = self._trainer.record, dict[str, list[str]]()
-        columns = record.columns("evaluation")
-        rows = [dict(zip(columns, row, strict=True)) for row in record.tables["evaluation"]]
-        for row in rows:
-            if row["update"] == rows[-1]["update"]:
-                text = f"{row['category']} {row['success']:.2f}"
-                by_split.setdefault(row["split"], []).append(text)
-        return by_split
+
+def evaluations(trainer: Trainer, first: int = 0) -> dict[tuple[int, str], str]:
+    """Success per category as text, by length of the run and split.
+
+    first: row of the table `evaluation` to begin with.
+    """
+    texts: dict[tuple[int, str], str] = {}
+    unit, columns = UNIT_COLUMNS[trainer.config.budget.unit], trainer.record.columns("evaluation")
+    for values in trainer.record.tables["evaluation"][first:]:
+        row = dict(zip(columns, values, strict=True))
+        text, point = f"{row['category']} {row['success']:.2f}", (row[unit], row["split"])
+        texts[point] = f"{texts[point]}, {text}" if point in texts else text
+    return texts
 
 
 TENSORBOARD = "tensorboard"
 """Folder of the curves."""
 
 Tables = Mapping[str, Sequence[Sequence[Any]]]
-Row = Mapping[str, Any]
-
-
-class Writer(Protocol):
-    """The part of TensorBoard's SummaryWriter that is used here."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def check_sink(name: str) -> None:
@@ -148,7 +144,8 @@ def check_sink(name: str) -> None:
             ) from None
 
 
-def _tensorboard_writer(folder: Path, from_update: int) -> Writer:
+def _tensorboard_writer(folder: Path, from_update: int) -> Any:
+    """TensorBoard's writer of points from this update on."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_update)
@@ -161,24 +158,17 @@ class TensorBoard:
         output: folder of the run.
         tables: rows at the start of the attempt, which earlier attempts have written.
         update: policy updates so far; later points of an earlier attempt are discarded.
-        make_writer: (folder, first update to write) to a writer; None: TensorBoard's.
 
     Raises:
         StorageError: the folder `tensorboard` is a link.
     """
 
-    def __init__(
-        self,
-        output: Path,
-        tables: Tables,
-        update: int,
-        make_writer: Callable[[Path, int], Writer] | None = None,
-    ) -> None:
+    def __init__(self, output: Path, tables: Tables, update: int) -> None:
         self._written = {name: len(rows) for name, rows in tables.items()}
         folder = output / TENSORBOARD
         if folder.is_symlink():  # created since the attempt began
             raise cannot_write(folder, OSError(errno.ELOOP, "it is a symbolic link"))
-        self._writer = (make_writer or _tensorboard_writer)(folder, update + 1)
+        self._writer = _tensorboard_writer(folder, update + 1)
 
     def show(self, tables: Tables, update: int) -> None:
         """Write the new rows."""
@@ -195,7 +185,7 @@ class TensorBoard:
         self._writer.close()
 
 
-def _scalars(table: str, row: Row) -> list[tuple[str, float]]:
+def _scalars(table: str, row: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Points of a row: names and values of curves."""
     if table == "evaluation":
         return [(f"success/{row['split']}/{row['category']}", row["success"])]

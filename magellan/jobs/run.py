@@ -51,7 +51,7 @@ from magellan.jobs.checkpoint import (
 from magellan.jobs.folder import MANIFEST, FolderLock, check_folder, held
 from magellan.jobs.keeping import Keeper, check_kept, check_start, load_start, points
 from magellan.jobs.log import RunLog, utc_now
-from magellan.jobs.progress import Progress, TensorBoard, check_sink
+from magellan.jobs.progress import Progress, TensorBoard, check_sink, evaluations
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.jobs.versions import Origin
 from magellan.samplers import SAMPLERS
@@ -107,17 +107,17 @@ def train(
         _check_unused(output, checkpoints, resume)
         check_kept(output, config, origin.backbone["sha256"])
         loaded = checkpoints.load() if resume else None
-        beginning, started_from = None, None
-        if start is not None and loaded is None:
-            beginning = load_start(start, config, origin.backbone["sha256"])
+        state, started_from, place = None, None, ""
+        if loaded is not None:
+            place = f"--resume: {checkpoints.folder / loaded.name}"
+            state, started_from = _resumed(loaded, place)
+        elif start is not None:
+            state, started_from = load_start(start, config, origin.backbone["sha256"])
+            place = f"--start: {start} {started_from['checkpoint']}"
         settle(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
-        if loaded is not None:
-            _restore(trainer, checkpoints, loaded)
-            started_from = loaded.state.get("started_from")
-        elif beginning is not None:
-            _restore_state(trainer, beginning.state, f"--start: {start} {beginning.checkpoint}")
-            started_from = beginning.as_dict()
+        if state is not None:
+            _restore(trainer, state, place)
     with held(lock), stopper, contextlib.closing(trainer.backend):
         origin = origin.on(trainer.backend)
         job = Job(trainer, output, checkpoints, stopper, origin, log, started_from)
@@ -162,17 +162,18 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
         )
 
 
-def _restore(trainer: Trainer, checkpoints: Checkpoints, loaded: LoadedCheckpoint) -> None:
-    place = f"--resume: {checkpoints.folder / loaded.name}"
-    _restore_state(trainer, loaded.state.get("trainer", {}), place)
+def _resumed(loaded: LoadedCheckpoint, place: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Trainer's state and `started_from` of a checkpoint; `place` names it in errors."""
     try:
         _seconds_spent(loaded)
-        json.dumps(dict(loaded.state.get("started_from") or {}))  # goes into the manifest
+        started_from = loaded.state.get("started_from")
+        json.dumps(dict(started_from or {}))  # goes into the manifest
     except MALFORMED as error:
         raise invalid_state(place, error) from error
+    return loaded.state.get("trainer", {}), started_from
 
 
-def _restore_state(trainer: Trainer, state: dict[str, Any], place: str) -> None:
+def _restore(trainer: Trainer, state: dict[str, Any], place: str) -> None:
     try:
         trainer.load_state_dict(state)
     except JobError:
@@ -202,7 +203,7 @@ class Job:
         stopper: decides when to stop.
         origin: code, libraries and backbone at the start of the attempt.
         log: destination of curves during training.
-        started_from: the other run's state that the run started from, if any (`Start.as_dict`).
+        started_from: the other run's state that the run started from, if any (see `load_start`).
     """
 
     def __init__(
@@ -212,8 +213,8 @@ class Job:
         checkpoints: Checkpoints,
         stopper: Stopper,
         origin: Origin,
-        log: str = "none",
-        started_from: Mapping[str, Any] | None = None,
+        log: str,
+        started_from: Mapping[str, Any] | None,
     ) -> None:
         self._started_from = started_from
         self._made_with: list[dict[str, Any]] = []
@@ -357,17 +358,9 @@ class Job:
     def _log_evaluations(self) -> None:
         """Log one line per evaluation and split."""
         unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
-        columns = self._trainer.record.columns("evaluation")
-        table = self._trainer.record.tables["evaluation"]
-        rows = [dict(zip(columns, row, strict=True)) for row in table[self._logged_rows :]]
-        self._logged_rows = len(table)
-        for planned, split in dict.fromkeys((row[unit], row["split"]) for row in rows):
-            success = ", ".join(
-                f"{row['category']} {row['success']:.2f}"
-                for row in rows
-                if (row[unit], row["split"]) == (planned, split)
-            )
-            self._log.write(f"evaluation at {unit} {planned}, {split} goals: {success}")
+        for (at, split), success in evaluations(self._trainer, self._logged_rows).items():
+            self._log.write(f"evaluation at {unit} {at}, {split} goals: {success}")
+        self._logged_rows = len(self._trainer.record.tables["evaluation"])
 
     def _write_results(self) -> dict[str, Any]:
         """Write the tables, then optional results, then the manifest that marks completion."""
@@ -378,7 +371,7 @@ class Job:
         manifest = {
             **_describe_run(self._trainer),
             **self._origin.as_dict(),
-            **self._attempts.summary("complete"),
+            **self._attempts.summary(),
             **({"started_from": self._started_from} if self._started_from else {}),
             "finished": utc_now(),
             "wall_seconds": round(self._seconds(), 1),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from magellan.config import parse_assignment, resolve_run
 from magellan.config.modules import load_modules
@@ -24,6 +24,9 @@ from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
 from magellan.jobs.command import add_backend, backend_given
 from magellan.worlds import DEFAULT_WORLD, WORLDS
+
+if TYPE_CHECKING:
+    from magellan.tools.trained import TrainedAgent
 
 
 def add_replay(commands: Commands) -> None:
@@ -50,12 +53,11 @@ def add_replay(commands: Commands) -> None:
 
 def _replay(options: argparse.Namespace) -> None:
     settings = [parse_assignment(text) for text in options.set]
-    from magellan.tools.recorded import FinishedRun
-
-    run = FinishedRun.read(options.run, tuple(options.module))
-    prepare_threads(run.config.threads)
+    prepare_threads(1)
+    from magellan.tools.recorded import RecordedRun
     from magellan.tools.replay import replay
 
+    run = RecordedRun.read(options.run, tuple(options.module))
     backend = backend_given(options)
     replay(run, options.estimator, settings, options.output, options.every, backend)
     print(f"predictions of {options.estimator} in {options.output}")
@@ -72,18 +74,21 @@ def add_export(commands: Commands) -> None:
 def _export(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.jobs.export import check_output, write_agent
-    from magellan.tools.trained import TrainedAgent
 
     check_output(options.output)
-    agent = TrainedAgent.read(options.run, tuple(options.module))
+    agent = _agent(options)
     write_agent(options.output, agent.files(options.output))
-    _print_damaged(agent.damaged)
     print(f"agent of {agent.path} ({agent.where}) in {options.output}")
 
 
-def _print_damaged(paths: Iterable[Path]) -> None:
-    for path in paths:
+def _agent(options: argparse.Namespace) -> TrainedAgent:
+    """Read the agent of `add_run` and `add_modules`."""
+    from magellan.tools.trained import TrainedAgent
+
+    agent = TrainedAgent.read(options.run, tuple(options.module))
+    for path in agent.damaged:
         print(f"damaged, using an older one: {path}")
+    return agent
 
 
 def add_embed(commands: Commands) -> None:
@@ -99,10 +104,9 @@ def _embed(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools.embed import embed
 
+    agent = _agent(options)
     draw = options.per_category, options.seed
-    backend, modules = backend_given(options), tuple(options.module)
-    agent = embed(options.run, options.output, *draw, backend, modules)
-    _print_damaged(agent.damaged)
+    embed(agent, options.output, *draw, backend_given(options), tuple(options.module))
     print(f"embeddings from before training to {agent.where} in {options.output}")
 
 
@@ -117,10 +121,9 @@ def add_critic(commands: Commands) -> None:
 def _critic(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools.embed import drawn_sets
-    from magellan.tools.trained import TrainedAgent
     from magellan.training.evaluate import critic_by_category
 
-    agent = TrainedAgent.read(options.run, tuple(options.module))
+    agent = _agent(options)
     sets = drawn_sets(agent, options.per_category, options.seed)
     backend = agent.backend(backend_given(options))
     print(
@@ -174,12 +177,11 @@ def add_watch(commands: Commands) -> None:
 
 def _watch(options: argparse.Namespace) -> None:
     prepare_threads(1)
-    from magellan.tools.trained import TrainedAgent
     from magellan.tools.watch import check_words, chosen_goal, watch
 
     goal = options.goal, options.objects, options.category
     check_words(*goal)
-    agent = TrainedAgent.read(options.run, tuple(options.module))
+    agent = _agent(options)
     goals, position = chosen_goal(agent, *goal, options.seed)
     backend = agent.backend(backend_given(options))
     pause = sys.stdin if options.steps else None
@@ -303,12 +305,11 @@ def _submit(options: argparse.Namespace) -> None:
     prepare_threads(1)
     from magellan.tools import submit
 
-    log = partial(print, flush=True)
     if options.check is not None:
-        submit.check_card(options.check, options.file, log)
+        submit.check_card(options.check, options.file)
         print(f"{options.check}: a card of {options.file}")
         return
-    print(f"card in {submit.submit(options.file, options.runs, Path(options.output), log)}")
+    print(f"card in {submit.submit(options.file, options.runs, Path(options.output))}")
 
 
 def add_bench(commands: Commands) -> None:

@@ -25,19 +25,12 @@ from magellan.core.codec import Packed
 from magellan.core.errors import InputError, shown
 from magellan.jobs.export import check_output, write_agent
 from magellan.jobs.keeping import points
-from magellan.tools.recorded import Point
-from magellan.tools.trained import ARGUMENT, TrainedAgent
+from magellan.tools.trained import ARGUMENT, Point, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.parts import evaluated_goals
 from magellan.worlds import GoalSet
 
 FORMAT = 1
-GOALS, PREDICTIONS, VECTORS, ABOUT = (
-    "goals.csv",
-    "predictions.csv",
-    "vectors.safetensors",
-    "embedding.json",
-)
 GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
 PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
 
@@ -55,17 +48,17 @@ class Embedding(NamedTuple):
 
 
 def embed(
-    run: Path,
+    agent: TrainedAgent,
     output: Path,
     per_category: int = 100,
     seed: int = 0,
     backend: Mapping[str, str] | None = None,
     modules: tuple[str, ...] = (),
-) -> TrainedAgent:
+) -> None:
     """Write a run's embeddings of goals: before training, at kept checkpoints, at the newest one.
 
     Args:
-        run: folder of a run with the estimator `learned`; not changed.
+        agent: newest of a run with the estimator `learned`.
         output: folder to create: `goals.csv`, `predictions.csv`, `vectors.safetensors` (a tensor
             per moment, float32 (goals, width)) and `embedding.json`.
         per_category: maximum goals per category and split.
@@ -73,32 +66,27 @@ def embed(
         backend: keys of the section `backend`; the run's own is ignored.
         modules: see `TrainedAgent.read`.
 
-    Returns:
-        the newest agent.
-
     Raises:
-        InputError: no agent, one without predictions, or `output` is not empty.
+        InputError: an agent without predictions, or `output` is not empty.
         StorageError: a file cannot be written.
     """
     check_output(output)
-    newest = TrainedAgent.read(run, modules)
-    if not newest.predicts:
+    if not agent.predicts:
         raise InputError(
-            f"{ARGUMENT}: {run} has no estimator on its language model; allowed: a run with the "
-            "estimator learned, by sampler magellan or among the observers"
+            f"{ARGUMENT}: {agent.path} has no estimator on its language model; allowed: a run with "
+            "the estimator learned, by sampler magellan or among the observers"
         )
-    sets = drawn_sets(newest, per_category, seed)
+    sets = drawn_sets(agent, per_category, seed)
     goals = list(_goal_rows(sets))
-    kept_agents = _kept_agents(run, newest, modules)
-    embeddings = list(_embeddings(newest, kept_agents, sets, backend or {}))
+    embeddings = list(_embeddings(agent, _kept_agents(agent, modules), sets, backend or {}))
+    vectors = {str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}
     files = {
-        GOALS: _csv(GOAL_COLUMNS, goals),
-        PREDICTIONS: _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
-        VECTORS: save({str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}),
-        ABOUT: (json.dumps(_about(newest, per_category, seed), indent=2) + "\n").encode(),
+        "goals.csv": _csv(GOAL_COLUMNS, goals),
+        "predictions.csv": _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
+        "vectors.safetensors": save(vectors),
+        "embedding.json": (json.dumps(_about(agent, per_category, seed), indent=2) + "\n").encode(),
     }
     write_agent(output, files)
-    return newest
 
 
 def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[EvaluationSet]:
@@ -110,16 +98,14 @@ def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[Evalua
     return list(evaluated_goals(config, phase, agent.goals).values())
 
 
-def _kept_agents(
-    run: Path, newest: TrainedAgent, modules: tuple[str, ...]
-) -> Iterator[TrainedAgent]:
-    """Agents of the kept checkpoints, oldest first."""
-    last = newest.state["updates"]
+def _kept_agents(newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:
+    """Agents of the run's kept checkpoints, oldest first."""
+    run = newest.path.parents[1]
     for point in points(run):
         agent = TrainedAgent.read(run / str(point), modules)
         if identity(agent.config) != identity(newest.config):
             raise InputError(f"{agent.path} is of another run than {newest.path}")
-        if 0 < agent.state["updates"] < last:
+        if 0 < agent.point.update < newest.point.update:
             yield agent
 
 
@@ -140,8 +126,7 @@ def _embeddings(
         yield _embedding(backend, prompts, Point(0, 0, 0))
         for agent in itertools.chain(kept_agents, [newest]):
             agent.load(backend)
-            counters = (agent.state[key] for key in ("updates", "steps", "episodes"))
-            yield _embedding(backend, prompts, Point(*counters))
+            yield _embedding(backend, prompts, agent.point)
     finally:
         backend.close()
 

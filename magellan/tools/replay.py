@@ -7,7 +7,7 @@ made as an observer of that run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,31 +17,17 @@ from magellan import __version__
 from magellan.backends import check_backend
 from magellan.backends.machine import settle
 from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
-from magellan.config import (
-    UNIT_COLUMNS,
-    RunConfig,
-    check_backbone,
-    checked_run,
-    identity,
-    phases_of,
-)
+from magellan.config import UNIT_COLUMNS, RunConfig, checked_run, identity, phases_of
 from magellan.config.resolve import merged
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically, write_table
 from magellan.core.finite import check_losses
-from magellan.model.files import model_digest
-from magellan.tools.recorded import (
-    MANIFEST,
-    Evaluations,
-    FinishedRun,
-    Point,
-    RecordedOutcomes,
-    read_goal_success,
-)
+from magellan.jobs.folder import MANIFEST
+from magellan.tools.recorded import RecordedRun
+from magellan.tools.trained import Point
 from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
 from magellan.training.parts import estimator_parts, evaluated_goals
-from magellan.worlds import Category
 
 ERROR_COLUMNS = (
     "estimator",
@@ -62,13 +48,13 @@ class Prediction(NamedTuple):
     """Competence of the goals of one split at one point; now and delayed (n,)."""
 
     point: Point
-    split: str
+    goals: EvaluationSet
     now: np.ndarray
     delayed: np.ndarray
 
 
 def replay(
-    run: FinishedRun,
+    run: RecordedRun,
     name: str,
     settings: Iterable[Mapping[str, Any]],
     output: Path,
@@ -86,36 +72,33 @@ def replay(
         backend: the section `backend`, instead of the run's; None: the defaults.
 
     Raises:
-        InputError: unknown estimator, one that evaluates by playing, a foreign key, a folder in
-            use, or invalid tables.
+        InputError: unknown estimator, one that evaluates by playing, a foreign key, or a folder in
+            use.
     """
-    config = _replay_config(run.config, name, settings, backend or {})
+    config = _replay_config(run.agent.config, name, settings, backend or {})
     check_backend(config.backend)
     _check_output(output)
-    evaluations = Evaluations.read(run)
-    success = read_goal_success(run)
-    folder = check_backbone(config.backbone.model)
-    if model_digest(folder) != run.backbone:
-        raise InputError(
-            f"backbone.model: {folder} has other files than when {run.folder} was trained"
-        )
     settle(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, sampled=False)
-    outcomes = RecordedOutcomes.read(run, parts.goals)
-    sets = evaluated_goals(config, phases_of(config)[0], parts.goals)
+    sets = list(evaluated_goals(config, phases_of(config)[0], parts.goals).values())
     own = config.constants(ESTIMATORS[name])
-    points = [*evaluations.points, *_extra_points(run, outcomes, evaluations, every)]
-    predictions = _predict(make_estimator(name, parts, own), outcomes, sets, sorted(points))
-    evaluated = [p for p in predictions if p.point in set(evaluations.points)]
-    successes = None if success is None else _match_success(run, sets, success, evaluated)
-    errors = _error_table(name, config, sets, evaluations, evaluated, successes)
+    points = sorted([*run.points, *_extra_points(run, every)])
+    predictions = _predict(make_estimator(name, parts, own), run, sets, points)
+    own_points = set(run.points)
+    evaluated = [p for p in predictions if p.point in own_points]
+    competence = _rows(name, predictions, lambda p: competence_rows(p.goals, p.now, p.delayed))
     tables = {
-        "competence": (COLUMNS["competence"], _competence_table(name, sets, predictions)),
-        "error": (ERROR_COLUMNS, errors),
+        "competence": (COLUMNS["competence"], competence),
+        "error": (ERROR_COLUMNS, _error_table(name, run, sets, evaluated)),
     }
-    if successes is not None:
-        tables["goals"] = (COLUMNS["goals"], _goal_table(name, sets, evaluated, successes))
-    _write(output, tables, _description(run, config, name, every))
+    if run.goal_success:
+        goals = _rows(
+            name,
+            evaluated,
+            lambda p: goal_rows(p.goals, run.success_at(p.point, p.goals), p.now, p.delayed),
+        )
+        tables["goals"] = (COLUMNS["goals"], goals)
+    _write(output, tables, _description(config, name, identity(run.agent.config), every))
 
 
 def _replay_config(
@@ -155,157 +138,100 @@ def _check_output(output: Path) -> None:
         raise InputError(f"--output: {output} already holds {used[0]}; name another folder")
 
 
-def _extra_points(
-    run: FinishedRun, outcomes: RecordedOutcomes, evaluations: Evaluations, every: int | None
-) -> list[Point]:
+def _extra_points(run: RecordedRun, every: int | None) -> list[Point]:
     """Points at multiples of `every` updates without an evaluation of the run."""
     if every is None:
         return []
-    evaluated = {point.update for point in evaluations.points}
-    updates = (u for u in range(0, run.length.update + 1, every) if u not in evaluated)
-    return [Point(u, run.step_at(u), outcomes.count_until(u)) for u in updates]
+    evaluated = {point.update for point in run.points}
+    updates = (u for u in range(0, run.agent.point.update + 1, every) if u not in evaluated)
+    return [Point(u, run.step_at(u), run.episodes_until(u)) for u in updates]
 
 
 def _predict(
     estimator: CompetenceEstimator,
-    outcomes: RecordedOutcomes,
-    sets: Mapping[str, EvaluationSet],
+    run: RecordedRun,
+    sets: list[EvaluationSet],
     points: list[Point],
 ) -> list[Prediction]:
     """Update the estimator as in training; predict at each of the sorted points."""
     predictions: list[Prediction] = []
     update = 0
-    _refuse_evaluation(estimator, 0)
     for point in points:
         while update < point.update:
-            _refuse_evaluation(estimator, outcomes.count_until(update))
+            if estimator.goals_to_evaluate(run.episodes_until(update)) is not None:
+                raise InputError(
+                    "--estimator: this one needs episodes played by the agent, which a replay "
+                    "lacks; allowed: estimators that learn from practice"
+                )
             update += 1
-            estimator.update(outcomes.at(update))
+            estimator.update(run.received(update))
             check_losses(update, estimator.losses())
-        for split, goals in sets.items():
+        for goals in sets:
             competence = estimator.predict(goals.space, goals.positions)
-            predictions.append(Prediction(point, split, *competence))
+            predictions.append(Prediction(point, goals, *competence))
     return predictions
 
 
-def _refuse_evaluation(estimator: CompetenceEstimator, episodes: int) -> None:
-    if estimator.goals_to_evaluate(episodes) is not None:
-        raise InputError(
-            "--estimator: this one needs episodes played by the agent, which a replay lacks; "
-            "allowed: estimators that learn from practice"
-        )
-
-
-def _competence_table(
-    name: str, sets: Mapping[str, EvaluationSet], predictions: list[Prediction]
-) -> list[dict[str, Any]]:
-    return [
-        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
-        for p in predictions
-        for row in competence_rows(sets[p.split], p.now, p.delayed)
-    ]
-
-
-def _match_success(
-    run: FinishedRun,
-    sets: Mapping[str, EvaluationSet],
-    success: Mapping[tuple[Point, str, int], int],
-    predictions: list[Prediction],
-) -> list[np.ndarray]:
-    """Success in the run of the goals of each prediction, float64 (n,)."""
-    successes = []
-    for p in predictions:
-        goals = sets[p.split]
-        codes = goals.space.codes_at(goals.positions).tolist()
-        try:
-            successes.append(np.array([success[p.point, p.split, c] for c in codes], np.float64))
-        except KeyError as error:
-            point, split, code = error.args[0]
-            raise InputError(
-                f"{run.folder / 'goals.csv'}: no row at update {point.update} for goal {code}, "
-                f"split {split}; the file is not whole"
-            ) from None
-    return successes
-
-
-def _goal_table(
+def _rows(
     name: str,
-    sets: Mapping[str, EvaluationSet],
     predictions: list[Prediction],
-    successes: list[np.ndarray],
+    rows_of: Callable[[Prediction], Iterable[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
+    """Rows of each prediction, with its point, estimator and split."""
     return [
-        {**p.point._asdict(), "estimator": name, "split": p.split, **row}
-        for p, success in zip(predictions, successes, strict=True)
-        for row in goal_rows(sets[p.split], success, p.now, p.delayed)
+        {**p.point._asdict(), "estimator": name, "split": p.goals.space.split, **row}
+        for p in predictions
+        for row in rows_of(p)
     ]
 
 
 def _error_table(
     name: str,
-    config: RunConfig,
-    sets: Mapping[str, EvaluationSet],
-    evaluations: Evaluations,
+    run: RecordedRun,
+    sets: list[EvaluationSet],
     predictions: list[Prediction],
-    successes: list[np.ndarray] | None,
 ) -> list[dict[str, Any]]:
     """A row per split and category, and one for all categories of a split."""
-    spacing, unit = config.budget.evaluate_every, config.budget.unit
-    times = [point._asdict()[UNIT_COLUMNS[unit]] for point in evaluations.points]
-    regular = np.array([time % spacing == 0 for time in times])
+    budget, points = run.agent.config.budget, run.points
+    times = [point._asdict()[UNIT_COLUMNS[budget.unit]] for point in points]
+    regular = np.array([time % budget.evaluate_every == 0 for time in times])
     rows: list[dict[str, Any]] = []
-    for split, goals in sets.items():
-        of_split = [i for i, p in enumerate(predictions) if p.split == split]
-        now = np.array([predictions[i].now for i in of_split])
-        success = None if successes is None else np.array([successes[i] for i in of_split])
+    for goals in sets:
+        split = goals.space.split
+        now = np.array([p.now for p in predictions if p.goals is goals])
+        success = np.array([run.success_at(point, goals) for point in points])
         curves: list[tuple[Curve, Curve]] = []
         groups: list[tuple[str, list[tuple[Curve, Curve]], np.ndarray]] = []
-        for number, kind in enumerate(goals.kinds):
+        for number, kind in enumerate(goals.kinds.names):
             members = np.flatnonzero(goals.categories == number)
             if len(members):
-                curve = now[:, members].mean(axis=1), _observed(evaluations, split, kind)
+                # Impossible goals are not played.
+                observed = [run.success.get((point, split, kind), 0.0) for point in points]
+                curve = now[:, members].mean(axis=1), np.array(observed)
                 curves.append(curve)
-                groups.append((kind.name, [curve], members))
+                groups.append((kind, [curve], members))
         groups.append((ALL, curves, np.arange(len(goals.categories))))
         for category, pairs, members in groups:
-            score = np.nan if success is None else brier(now[:, members], success[:, members])
             shift = lag([(predicted[regular], observed[regular]) for predicted, observed in pairs])
             rows.append(
                 {
                     "estimator": name,
                     "split": split,
                     "category": category,
-                    "points": len(of_split),
+                    "points": len(points),
                     "mean_absolute_error": float(np.mean([curve_error(*pair) for pair in pairs])),
-                    "brier": score,
-                    "lag": shift * spacing,
-                    "unit": unit,
+                    "brier": brier(now[:, members], success[:, members]),
+                    "lag": shift * budget.evaluate_every,
+                    "unit": budget.unit,
                 }
             )
     return rows
 
 
-def _observed(evaluations: Evaluations, split: str, category: Category) -> Curve:
-    """Success of a category in the run, (points,); 0 for impossible goals."""
-    if not category.feasible:
-        return np.zeros(len(evaluations.points))
-    success = evaluations.success
-    try:
-        return np.array([success[point, split, category.name] for point in evaluations.points])
-    except KeyError as error:
-        point, split, name = error.args[0]
-        raise InputError(
-            f"evaluation.csv: no row at update {point.update} for {name}, split {split}; the "
-            "file is not whole"
-        ) from None
-
-
-def _description(
-    run: FinishedRun, config: RunConfig, name: str, every: int | None
-) -> dict[str, Any]:
+def _description(config: RunConfig, name: str, replayed: str, every: int | None) -> dict[str, Any]:
     own = config.constants(ESTIMATORS[name]).model_dump(mode="json")
     return {
-        "replayed": identity(run.config),
+        "replayed": replayed,
         "sampler": config.sampler,
         "goal_space": config.goal_space,
         "seed": config.seed,

@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ REFERENCE = ROOT / "results" / "reference" / "rules"
 FLOOR = "random"
 SMOKE = "40-20-12-8-8"
 """Goal space of the smoke run, as in config/smoke.yaml."""
-Log = Callable[[str], Any]  # prints a line
+_log = partial(print, flush=True)
 
 
 class CardRun(Section):
@@ -81,7 +81,7 @@ def registered_by(file: Path) -> str:
     return names[0]
 
 
-def check_contract(file: Path, name: str, log: Log) -> tuple[str, ...]:
+def check_contract(file: Path, name: str) -> tuple[str, ...]:
     """Run all checks; InputError names the first that fails, whatever it raises."""
     for text, check in CHECKS.items():
         try:
@@ -90,11 +90,11 @@ def check_contract(file: Path, name: str, log: Log) -> tuple[str, ...]:
             kind = "" if isinstance(error, InputError | NotFiniteError) else type(error).__name__
             reason = ": ".join(filter(None, [kind, str(error)]))
             raise InputError(f"{file}: {name} breaks the contract, {text}: {reason}") from error
-        log(f"yes: {text}")
+        _log(f"yes: {text}")
     return tuple(CHECKS)
 
 
-def submit(file: Path, runs: int, output: Path, log: Log) -> Path:
+def submit(file: Path, runs: int, output: Path) -> Path:
     """Check a sampler, run it with the experiment's first seeds, and write its card into `output`.
 
     Raises:
@@ -103,12 +103,12 @@ def submit(file: Path, runs: int, output: Path, log: Log) -> Path:
     """
     name = registered_by(file)
     experiment = _experiment(file, name, runs)
-    contract = check_contract(file, name, log)
+    contract = check_contract(file, name)
     with tempfile.TemporaryDirectory() as folder:
         layer = {"sampler": name, "modules": [str(file)], "goal_space": SMOKE}
         train(resolve_run("smoke", [layer]), Path(folder) / "smoke", False, "none")
-    log("yes: a smoke run succeeds")
-    card_runs, compared = _train_and_compare(experiment, name, output, log) if runs else ((), "")
+    _log("yes: a smoke run succeeds")
+    card_runs, compared = _train_and_compare(experiment, name, output) if runs else ((), "")
     card = Card(**_card_header(file, name), contract=contract, runs=card_runs, compared=compared)
     output.mkdir(parents=True, exist_ok=True)
     path = output / f"{name}.json"
@@ -150,7 +150,7 @@ def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
 
 
 def _train_and_compare(
-    experiment: dict[str, Any], name: str, output: Path, log: Log
+    experiment: dict[str, Any], name: str, output: Path
 ) -> tuple[tuple[CardRun, ...], str]:
     """Train the runs one after the other; return them and a comparison with committed runs."""
     from analysis.statistics import standing
@@ -158,7 +158,7 @@ def _train_and_compare(
 
     committed, planned = store.load(REFERENCE), grid(load_experiment(experiment))
     minutes = [len(planned) * run["wall_seconds"] / 60 for run in committed.manifest["runs"]]
-    log(f"{len(planned)} runs, {min(minutes):.0f} to {max(minutes):.0f} minutes on a free core")
+    _log(f"{len(planned)} runs, {min(minutes):.0f} to {max(minutes):.0f} minutes on a free core")
     for run in planned:
         train(run.config, output / run.path, True, "lines")
     results = store.combine([output / run.path for run in planned], experiment)
@@ -178,7 +178,7 @@ def _train_and_compare(
         return card_runs, ""
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, FLOOR)
     compared = printing.render([standing.table("Success over training", ranked)])
-    log(compared)
+    _log(compared)
     return card_runs, compared.strip()
 
 
@@ -203,7 +203,7 @@ def markdown(card: Card) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def check_card(path: Path, file: Path, log: Log) -> None:
+def check_card(path: Path, file: Path) -> None:
     """Check that a card belongs to this file and settings, and that the file keeps the contract.
 
     Raises:
@@ -228,4 +228,4 @@ def check_card(path: Path, file: Path, log: Log) -> None:
         if actual != expected:
             allowed = "the file's own, as `submit` writes it"
             raise InputError(f"{path}: {key}: {shown(actual)} is not allowed; allowed: {allowed}")
-    check_contract(file, name, log)
+    check_contract(file, name)

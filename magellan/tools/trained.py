@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 from magellan.backends import Backend, check_backend, make_backend
 from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
@@ -14,8 +14,7 @@ from magellan.core.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.core.parsing import parse_json
 from magellan.core.randomness import initial_seeds
 from magellan.core.settings import validated
-from magellan.jobs.checkpoint import FOLDER, newest
-from magellan.jobs.checkpoint import MALFORMED as UNFIT
+from magellan.jobs.checkpoint import FOLDER, MALFORMED, newest
 from magellan.jobs.export import agent_files, is_complete
 from magellan.jobs.folder import check_folder
 from magellan.jobs.versions import Origin, code_version, library_versions
@@ -24,8 +23,14 @@ from magellan.training.parts import goals_of
 from magellan.worlds import GoalSet
 
 ARGUMENT = "run"
-MALFORMED = (*UNFIT, RuntimeError)
-"""Errors that a state incompatible with this code leads to."""
+
+
+class Point(NamedTuple):
+    """A moment of a run, as in its tables."""
+
+    update: int
+    step: int
+    episode: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,14 @@ class TrainedAgent:
                 differs.
         """
         check_folder(folder, ARGUMENT)
-        path, metadata, state, damaged = _newest(folder)
+        intact, damaged = newest(folder / FOLDER, ARGUMENT)
+        if intact is None:
+            listed = f"all checkpoints are damaged: {', '.join(map(str, damaged))}"
+            raise InputError(
+                f"{ARGUMENT}: {listed if damaged else f'{folder} holds no checkpoint'}; allowed: "
+                f"the folder of a run with a whole checkpoint in {FOLDER}/"
+            )
+        path, metadata, state = intact
         values = parse_json(metadata["config"], f"{path}: config")
         if not isinstance(values, dict):
             raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
@@ -73,28 +85,15 @@ class TrainedAgent:
         trainer = state.get("trainer")
         if not isinstance(trainer, dict):
             raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
-        agent = cls(path, config, digest, trainer, damaged)
-        agent._check()
-        return agent
-
-    def _check(self) -> None:
-        """Check the counters that all readers use, and that there is a model."""
-        try:
-            counters = [self.state[key] for key in ("updates", "steps", "episodes", "phase")]
+        agent = cls(path, config, digest, trainer, tuple(damaged))
+        with agent.fitting():  # counters that all readers use, and a model
+            counters = [*agent.point, trainer["phase"]]
             valid = all(type(number) is int and number >= 0 for number in counters)
-            valid = valid and isinstance(self.state["backend"], dict)
-            if not valid or not 1 <= counters[-1] <= len(phases_of(self.config)):
+            valid = valid and isinstance(trainer["backend"], dict)
+            if not valid or not 1 <= counters[-1] <= len(phases_of(config)):
                 raise ValueError("counters, or no model")
-            self.complete  # noqa: B018  # raises if the state is invalid
-        except MALFORMED as error:
-            self.unfit(error)
-
-    def unfit(self, error: Exception) -> NoReturn:
-        """Raise a one-line InputError: the state is incompatible with this code."""
-        raise InputError(
-            f"{self.path} does not fit this version of the code ({type(error).__name__}); allowed: "
-            "a checkpoint that this code has written"
-        ) from error
+            agent.complete  # noqa: B018  # raises if the state is invalid
+        return agent
 
     @property
     def complete(self) -> bool:
@@ -102,9 +101,14 @@ class TrainedAgent:
         return is_complete(self.config, self.state)
 
     @property
+    def point(self) -> Point:
+        """Progress of the run."""
+        return Point(*(self.state[key] for key in ("updates", "steps", "episodes")))
+
+    @property
     def where(self) -> str:
         """Progress of the run, as text."""
-        progress = f"update {self.state['updates']}, episode {self.state['episodes']}"
+        progress = f"update {self.point.update}, episode {self.point.episode}"
         return f"{progress}, {'complete' if self.complete else 'not complete'}"
 
     @property
@@ -121,7 +125,7 @@ class TrainedAgent:
         Raises:
             InputError: the state is incompatible with this code.
         """
-        with self._fitting():
+        with self.fitting():
             return agent_files(self.config, self.state, self.exported_by, output)
 
     @property
@@ -144,16 +148,19 @@ class TrainedAgent:
         return backend
 
     @contextmanager
-    def _fitting(self) -> Iterator[None]:
+    def fitting(self) -> Iterator[None]:
         """Turn errors of an incompatible state into InputError; keep other errors."""
         try:
             yield
         except (InputError, JobError):
             raise
-        except MALFORMED as error:
+        except (*MALFORMED, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
-            self.unfit(error)
+            raise InputError(
+                f"{self.path} does not fit this version of the code ({type(error).__name__}); "
+                "allowed: a checkpoint that this code has written"
+            ) from error
 
     def fresh(self, keys: Mapping[str, str]) -> Backend:
         """The language model before the run's first update; sets threads and determinism.
@@ -174,7 +181,7 @@ class TrainedAgent:
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)
         backend = make_backend(backbone, settings, adapters, self.goals.world)
-        with self._fitting():
+        with self.fitting():
             backend.start_policy(config.agent, agent)
             if self.predicts:
                 backend.start_competence(config.section("competence"), estimators)
@@ -186,17 +193,5 @@ class TrainedAgent:
         Raises:
             InputError: the state does not fit.
         """
-        with self._fitting():
+        with self.fitting():
             backend.load_state_dict(self.state["backend"])
-
-
-def _newest(folder: Path) -> tuple[Path, dict[str, str], dict[str, Any], tuple[Path, ...]]:
-    """The newest intact checkpoint: path, metadata, state; and damaged newer ones."""
-    intact, damaged = newest(folder / FOLDER, ARGUMENT)
-    if intact is not None:
-        return (*intact, tuple(damaged))
-    allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
-    if damaged:
-        listed = ", ".join(map(str, damaged))
-        raise InputError(f"{ARGUMENT}: all checkpoints are damaged: {listed}; {allowed}")
-    raise InputError(f"{ARGUMENT}: {folder} holds no checkpoint; {allowed}")

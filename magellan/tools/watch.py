@@ -58,18 +58,14 @@ def chosen_goal(
     Raises:
         InputError: a goal outside the run's world; a category without goals.
     """
-    if words is None or objects is None:
-        return _draw_goal(agent.goals, category, seed)
-    return agent.goals.world.named_goal(words, objects), 0
-
-
-def _draw_goal(goals: GoalSet, category: str | None, seed: int) -> tuple[GoalSet, int]:
-    rng = np.random.default_rng(seed)
-    numbers = np.flatnonzero(goals.sizes * goals.feasible)
+    goals = agent.goals
+    if words is not None and objects is not None:
+        return goals.world.named_goal(words, objects), 0
+    rng, allowed = np.random.default_rng(seed), goals.feasible
     if category is not None:
-        categories = goals.world.categories
-        numbers = np.flatnonzero(goals.sizes)
-        numbers = numbers[numbers == categories.index(categories.named(category))]
+        kinds = goals.world.categories
+        allowed = np.arange(len(kinds)) == kinds.index(kinds.named(category))
+    numbers = np.flatnonzero(goals.sizes * allowed)
     if not len(numbers):
         raise InputError(
             f"--category: {category!r} is not allowed: the run's goal space has no goal of it; "
@@ -131,7 +127,6 @@ def _introduction(
     config, world = agent.config, goals.world
     category = world.categories[int(goals.categories_at(np.array([position]))[0])]
     lines = [
-        *(f"Damaged, using an older one: {path}" for path in agent.damaged),
         f"Agent: {config.sampler}, {goals.world.label}, seed {config.seed}, {agent.where}",
         f"Category: {category.words}"
         + (", with a held-out object" if goals.split == "unseen" else ""),

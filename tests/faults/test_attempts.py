@@ -29,7 +29,7 @@ def check(attempts):
     rows = attempts.read()
     assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
     number = attempts.begin("00000001.safetensors", {"code_version": "1", "versions": {"a": "b"}})
-    summary = attempts.summary("complete")
+    summary = attempts.summary()
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     assert summary["stop_reasons"][-1] == "complete"
     last = summary["attempt_log"][-1]

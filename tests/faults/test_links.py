@@ -143,7 +143,7 @@ def write_checkpoint(folder):
 
 
 def write_curves(folder):
-    TensorBoard(folder, {}, 0, make_writer=lambda place, _: (place / "curves").write_text("x"))
+    TensorBoard(folder, {}, 0)
 
 
 # Links created after the check: the write itself does not follow them.

@@ -37,7 +37,8 @@ def kept(tmp_path_factory):
 def read(kept, tmp_path_factory):
     """Agents, tables and vectors."""
     output = tmp_path_factory.mktemp("embedding") / "out"
-    newest = embed(kept, output, per_category=4, seed=5)
+    newest = TrainedAgent.read(kept)
+    embed(newest, output, per_category=4, seed=5)
     on_the_way = [TrainedAgent.read(kept / str(point)) for point in points(kept)]
     agents = [a for a in on_the_way if a.state["updates"] < newest.state["updates"]]
     agents.append(newest)
@@ -114,7 +115,7 @@ def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     other = config().model_dump(mode="json") | {"sampler": "random", "observers": []}
     run.train(resolve_run("smoke", [other]), tmp_path / "run", resume=False, progress="none")
     with pytest.raises(InputError, match="has no estimator on its language model; allowed: a run"):
-        embed(tmp_path / "run", tmp_path / "out")
+        embed(TrainedAgent.read(tmp_path / "run"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -123,7 +124,7 @@ def test_kinds_that_are_no_words_are_refused(kept, tmp_path, monkeypatch, kinds)
     world = type(WORLDS["little_zoo"])
     monkeypatch.setattr(world, "kinds", lambda *given: kinds)
     with pytest.raises(InputError, match=r"world little_zoo: kinds gives .* a text for each goal"):
-        embed(kept, tmp_path / "out", per_category=4)
+        embed(TrainedAgent.read(kept), tmp_path / "out", per_category=4)
 
 
 def test_a_prompt_may_hold_whatever_ends_a_line(tmp_path):
@@ -140,7 +141,7 @@ def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
     shutil.rmtree(copy / "50")
     shutil.copytree(tmp_path / "other/50", copy / "50")
     with pytest.raises(InputError, match="is of another run than"):
-        embed(copy, tmp_path / "out")
+        embed(TrainedAgent.read(copy), tmp_path / "out")
 
 
 def test_the_critic_is_looked_at_as_in_an_evaluation(kept, capsys):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from magellan.cli import main
+from magellan.config import stored_config
 from magellan.core.columns import COLUMNS
-from magellan.tools.recorded import FinishedRun, RecordedOutcomes
+from magellan.jobs.checkpoint import decode, encode
+from magellan.tools.recorded import RecordedRun
 from magellan.tools.replay import brier, lag
 from magellan.training.parts import estimator_parts
-from magellan.worlds.little_zoo import GoalSpace
 from tests import runs
-from tests.inputs.cases import gone, put, replaced
-from tests.runs import SPACE, error_line, rows, trained
+from tests.inputs.cases import gone
+from tests.runs import error_line, rows, trained
 
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
 
@@ -39,6 +40,9 @@ RUNS = {
     "steps": config("magellan", budget={**KEEP["budget"], "steps": 700, "evaluate_every": 300}),
     "updates": config("magellan", budget={**KEEP["budget"], "updates": 20, "evaluate_every": 10}),
     "all": config("random", ["learned", "per_goal"], goal_space="all"),
+    "no goals": config("random", budget={"record_outcomes": True}),
+    "no outcomes": config("random", budget={}),
+    "phases": config("random", phases=[{"until": 60}, {"seed": 4}]),
 }
 
 
@@ -50,7 +54,7 @@ def replayed(run: Path, output: Path, *options: str) -> int:
 @pytest.mark.parametrize(
     ("run", "estimator"),
     [
-        *((run, "learned") for run in RUNS),
+        *((run, "learned") for run in ("driver", "observer", "sampled", "steps", "updates", "all")),
         ("observer", "per_goal"),
         ("observer", "expert_buckets"),
         ("all", "per_goal"),
@@ -138,10 +142,7 @@ def test_lag_is_in_the_unit_of_the_budget(unit, recorded, tmp_path):
 
 
 def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(recorded("observer"), run)
-    (run / "goals.csv").unlink()
-    assert replayed(run, tmp_path / "out", "--estimator", "per_goal") == 0
+    assert replayed(recorded("no goals"), tmp_path / "out", "--estimator", "per_goal") == 0
     assert not (tmp_path / "out" / "goals.csv").exists()
     assert {row["brier"] for row in rows(tmp_path / "out", "error")} == {""}
 
@@ -149,8 +150,8 @@ def test_without_goals_there_is_no_score_of_goals(recorded, tmp_path):
 def test_the_goals_are_not_scored_where_nothing_reads_the_scores(recorded):
     from magellan.competence import make_estimator
 
-    run = FinishedRun.read(recorded("driver"))
-    estimator = make_estimator("learned", estimator_parts(run.config, sampled=False))
+    run = RecordedRun.read(recorded("driver"))
+    estimator = make_estimator("learned", estimator_parts(run.agent.config, sampled=False))
     assert len(estimator.known()) == 0
     assert len(estimator.candidates()) == 0
     estimator.load_state_dict(estimator.state_dict())
@@ -175,21 +176,23 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
         won[row["category"]] -= int(row["successes"])
     assert not any(played.values())
     assert not any(won.values())
-    goals = GoalSpace.named(SPACE, 0)
-    outcomes = RecordedOutcomes.read(FinishedRun.read(folder), goals)
-    assert sum(len(outcomes.at(u)) for u in range(manifest["updates"] + 1)) == len(table)
+    run = RecordedRun.read(folder)
+    assert sum(len(run.received(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 
-def edited(table: str, old: str, new: str):
-    return replaced(f"{table}.csv", old, new)
-
-
-def first_lines(name: str, stop: int):
-    """Only some lines at the beginning of a table are left."""
+def forged(path: str, value):
+    """The last checkpoint has another value, and a right checksum."""
 
     def change(run: Path) -> None:
-        lines = (run / name).read_text().splitlines(keepends=True)
-        (run / name).write_text("".join(lines[:stop]))
+        checkpoint = max((run / "checkpoints").iterdir())
+        metadata, state = decode(checkpoint)
+        *way, last = path.split("/")
+        inner = state["trainer"]
+        for key in way:
+            inner = inner[key]
+        inner[last] = value(inner[last])
+        settings = stored_config(json.loads(metadata["config"]), metadata["identity"], (), run)
+        checkpoint.write_bytes(encode(state, 9, settings, metadata["backbone"]))
 
     return change
 
@@ -212,25 +215,10 @@ LEARNED = ("--estimator", "learned")
             (*LEARNED, "--set", "competence.adapter=policy"),
             ("competence.adapter: 'policy'", "allowed: own, frozen"),
         ),
-        (gone("outcomes.csv"), LEARNED, ("outcomes.csv", "missing", "record_outcomes")),
-        (gone("evaluation.csv"), LEARNED, ("evaluation.csv", "missing")),
         (gone("manifest.json"), LEARNED, ("not the folder of a complete run",)),
-        (put("manifest.json", "status", "failed"), LEARNED, ("no manifest of a complete run",)),
-        (put("manifest.json", "updates", "9"), LEARNED, ("updates is '9'", "whole numbers")),
-        (put("manifest.json", "identity", "0"), LEARNED, ("identity is '0'", "edited")),
-        (
-            put("manifest.json", "backbone", {"sha256": "0"}),
-            LEARNED,
-            ("backbone.model", "other files"),
-        ),
-        (first_lines("outcomes.csv", -1), LEARNED, ("outcomes.csv", "rows; allowed:")),
-        (first_lines("goals.csv", 1), LEARNED, ("goals.csv", "not whole")),
-        (first_lines("evaluation.csv", -1), LEARNED, ("evaluation.csv", "not whole")),
-        (edited("outcomes", "impossible,-1,0", "grasp,-1,0"), LEARNED, ("category is 'grasp'",)),
-        (edited("outcomes", ",-1,0,", ",-1,2,"), LEARNED, ("success is '2'", "from 0 to 1")),
-        (edited("outcomes", "\n1,", "\n1,9"), LEARNED, ("goal is 9", "goal space")),
-        (edited("outcomes", "standing_on", "place"), LEARNED, ("columns are", "standing_on")),
-        (edited("outcomes", "\n1,", "\n2,"), LEARNED, ("update is less",)),
+        (forged("next_evaluation", lambda _: 90), LEARNED, ("is not the end of the run",)),
+        (forged("record/outcomes", lambda old: old + 999), LEARNED, ("does not fit this version",)),
+        (forged("record/tables", lambda _: {}), LEARNED, ("does not fit this version",)),
     ],
 )
 def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, capsys):
@@ -242,6 +230,15 @@ def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, cap
     error = error_line(capsys)
     assert [word for word in words if word not in error] == []
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("no outcomes", "record_outcomes: true"), ("phases", "allowed: runs of one phase")],
+)
+def test_a_run_that_cannot_be_replayed(name, words, recorded, tmp_path, capsys):
+    assert replayed(recorded(name), tmp_path / "out", *LEARNED) == 2
+    assert words in error_line(capsys)
 
 
 @pytest.mark.parametrize("place", ["run", "used"])

@@ -16,7 +16,7 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 
 from analysis.tables.labels import categories_of
 from analysis.tables.printing import Table
@@ -176,13 +176,10 @@ KEYS = ("moment", "update", "episode", "split", "category")
 
 def _nearest_category(vectors: np.ndarray, training: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """The most common category among each goal's nearest training goals; ties: the first."""
-    index = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(vectors[training])
-    near = training[index.kneighbors(vectors, return_distance=False)]
-    own = near == np.arange(len(vectors))[:, None]
-    own[~own.any(axis=1), -1] = True  # unseen goals are not among them: drop the eleventh
-    votes = codes[near[~own].reshape(len(vectors), NEIGHBOURS)]
-    counts = np.stack([(votes == code).sum(axis=1) for code in range(codes.max() + 1)], axis=1)
-    return counts.argmax(axis=1)
+    classifier = KNeighborsClassifier(NEIGHBOURS).fit(vectors[training], codes[training])
+    predicted = classifier.predict(vectors)
+    predicted[training] = classifier.predict(None)  # a goal is not its own neighbour
+    return predicted
 
 
 def table(embedding: Embedding) -> Table:

@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import DIFFERENCE, STUDENTISED, mean_estimate
+from analysis.statistics.intervals import (
+    DIFFERENCE,
+    RATE,
+    STUDENTISED,
+    Bounds,
+    Matrix,
+    mean_estimate,
+)
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
 from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
@@ -37,10 +44,10 @@ PLAYING = (MEASURED, PER_GOAL)
 ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
 """Status of an error."""
-NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
-NO_ERROR |= {"categories": {}}
+ERROR = ("runs", "error", "low", "high", "interval")
+NO_ERROR = dict(zip(ERROR, (0, 0.0, math.nan, math.nan, "none"), strict=True)) | {"categories": {}}
 COLUMNS = (
-    *(*ALGORITHM, "estimator", "truth", "split", "runs", "error", "low", "high", "interval"),
+    *(*ALGORITHM, "estimator", "truth", "split", *ERROR),
     *("categories", "estimating", "training", "status"),
 )
 HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
@@ -130,7 +137,9 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     for values, group in mean.groupby(keys, sort=False):
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
-            error = _error(results, group) | {"categories": categories.loc[values].to_dict()}
+            of_runs = group.sort_values("seed")["mean_absolute_error"].to_numpy()
+            error = dict(zip(ERROR, _mean(results, of_runs), strict=True))
+            error["categories"] = categories.loc[values].to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
@@ -183,25 +192,15 @@ def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         for name in rest:
             differences = (wide[name] - wide[first]).dropna().to_numpy()
             if len(differences):
-                mean = mean_estimate(differences[:, None], bootstrap_of(results), DIFFERENCE)
-                columns = (mean.value, mean.low, mean.high, mean.method)
-                numbers = (column[0] for column in columns)
-                rows.append((*keys, name, first, len(differences), *numbers))
+                rows.append((*keys, name, first, *_mean(results, differences, DIFFERENCE)))
     names = ("goal_space", "first", "runs", "difference", "low", "high", "interval")
     return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
 
 
-def _error(results: Results, group: pd.DataFrame) -> dict[str, Any]:
-    """Mean over runs with its interval."""
-    values = group.sort_values("seed")["mean_absolute_error"].to_numpy()
-    estimate = mean_estimate(values[:, None], bootstrap_of(results))
-    return {
-        "runs": len(values),
-        "error": float(estimate.value[0]),
-        "low": float(estimate.low[0]),
-        "high": float(estimate.high[0]),
-        "interval": estimate.method[0],
-    }
+def _mean(results: Results, values: Matrix, bounds: Bounds = RATE) -> tuple[Any, ...]:
+    """Number of runs (runs,), their mean, the ends of its interval, and its method."""
+    mean = mean_estimate(values[:, None], bootstrap_of(results), bounds)
+    return len(values), mean.value[0], mean.low[0], mean.high[0], mean.method[0]
 
 
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
@@ -293,14 +292,10 @@ def with_known_competence(results: Results) -> Results:
     Raises:
         InputError: another world, or runs of several phases.
     """
-    for run in results.manifest["runs"]:
-        world = run["config"].get("world", DEFAULT_WORLD)
-        if world != SimulatedWorld.name:
-            raise InputError(
-                f"known competence: world is {world!r}; allowed: {SimulatedWorld.name}"
-            )
-        if run["config"].get("phases"):
-            raise InputError("known competence: runs have phases; allowed: runs of one phase")
+    check_one_phase(results, "known competence")
+    world = results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD)
+    if world != SimulatedWorld.name:
+        raise InputError(f"known competence: world is {world!r}; allowed: {SimulatedWorld.name}")
     practice = dict(tuple(results.tables["practice"].groupby(list(RUN_COLUMNS), sort=False)))
     evaluation = results.tables["evaluation"].copy()
     for run, rows in evaluation.groupby(list(RUN_COLUMNS), sort=False):

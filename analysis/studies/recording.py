@@ -156,27 +156,23 @@ def compare_draws(recording: Recording, rule: Rule) -> pd.DataFrame:
     episodes = recording.episodes
     drawn = episodes[episodes["explored"] == 0]
     refresh = np.searchsorted(recording.updates, drawn["update"]) - 1
-    by_rule = shares(recording, rule)[refresh]
-    practised = np.eye(by_rule.shape[1])[drawn["number"]]
+    names = recording.header["categories"]
+    by_rule = pd.DataFrame(shares(recording, rule)[refresh], columns=names)
+    practised = pd.DataFrame(np.eye(len(names))[drawn["number"]], columns=names)
     end = int(episodes["update"].max()) if len(episodes) else 0
-    rows = []
+    parts = []
     for first, last in [*_parts(end), (1, end)]:
         inside = drawn["update"].between(first, last).to_numpy()
-        for number, category in enumerate(recording.header["categories"]):
-            means = (_mean(draws[inside, number]) for draws in (practised, by_rule))
-            rows.append((first, last, int(inside.sum()), category, *means))
-    columns = ["first", "last", "draws", "category", "practised", "by_rule"]
-    return pd.DataFrame(rows, columns=columns)
+        means = {"practised": practised[inside].mean(), "by_rule": by_rule[inside].mean()}
+        where = {"first": first, "last": last, "draws": inside.sum(), "category": names}
+        parts.append(pd.DataFrame({**where, **means}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _parts(end: int) -> list[tuple[int, int]]:
     """First and last update of each part."""
     ends = [end * part // PARTS for part in range(PARTS + 1)]
     return [(previous + 1, last) for previous, last in itertools.pairwise(ends)]
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else np.nan
 
 
 def describe(recording: Recording) -> str:

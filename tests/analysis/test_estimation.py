@@ -304,7 +304,8 @@ def test_success_becomes_the_competence_and_nothing_else_changes(study):
 def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
         estimation.with_known_competence(store.load(REFERENCE / "default"))
-    runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
+    phases = {"phases": [{}, {}]}
+    runs = [{**run, "config": {**run["config"], **phases}} for run in study.manifest["runs"]]
     with pytest.raises(InputError, match="allowed: runs of one phase"):
         estimation.with_known_competence(with_manifest(study, runs=runs))
 

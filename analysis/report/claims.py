@@ -156,9 +156,8 @@ def load(path: Path = DEFAULT) -> Claims:
 
 def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
     """Judge every claim, in file order, by the tables in the folders below `reference`."""
-    names = dict.fromkeys(claim.study for claim in (*claims.claims, *claims.others))
-    folders = {name: reference / name for name in names if (reference / name).is_dir()}
-    return judge_by(claims, {name: store.load(folder) for name, folder in folders.items()})
+    folders = [reference / name for name in claims.studies if (reference / name).is_dir()]
+    return judge_by(claims, {folder.name: store.load(folder) for folder in folders})
 
 
 def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:

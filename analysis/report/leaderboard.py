@@ -66,11 +66,11 @@ Row = tuple[Standing, Place]
 def rows(reference: Path) -> list[Row]:
     """All rows, grouped by place, best rule first."""
     places = [*(_load_place(reference / name) for name in TABLES), _load_simulated(reference)]
-    return [(standing, place) for place in places for standing in _rank(place)]
-
-
-def _rank(place: Place) -> list[Standing]:
-    return standings(place.scores, place.tracks, FLOOR, _ceiling(place))
+    return [
+        (standing, place)
+        for place in places
+        for standing in standings(place.scores, place.tracks, FLOOR, _ceiling(place))
+    ]
 
 
 def _ceiling(place: Place) -> str:

@@ -46,10 +46,6 @@ RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run
 """Status of an error."""
 ERROR = ("runs", "error", "low", "high", "interval")
 NO_ERROR = dict(zip(ERROR, (0, 0.0, math.nan, math.nan, "none"), strict=True)) | {"categories": {}}
-COLUMNS = (
-    *(*ALGORITHM, "estimator", "truth", "split", *ERROR),
-    *("categories", "estimating", "training", "status"),
-)
 HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
 
 
@@ -113,12 +109,13 @@ def choose_truth(results: Results, name: str | None, split: str = "train") -> st
 
 
 def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
-    """Error and cost of every estimator, columns `COLUMNS`.
+    """Error and cost of every estimator.
 
-    A row for each goal space, sampler, variant and estimator: mean over runs of the error, with its
-    studentised interval; mean episodes of estimating and of training. An estimator that is the
-    truth has no error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many
-    evaluations of each goal as there were of each category.
+    A row for each goal space, sampler, variant and estimator. Columns of `ERROR`: mean over runs of
+    the error, with its studentised interval; `categories`: the same mean by category; `estimating`,
+    `training`: mean episodes; `truth`, `split`, `status`. An estimator that is the truth has no
+    error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many evaluations
+    of each goal as there were of each category.
 
     Args:
         results: runs with estimators.
@@ -147,7 +144,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     if all(row["status"] != RUN for row in rows):
         raise InputError(f"estimation: {truth} is the only estimator; allowed: one more to judge")
     order = {name: index for index, name in enumerate(results.goal_spaces)}
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
+    frame = pd.DataFrame(rows).assign(truth=truth, split=split)
     return frame.sort_values(
         [*ALGORITHM, "error", "estimating"],
         key=lambda column: column.map(order) if column.name == "goal_space" else column,

@@ -462,9 +462,7 @@ def _estimation(arguments: Arguments) -> None:
     results = store.load(arguments.tables)
     truth = estimation.choose_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
-    growth = estimation.growth(results, truth, arguments.split)
-    tables = estimation.tables(frame, results.categories, results.names)
-    _print(arguments, [*tables, *estimation.growth_tables(growth, results.names)])
+    _print(arguments, estimation.tables(results, frame))
     _save(arguments.stem, draw, results, frame)
 
 

@@ -9,30 +9,23 @@ to estimate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import (
-    DIFFERENCE,
-    RATE,
-    STUDENTISED,
-    Bounds,
-    Matrix,
-    mean_estimate,
-)
+from analysis.statistics.intervals import DIFFERENCE, RATE, STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
 from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
-from analysis.tables.labels import NO_NAMES, SPLIT_LABELS, Names, estimator_label
+from analysis.tables.labels import SPLIT_LABELS, estimator_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.errors import InputError
-from magellan.worlds import DEFAULT_WORLD, Categories
+from magellan.worlds import DEFAULT_WORLD, Category
 from magellan.worlds.simulated import KINDS, SimulatedWorld, chance, practised
 
 OBSERVED = "observed"
@@ -45,7 +38,8 @@ ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
 """Status of an error."""
 ERROR = ("runs", "error", "low", "high", "interval")
-NO_ERROR = dict(zip(ERROR, (0, 0.0, math.nan, math.nan, "none"), strict=True)) | {"categories": {}}
+NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
+NO_ERROR |= {"categories": {}}
 HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
 
 
@@ -135,7 +129,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
             of_runs = group.sort_values("seed")["mean_absolute_error"].to_numpy()
-            error = dict(zip(ERROR, _mean(results, of_runs), strict=True))
+            error = dict(zip(ERROR, _mean(results, of_runs, RATE), strict=True))
             error["categories"] = categories.loc[values].to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
@@ -194,7 +188,7 @@ def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
 
 
-def _mean(results: Results, values: Matrix, bounds: Bounds = RATE) -> tuple[Any, ...]:
+def _mean(results: Results, values: np.ndarray, bounds: tuple[float, float]) -> tuple[Any, ...]:
     """Number of runs (runs,), their mean, the ends of its interval, and its method."""
     mean = mean_estimate(values[:, None], bootstrap_of(results), bounds)
     return len(values), mean.value[0], mean.low[0], mean.high[0], mean.method[0]
@@ -225,35 +219,47 @@ def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str,
     return [{**where, **NO_ERROR, **computed}]
 
 
-def tables(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> Iterator[Table]:
-    """A table for each goal space, sampler and variant, smallest error first."""
+def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
+    """A table for each goal space, sampler and variant, smallest error first, and one of `growth`.
+
+    frame: from `table`.
+    """
+    truth, split = frame.loc[0, ["truth", "split"]]
+    observed, names = truth == OBSERVED, results.names
+    against = "success observed in evaluation" if observed else estimator_label(truth, names)
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
-        truth = group["truth"].iloc[0]
-        observed = truth == OBSERVED
-        against = "success observed in evaluation" if observed else estimator_label(truth, names)
         title = (
-            f"Error on {SPLIT_LABELS[group['split'].iloc[0]].lower()} against {against}, and cost: "
-            f"goal space {goal_space}, sampler {sampler}, variant {variant}"
+            f"Error on {SPLIT_LABELS[split].lower()} against {against}, and cost: goal space "
+            f"{goal_space}, sampler {sampler}, variant {variant}"
         )
         present = {name for errors in group["categories"] for name in errors}
-        labels = {category.name: category.words for category in categories}
-        labels = {name: words for name, words in labels.items() if name in present}
-        header = ("estimator", *labels.values(), *HEADER)
-        rows = [_cells(row, tuple(labels), names) for row in group.itertuples()]
+        categories = [category for category in results.categories if category.name in present]
+        header = ("estimator", *(category.words for category in categories), *HEADER)
+        rows = [
+            [estimator_label(row.estimator, names), *_cells(row, categories)]
+            for row in group.itertuples()
+        ]
         yield Table(title, header, rows)
+    rows = []
+    for row in growth(results, truth, split).itertuples():
+        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
+        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
+        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
+    if rows:
+        header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
+        yield Table("Error by goal space, paired by seed", header, rows)
 
 
-def _cells(row: Any, categories: tuple[str, ...], names: Names) -> list[str]:
-    name = estimator_label(row.estimator, names)
+def _cells(row: Any, categories: Sequence[Category]) -> list[str]:
     episodes = [
         f"{row.estimating:,.0f}",
         "" if math.isnan(row.training) else f"{row.training:,.0f}",
     ]
     if row.status != RUN:
-        return [name, *[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
+        return [*[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
     interval = _interval_text(row, ".3f")
-    errors = [f"{row.categories[category]:.3f}" for category in categories]
-    return [name, *errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
+    errors = [f"{row.categories[category.name]:.3f}" for category in categories]
+    return [*errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
 
 
 def _interval_text(row: Any, form: str) -> str:
@@ -262,19 +268,6 @@ def _interval_text(row: Any, form: str) -> str:
         return str(row.interval)
     method = "" if row.interval == STUDENTISED else f" ({row.interval})"
     return f"{row.low:{form}} to {row.high:{form}}{method}"
-
-
-def growth_tables(frame: pd.DataFrame, names: Names = NO_NAMES) -> list[Table]:
-    """The table of differences between goal spaces; none without differences."""
-    if not len(frame):
-        return []
-    header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
-    rows = []
-    for row in frame.itertuples():
-        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
-        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
-        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
-    return [Table("Error by goal space, paired by seed", header, rows)]
 
 
 # --- the exact truth: the simulated learner's competence, rebuilt from its practice ---

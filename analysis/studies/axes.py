@@ -95,11 +95,10 @@ def tables(axes: Axes) -> list[Table]:
         if axis != BASE
     }
     base = standings_of(place(axes))
-    rules = [(standing.rule, standing.track) for standing in base.values()]
-    rules = [(rule, track) for rule, track in rules if rule != FLOOR]
+    del base[FLOOR]
     return [
-        _overview(axes, by_axis, base, rules),
-        *(_axis_table(axis, by_value, rules, axes) for axis, by_value in by_axis.items()),
+        _overview(axes, by_axis, base),
+        *(_axis_table(axis, by_value, list(base), axes) for axis, by_value in by_axis.items()),
     ]
 
 
@@ -107,23 +106,17 @@ ByValue = Mapping[float, Mapping[str, Standing]]
 """Standings by the value of an axis and by rule."""
 
 
-def _overview(
-    axes: Axes,
-    by_axis: Mapping[str, ByValue],
-    base: Mapping[str, Standing],
-    rules: list[tuple[str, str]],
-) -> Table:
+def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Standing]) -> Table:
     rows = []
-    for rule, track in rules:
-        standing = base[rule]
+    for rule, standing in base.items():
         if standing.verdict == "ahead":
             cells = [_breaks(axis, by_value, rule, axes) for axis, by_value in by_axis.items()]
         else:
             cells = ["" for _ in by_axis]
         cost = place(axes)[place(axes)["sampler"] == rule]
         numbers = [f"{cost['seconds'].mean():.2g}", f"{cost['estimation_episodes'].mean():,.0f}"]
-        level = level_with_best(standing)
-        rows.append([f"`{rule}`", track, _share(standing), level, *cells, *numbers])
+        names = [f"`{rule}`", standing.track]
+        rows.append([*names, _share(standing), level_with_best(standing), *cells, *numbers])
     caption = (
         "Where each rule breaks: values of an axis at which it is not told apart from random (=) or"
         " behind it (-); empty where it is not ahead at the base"
@@ -149,9 +142,9 @@ def _absence(axes: Axes, axis: str, value: float, rule: str) -> str:
     return "given up" if started else "not run"
 
 
-def _axis_table(axis: str, by_value: ByValue, rules: list[tuple[str, str]], axes: Axes) -> Table:
+def _axis_table(axis: str, by_value: ByValue, rules: list[str], axes: Axes) -> Table:
     rows = []
-    for rule, _ in rules:
+    for rule in rules:
         cells = [
             _share(by_rule[rule]) if rule in by_rule else _absence(axes, axis, value, rule)
             for value, by_rule in by_value.items()

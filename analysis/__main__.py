@@ -264,7 +264,9 @@ def _summary(arguments: Arguments) -> None:
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    printing.write(summary.to_html(results, statistics, goal_space, study), arguments.html)
+    tables = summary.Numbers(results, statistics, goal_space).tables(study)
+    page = printing.page("Success in numbers", tables, summary.note(results))
+    printing.write(page, arguments.html)
 
 
 @command(
@@ -275,18 +277,11 @@ def _summary(arguments: Arguments) -> None:
     MODULES,
 )
 def _page(arguments: Arguments) -> None:
-    from analysis.figures import applicable
     from analysis.report import summary_page
 
     load_modules(arguments.module)
     results, statistics = _load_folder(arguments.folder, summary_page.STATISTICS)
-    figures = [
-        (goal_space, FIGURES[name])
-        for goal_space in results.goal_spaces
-        for name in applicable(results.algorithms_in(goal_space), results.experiment)
-    ]
-    folder = arguments.folder / "figures"
-    summary_page.write(results, statistics, figures, folder, arguments.html)
+    summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
 
 
 @command(
@@ -467,9 +462,7 @@ def _estimation(arguments: Arguments) -> None:
     results = store.load(arguments.tables)
     truth = estimation.choose_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
-    growth = estimation.growth(results, truth, arguments.split)
-    tables = estimation.tables(frame, results.categories, results.names)
-    _print(arguments, [*tables, *estimation.growth_tables(growth, results.names)])
+    _print(arguments, estimation.tables(results, frame))
     _save(arguments.stem, draw, results, frame)
 
 

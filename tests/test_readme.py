@@ -553,7 +553,7 @@ def simulated(results: store.Results) -> str:
 
 def observed_errors(folder: str) -> str:
     table = estimation.table(of(folder), estimation.OBSERVED)
-    return to_markdown(estimation, table, of(folder).categories)
+    return to_markdown(estimation, of(folder), table)
 
 
 def verdicts() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from pydantic import Field, field_validator, model_validator
 from scipy import stats
 
@@ -155,9 +156,8 @@ def load(path: Path = DEFAULT) -> Claims:
 
 def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
     """Judge every claim, in file order, by the tables in the folders below `reference`."""
-    names = dict.fromkeys(claim.study for claim in (*claims.claims, *claims.others))
-    folders = {name: reference / name for name in names if (reference / name).is_dir()}
-    return judge_by(claims, {name: store.load(folder) for name, folder in folders.items()})
+    folders = [reference / name for name in claims.studies if (reference / name).is_dir()]
+    return judge_by(claims, {folder.name: store.load(folder) for folder in folders})
 
 
 def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
@@ -214,14 +214,12 @@ def _values_by_seed(claim: Claim, results: Results) -> Matrix:
     for term in claim.terms:
         space = term.goal_space or results.goal_spaces[0]
         seeds = sorted(results.seeds_of(term.algorithm, space))
-        columns.append(dict(zip(seeds, term.sign * _measure(claim, results, term), strict=True)))
-    common = sorted(set.intersection(*(set(column) for column in columns)))
-    return np.array([sum(column[seed] for column in columns) for seed in common])
+        columns.append(pd.Series(term.sign * _measure(claim, results, term, space), index=seeds))
+    return pd.concat(columns, axis=1, join="inner").sort_index().sum(axis=1).to_numpy()
 
 
-def _measure(claim: Claim, results: Results, term: Term) -> Matrix:
-    """The measure of each run of an algorithm, increasing seeds: (runs,)."""
-    space = term.goal_space or results.goal_spaces[0]
+def _measure(claim: Claim, results: Results, term: Term, space: str) -> Matrix:
+    """The measure of each run of an algorithm in a goal space, increasing seeds: (runs,)."""
     side = Side("", results, term.algorithm, term.estimator)
     order = np.argsort(results.seeds_of(term.algorithm, space))
     if claim.measure == "mastered":

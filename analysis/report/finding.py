@@ -5,6 +5,7 @@ The winner is the subject of its sentence; pairs that are not told apart have on
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding
 
 def primary(comparison: pd.DataFrame) -> list[Any]:
     """Rows of the primary metric, by goal space, largest difference first."""
-    rows = comparison[comparison["primary"].astype(bool)] if len(comparison) else comparison
+    rows = comparison[comparison["primary"].astype(bool)]
     spaces = list(dict.fromkeys(rows["goal_space"]))
     return sorted(
         rows.itertuples(index=False),
@@ -246,13 +247,8 @@ def smallest_difference(first: Matrix, second: Matrix, level: float) -> float | 
         shifted = first - first.mean() + hundredths / 100
         return permutation_test(shifted, second - second.mean()).p < level - TIE
 
-    low, high = 0, 100
-    if not is_enough(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high / 100
+    fewest = 1 + bisect.bisect_left(range(1, 101), True, key=is_enough)
+    return fewest / 100 if fewest <= 100 else None
 
 
 # --- texts ----------------------------------------------------------------------------------------

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from analysis.report.finding import chance
+from analysis.statistics import summaries
 from analysis.statistics.intervals import Matrix
-from analysis.statistics.standing import LEVEL, Interval, Standing, scores_of, standings
+from analysis.statistics.standing import Interval, Standing, scores_of, standings
 from analysis.studies import axes
+from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.grid import Algorithm, reference_algorithm
 from analysis.tables.printing import head, interval_cell, row
-from analysis.tables.results import Results
+from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
 from magellan.core.registry import is_built_in
@@ -32,7 +35,6 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-FLOOR, ORACLE = "random", "oracle"
 TABLES = ("rules_long", "rules")
 """Folders of combined tables, one per place; those of the first learner are left out."""
 SIMULATED = "axes"
@@ -64,17 +66,17 @@ Row = tuple[Standing, Place]
 def rows(reference: Path) -> list[Row]:
     """All rows, grouped by place, best rule first."""
     places = [*(_load_place(reference / name) for name in TABLES), _load_simulated(reference)]
-    return [(standing, place) for place in places for standing in _rank(place)]
-
-
-def _rank(place: Place) -> list[Standing]:
-    return standings(place.scores, place.tracks, FLOOR, _ceiling(place))
+    return [
+        (standing, place)
+        for place in places
+        for standing in standings(place.scores, place.tracks, FLOOR, _ceiling(place))
+    ]
 
 
 def _ceiling(place: Place) -> str:
     """The oracle, or the best of the rules that are given the groups."""
-    if ORACLE in place.scores:
-        return ORACLE
+    if CEILING in place.scores:
+        return CEILING
     told = [rule for rule, track in place.tracks.items() if track == GROUPS]
     return max(told, key=lambda rule: float(place.scores[rule].mean()))
 
@@ -83,7 +85,7 @@ def _load_place(folder: Path) -> Place:
     """An experiment's first goal space, in the variant of its reference."""
     results = store.load(folder)
     scores = {rule: by_seed for rule, by_seed in scores_of(results).items() if len(by_seed) > 1}
-    variant = reference_algorithm(results.experiment).variant
+    costs = rows_where(summaries.cost(results), variant=results.reference.variant)
     runs = results.manifest["runs"]
     name = runs[0]["world"]["name"]
     world = WORLDS.get(name)
@@ -91,7 +93,7 @@ def _load_place(folder: Path) -> Place:
     return Place(
         f"{world.label if world else name}, {length}",
         scores,
-        {rule: _cost(results, Algorithm(rule, variant)) for rule in scores},
+        _mean_costs(costs, "wall_seconds"),
         {name: track_of(name) for name in scores},
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
@@ -99,29 +101,24 @@ def _load_place(folder: Path) -> Place:
     )
 
 
-def _cost(results: Results, algorithm: Algorithm) -> tuple[float, float]:
-    """Mean seconds per run, and mean episodes played only for the driver's estimates."""
-    runs = [
-        run for run in results.manifest["runs"] if (run["sampler"], run["variant"]) == algorithm
-    ]
-    episodes = [run["estimation_episodes"].get(run["driver"], 0) for run in runs]
-    return float(np.mean([run["wall_seconds"] for run in runs])), float(np.mean(episodes))
+def _mean_costs(runs: pd.DataFrame, seconds: str) -> dict[str, tuple[float, float]]:
+    """Means of this column and of the estimation-only episodes, by rule."""
+    return {
+        str(rule): (group[seconds].mean(), group["estimation_episodes"].mean())
+        for rule, group in runs.groupby("sampler")
+    }
 
 
 def _load_simulated(reference: Path) -> Place:
     """The base point of the axes of difficulty."""
     table = axes.load(reference / SIMULATED / "axes.csv")
-    rows = axes.place(table).dropna(subset="success").sort_values("seed")
-    groups = list(rows.groupby("sampler", sort=False))
-    tracks = dict(zip(rows["sampler"], rows["track"], strict=True))
+    rows = axes.place(table).dropna(subset="success")
+    scores, tracks = axes.scores_of(rows)
     return Place(
         "Simulated learner",
-        {str(name): group["success"].to_numpy() for name, group in groups},
-        {
-            str(name): (group["seconds"].mean(), group["estimation_episodes"].mean())
-            for name, group in groups
-        },
-        {rule: track for rule, track in tracks.items() if rule != axes.CEILING},
+        scores,
+        _mean_costs(rows, "seconds"),
+        tracks,
         str(table.metadata["finished"])[:10],
         str(table.metadata["code_version"]),
         SIMULATED,
@@ -182,16 +179,14 @@ def _place_tables(entries: Sequence[Row]) -> str:
 
 def _page_cells(entry: Row) -> list[str]:
     standing, place = entry
-    p = standing.p_floor
     seconds, episodes = place.costs[standing.rule]
-    level = "best" if np.isnan(standing.p_best) else "no" if standing.p_best < LEVEL else "yes"
     return [
         f"[`{standing.rule}`](#{standing.rule})",
         _interval_text(standing.success, ".2f"),
         _interval_text(standing.gain, "+.2f"),
-        "" if np.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0"),
+        "" if np.isnan(standing.p_floor) else chance(standing.p_floor),
         _interval_text(standing.regret, ".2f"),
-        level,
+        axes.level_with_best(standing),
         str(standing.n),
         f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
         f"{episodes:,.0f}",

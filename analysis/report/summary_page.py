@@ -13,34 +13,18 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.figures import applicable
 from analysis.report import claims
-from analysis.report.finding import (
-    Finding,
-    as_plain_text,
-    chance,
-    facts,
-    finding,
-    name_of,
-    numbers,
-    run_counts,
-)
-from analysis.report.summary import as_table, heading, note, success_table
+from analysis.report.finding import Finding, as_plain_text, facts, finding, name_of, numbers
+from analysis.report.summary import Numbers, note
 from analysis.statistics.matrices import settings
-from analysis.statistics.primary import PRIMARY_SCORE
-from analysis.statistics.registry import FigureSpec
+from analysis.statistics.registry import FIGURES, FigureSpec
 from analysis.tables import printing
 from analysis.tables.coverage import notes_text, sentence
-from analysis.tables.grid import Algorithm
-from analysis.tables.labels import (
-    SCORE_LABELS,
-    SPLIT_LABELS,
-    algorithm_label,
-    names_of,
-    sampler_label,
-)
+from analysis.tables.labels import names_of, sampler_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
-from analysis.tables.results import Results, rows_where
+from analysis.tables.results import Results
 from magellan.core.errors import printable
 from magellan.core.files import write_atomically
 from magellan.core.registry import is_built_in
@@ -51,36 +35,25 @@ STATISTICS = ("comparison", "scores")
 """Tables of statistics behind the page."""
 
 Statistics = Mapping[str, pd.DataFrame]
-Figures = Sequence[tuple[str, FigureSpec]]
-"""Figures in order, each with its goal space."""
 
 
-def write(
-    results: Results, statistics: Statistics, figures: Figures, folder: Path, page: Path
-) -> None:
+def write(results: Results, statistics: Statistics, figures: Path, page: Path) -> None:
     """Write the page, and beside it the finding as JSON for the terminal and the report.
 
     Args:
         results: combined tables.
         statistics: those named in `STATISTICS`.
-        figures: figures to show.
-        folder: their files, GOAL_SPACE/NAME.png; figures without a file are left out.
+        figures: folder of the figures, GOAL_SPACE/NAME.png; those without a file are left out.
         page: HTML file to write; the JSON has its name.
     """
     summary = finding(results, statistics)
-    pictures = list(markup(results, figures, folder))
-    printing.write(to_html(results, statistics, summary, pictures), page)
+    printing.write(to_html(results, statistics, summary, figures), page)
     text = f"{json.dumps(summary._asdict(), indent=1)}\n"
     write_atomically(page.with_suffix(".json"), text.encode())
 
 
-def to_html(
-    results: Results, statistics: Statistics, summary: Finding, pictures: Sequence[str] = ()
-) -> str:
-    """The page: finding, numbers, figures, limits, provenance.
-
-    pictures: markup of the figures.
-    """
+def to_html(results: Results, statistics: Statistics, summary: Finding, figures: Path) -> str:
+    """The page: finding, numbers, claims, figures, limits, provenance."""
     title = f"{results.experiment['experiment']}: what was found"
     parts = [
         printing.element("h1", title),
@@ -88,17 +61,18 @@ def to_html(
         *([printing.element("p", note(results))] if note(results) else []),
         printing.element("p", f"{summary.measured}. {names(results)}".strip()),
         *(printing.table(table) for table in tables(results, statistics)),
+        *_listed("Claims", claims.verdicts(results)),
+        *markup(results, figures),
+        *_listed("What so few runs cannot show", summary.limits),
+        printing.element("h2", "Where this comes from"),
+        printing.table(provenance(results)),
     ]
-    if verdicts := claims.verdicts(results):
-        parts += [printing.element("h2", "Claims"), printing.items(verdicts)]
-    parts += pictures
-    if summary.limits:
-        parts += [
-            printing.element("h2", "What so few runs cannot show"),
-            printing.items(summary.limits),
-        ]
-    parts += [printing.element("h2", "Where this comes from"), printing.table(provenance(results))]
     return printing.document(title, ["<main>", *filter(None, parts), "</main>"])
+
+
+def _listed(heading: str, texts: Sequence[str]) -> list[str]:
+    """A section with a list; none without texts."""
+    return [printing.element("h2", heading), printing.items(texts)] if texts else []
 
 
 def names(results: Results) -> str:
@@ -119,51 +93,25 @@ def names(results: Results) -> str:
 
 def tables(results: Results, statistics: Statistics) -> Iterator[Table]:
     """The comparison on both splits, and success at the end of training."""
-    split = practised_split(results)
     for goal_space in results.goal_spaces:
-        table = comparison(results, statistics, goal_space)
-        if table.rows:
-            yield table
-        frame = success_table(results, statistics, goal_space, split)
-        yield as_table(heading(results, goal_space, split, "final"), frame)
-
-
-def comparison(results: Results, statistics: Statistics, goal_space: str) -> Table:
-    """The primary comparison in few columns, for narrow windows."""
-    frame = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
-    rows = tuple(
-        (
-            algorithm_label(Algorithm(row.baseline, row.baseline_variant), results.algorithms),
-            SPLIT_LABELS[row.split].lower(),
-            _difference(row),
-            chance(row.p_holm),
-            run_counts(row),
-        )
-        for row in frame.itertuples()
-    )
-    reference = algorithm_label(results.reference, results.algorithms)
-    confidence = settings(results).confidence
-    score = SCORE_LABELS[PRIMARY_SCORE].lower() + results.counted_from
-    header = (f"{reference} minus", "Goals", f"Difference ({confidence:.0%} interval)", "p", "n")
-    title = f"Differences in {score}, goal space {goal_space} (permutation test, Holm)"
-    return Table(title, header, rows)
-
-
-def _difference(row: Any) -> str:
-    interval = "" if pd.isna(row.low) else f" ({row.low:+.3f} to {row.high:+.3f})"
-    return f"{row.difference:+.3f}{interval}"
+        space = Numbers(results, statistics, goal_space)
+        comparison = space.short_comparison()
+        if comparison.rows:
+            yield comparison
+        yield space.success(practised_split(results))
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def markup(results: Results, figures: Figures, folder: Path) -> Iterator[str]:
+def markup(results: Results, folder: Path) -> Iterator[str]:
     """Figures whose files exist, with their captions."""
-    for goal_space, spec in figures:
-        path = folder / goal_space / f"{spec.name}.png"
-        if path.is_file():
-            caption = caption_html(spec, results, goal_space)
-            yield printing.figure(path.read_bytes(), spec.label, caption)
+    for goal_space in results.goal_spaces:
+        for name in applicable(results.algorithms_in(goal_space), results.experiment):
+            path = folder / goal_space / f"{name}.png"
+            if path.is_file():
+                caption = caption_html(FIGURES[name], results, goal_space)
+                yield printing.figure(path.read_bytes(), FIGURES[name].label, caption)
 
 
 def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:

@@ -57,8 +57,8 @@ def place(axes: Axes, axis: str = BASE, value: float = 0.0) -> pd.DataFrame:
     return frame[(frame["axis"] == axis) & (frame["value"] == value)]
 
 
-def standings_of(rows: pd.DataFrame) -> list[Standing]:
-    """Standings of the rules of a place that finished their runs."""
+def scores_of(rows: pd.DataFrame) -> tuple[dict[str, Matrix], dict[str, str]]:
+    """Scores, (seeds,), and tracks of the rules of a place that finished their runs."""
     finished = rows.dropna(subset="success").sort_values("seed")
     scores: dict[str, Matrix] = {
         str(name): group["success"].to_numpy(np.float64)
@@ -66,7 +66,19 @@ def standings_of(rows: pd.DataFrame) -> list[Standing]:
     }
     tracks = dict(zip(finished["sampler"], finished["track"], strict=True))
     tracks.pop(CEILING, None)
-    return standings(scores, tracks, FLOOR, CEILING)
+    return scores, tracks
+
+
+def standings_of(rows: pd.DataFrame) -> dict[str, Standing]:
+    """Standings of these rules, best first."""
+    return {rule.rule: rule for rule in standings(*scores_of(rows), FLOOR, CEILING)}
+
+
+def level_with_best(standing: Standing) -> str:
+    """Whether a rule is level with the best of its track: `best`, `yes` or `no`."""
+    if np.isnan(standing.p_best):
+        return "best"
+    return "no" if standing.p_best < LEVEL else "yes"
 
 
 def values_of(axes: Axes, axis: str) -> list[float]:
@@ -78,47 +90,33 @@ def values_of(axes: Axes, axis: str) -> list[float]:
 def tables(axes: Axes) -> list[Table]:
     """Where each rule breaks, then a table of numbers for each axis."""
     by_axis = {
-        axis: {
-            value: _standings_by_rule(place(axes, axis, value)) for value in values_of(axes, axis)
-        }
+        axis: {value: standings_of(place(axes, axis, value)) for value in values_of(axes, axis)}
         for axis in dict.fromkeys(axes.frame["axis"])
         if axis != BASE
     }
-    base = _standings_by_rule(place(axes))
-    rules = [(standing.rule, standing.track) for standing in base.values()]
-    rules = [(rule, track) for rule, track in rules if rule != FLOOR]
+    base = standings_of(place(axes))
+    del base[FLOOR]
     return [
-        _overview(axes, by_axis, base, rules),
-        *(_axis_table(axis, by_value, rules, axes) for axis, by_value in by_axis.items()),
+        _overview(axes, by_axis, base),
+        *(_axis_table(axis, by_value, list(base), axes) for axis, by_value in by_axis.items()),
     ]
-
-
-def _standings_by_rule(rows: pd.DataFrame) -> dict[str, Standing]:
-    return {standing.rule: standing for standing in standings_of(rows)}
 
 
 ByValue = Mapping[float, Mapping[str, Standing]]
 """Standings by the value of an axis and by rule."""
 
 
-def _overview(
-    axes: Axes,
-    by_axis: Mapping[str, ByValue],
-    base: Mapping[str, Standing],
-    rules: list[tuple[str, str]],
-) -> Table:
+def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Standing]) -> Table:
     rows = []
-    for rule, track in rules:
-        standing = base[rule]
+    for rule, standing in base.items():
         if standing.verdict == "ahead":
             cells = [_breaks(axis, by_value, rule, axes) for axis, by_value in by_axis.items()]
         else:
             cells = ["" for _ in by_axis]
-        p_best = standing.p_best
-        level = "best" if np.isnan(p_best) else "no" if p_best < LEVEL else "yes"
         cost = place(axes)[place(axes)["sampler"] == rule]
         numbers = [f"{cost['seconds'].mean():.2g}", f"{cost['estimation_episodes'].mean():,.0f}"]
-        rows.append([f"`{rule}`", track, _share(standing), level, *cells, *numbers])
+        names = [f"`{rule}`", standing.track]
+        rows.append([*names, _share(standing), level_with_best(standing), *cells, *numbers])
     caption = (
         "Where each rule breaks: values of an axis at which it is not told apart from random (=) or"
         " behind it (-); empty where it is not ahead at the base"
@@ -131,24 +129,26 @@ def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:
     """Values at which a rule is not ahead."""
     cells = []
     for value, by_rule in by_value.items():
-        if rule in by_rule:
-            if by_rule[rule].verdict != "ahead":
-                cells.append(f"{_number(value)}{MARKS[by_rule[rule].verdict]}")
-        elif (place(axes, axis, value)["sampler"] == rule).any():
-            cells.append(f"{_number(value)} given up")
-        else:
-            cells.append(f"{_number(value)} not run")
+        if rule not in by_rule:
+            cells.append(f"{_number(value)} {_absence(axes, axis, value, rule)}")
+        elif by_rule[rule].verdict != "ahead":
+            cells.append(f"{_number(value)}{MARKS[by_rule[rule].verdict]}")
     return ", ".join(cells) or "holds"
 
 
-def _axis_table(axis: str, by_value: ByValue, rules: list[tuple[str, str]], axes: Axes) -> Table:
+def _absence(axes: Axes, axis: str, value: float, rule: str) -> str:
+    """Why a rule has no standing in a place."""
+    started = (place(axes, axis, value)["sampler"] == rule).any()
+    return "given up" if started else "not run"
+
+
+def _axis_table(axis: str, by_value: ByValue, rules: list[str], axes: Axes) -> Table:
     rows = []
-    for rule, _ in rules:
-        cells = []
-        for value, by_rule in by_value.items():
-            has_runs = (place(axes, axis, value)["sampler"] == rule).any()
-            share = _share(by_rule[rule]) if rule in by_rule else "given up"
-            cells.append(share if has_runs else "not run")
+    for rule in rules:
+        cells = [
+            _share(by_rule[rule]) if rule in by_rule else _absence(axes, axis, value, rule)
+            for value, by_rule in by_value.items()
+        ]
         rows.append([f"`{rule}`", *cells])
     n = {standing.n for by_rule in by_value.values() for standing in by_rule.values()}
     seeds = " to ".join(map(str, sorted({min(n), max(n)})))

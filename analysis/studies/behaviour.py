@@ -29,6 +29,8 @@ LAGS = 60
 SETTLED = 1 / 8
 """Share of training left out of learning progress and lockstep: at first all predictions move away
 from their initial value together."""
+TOGETHER = ""
+"""Column of the mean of all impossible categories; no category has this name."""
 LATE = 2 / 3
 """Share of training left out of the practice at the end."""
 
@@ -108,7 +110,9 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
             index=results.unit_column, columns="category", values="competence"
         )
         progress = settled.groupby("category")["learning_progress"].mean()
-        impossible = [name for name in curves if name not in results.categories.feasible]
+        impossible = curves.columns.difference(results.categories.feasible)
+        curves[TOGETHER] = curves[impossible].mean(axis=1)
+        lockstep = curves.corr()[TOGETHER].drop(impossible)
         for category, group in run.groupby("category", sort=False):
             observed, predicted = group["success"].to_numpy(), group["competence"].to_numpy()
             points = group[results.unit_column].to_numpy()
@@ -121,21 +125,10 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
                     "learning_progress": progress.get(category, float("nan")),
                     "error": np.abs(predicted - observed) @ weights,
                     "lag": lag(points, observed, predicted),
-                    "lockstep": float("nan")
-                    if category in impossible
-                    else correlation(
-                        curves[category].to_numpy(), curves[impossible].mean(axis=1).to_numpy()
-                    ),
+                    "lockstep": lockstep.get(category, float("nan")),
                 }
             )
     return pd.DataFrame(rows)
-
-
-def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation of two curves (points,); NaN if one of them is constant."""
-    if np.ptp(first) == 0.0 or not np.ptp(second) > 0.0:
-        return float("nan")
-    return float(np.corrcoef(first, second)[0, 1])
 
 
 def tables(results: Results) -> Iterator[Table]:

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.tables.grid import RUN_COLUMNS
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.columns import CRITIC
 
 MASTERED = 0.9
 """Success that counts as mastery, at a single evaluation (docs/studies/learner.md)."""
-COLUMNS = (*RUN_COLUMNS, "category", "cost", "length", "practised", "best", "success", *CRITIC)
 
 
 def costs(results: Results) -> pd.DataFrame:
@@ -30,8 +28,7 @@ def costs(results: Results) -> pd.DataFrame:
         budget's unit; both NaN without mastery. `practised`: all its episodes. `best`: highest
         success. `success` and the columns of `CRITIC`: at the end.
     """
-    rows = [row for run in results.runs for row in _run_costs(results, run._asdict())]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(row for run in results.runs for row in _run_costs(results, run._asdict()))
 
 
 def _run_costs(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KNeighborsClassifier
 
 from analysis.tables.labels import categories_of
 from analysis.tables.printing import Table
@@ -151,38 +151,30 @@ def separation(embedding: Embedding) -> pd.DataFrame:
     """How well goals of one category cluster in the model's hidden states.
 
     Nearest-neighbour classification: each goal gets the most common category of the ten nearest
-    other training goals. Columns: moment, update, episode, split, category, n, and `right`, the
-    share of the category's goals that are classified correctly. Chance level of the mean over
-    categories is 1 / their number. Categories without training goals have no row.
+    other training goals. Columns: moment, split, category, and `right`, the share of the category's
+    goals that are classified correctly. Chance level of the mean over categories is 1 / their
+    number. Categories without training goals have no row.
     """
     goals = embedding.goals
     training = np.flatnonzero(goals["split"] == "train")
-    if len(training) <= NEIGHBOURS:
-        return pd.DataFrame(columns=[*KEYS, "n", "right"])
     codes = pd.Categorical(goals["category"], embedding.categories.names).codes
     classifiable = np.isin(codes, codes[training])
+    moments = embedding.moments if len(training) > NEIGHBOURS else ()
     rows = []
-    for number, moment in enumerate(embedding.moments):
+    for number, moment in enumerate(moments):
         predicted = _nearest_category(moment.vectors, training, codes)
         right = pd.Series(predicted == codes)[classifiable]
-        for (split, category), group in right.groupby([goals["split"], goals["category"]]):
-            keys = number, moment.update, moment.episode, split, category
-            rows.append((*keys, len(group), float(group.mean())))
-    return pd.DataFrame(rows, columns=[*KEYS, "n", "right"])
-
-
-KEYS = ("moment", "update", "episode", "split", "category")
+        shares = right.groupby([goals["split"], goals["category"]]).mean()
+        rows += [(number, *keys, share) for keys, share in shares.items()]
+    return pd.DataFrame(rows, columns=["moment", "split", "category", "right"])
 
 
 def _nearest_category(vectors: np.ndarray, training: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """The most common category among each goal's nearest training goals; ties: the first."""
-    index = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(vectors[training])
-    near = training[index.kneighbors(vectors, return_distance=False)]
-    own = near == np.arange(len(vectors))[:, None]
-    own[~own.any(axis=1), -1] = True  # unseen goals are not among them: drop the eleventh
-    votes = codes[near[~own].reshape(len(vectors), NEIGHBOURS)]
-    counts = np.stack([(votes == code).sum(axis=1) for code in range(codes.max() + 1)], axis=1)
-    return counts.argmax(axis=1)
+    classifier = KNeighborsClassifier(NEIGHBOURS).fit(vectors[training], codes[training])
+    predicted = classifier.predict(vectors)
+    predicted[training] = classifier.predict(None)  # a goal is not its own neighbour
+    return predicted
 
 
 def table(embedding: Embedding) -> Table:

@@ -9,23 +9,23 @@ to estimate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import DIFFERENCE, STUDENTISED, mean_estimate
+from analysis.statistics.intervals import DIFFERENCE, RATE, STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
 from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
-from analysis.tables.labels import NO_NAMES, SPLIT_LABELS, Names, estimator_label
+from analysis.tables.labels import SPLIT_LABELS, estimator_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.errors import InputError
-from magellan.worlds import DEFAULT_WORLD, Categories
+from magellan.worlds import DEFAULT_WORLD, Category
 from magellan.worlds.simulated import KINDS, SimulatedWorld, chance, practised
 
 OBSERVED = "observed"
@@ -37,12 +37,9 @@ PLAYING = (MEASURED, PER_GOAL)
 ALGORITHM = ["goal_space", "sampler", "variant"]
 RUN, TRUTH, COMPUTED = "measured in runs", "it is the truth", "computed, not run"
 """Status of an error."""
+ERROR = ("runs", "error", "low", "high", "interval")
 NO_ERROR = {"runs": 0, "error": 0.0, "low": math.nan, "high": math.nan, "interval": "none"}
 NO_ERROR |= {"categories": {}}
-COLUMNS = (
-    *(*ALGORITHM, "estimator", "truth", "split", "runs", "error", "low", "high", "interval"),
-    *("categories", "estimating", "training", "status"),
-)
 HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training")
 
 
@@ -106,12 +103,13 @@ def choose_truth(results: Results, name: str | None, split: str = "train") -> st
 
 
 def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
-    """Error and cost of every estimator, columns `COLUMNS`.
+    """Error and cost of every estimator.
 
-    A row for each goal space, sampler, variant and estimator: mean over runs of the error, with its
-    studentised interval; mean episodes of estimating and of training. An estimator that is the
-    truth has no error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many
-    evaluations of each goal as there were of each category.
+    A row for each goal space, sampler, variant and estimator. Columns of `ERROR`: mean over runs of
+    the error, with its studentised interval; `categories`: the same mean by category; `estimating`,
+    `training`: mean episodes; `truth`, `split`, `status`. An estimator that is the truth has no
+    error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many evaluations
+    of each goal as there were of each category.
 
     Args:
         results: runs with estimators.
@@ -130,7 +128,9 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     for values, group in mean.groupby(keys, sort=False):
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
-            error = _error(results, group) | {"categories": categories.loc[values].to_dict()}
+            of_runs = group.sort_values("seed")["mean_absolute_error"].to_numpy()
+            error = dict(zip(ERROR, _mean(results, of_runs, RATE), strict=True))
+            error["categories"] = categories.loc[values].to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
@@ -138,7 +138,7 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     if all(row["status"] != RUN for row in rows):
         raise InputError(f"estimation: {truth} is the only estimator; allowed: one more to judge")
     order = {name: index for index, name in enumerate(results.goal_spaces)}
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(truth=truth, split=split)
+    frame = pd.DataFrame(rows).assign(truth=truth, split=split)
     return frame.sort_values(
         [*ALGORITHM, "error", "estimating"],
         key=lambda column: column.map(order) if column.name == "goal_space" else column,
@@ -183,25 +183,15 @@ def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         for name in rest:
             differences = (wide[name] - wide[first]).dropna().to_numpy()
             if len(differences):
-                mean = mean_estimate(differences[:, None], bootstrap_of(results), DIFFERENCE)
-                columns = (mean.value, mean.low, mean.high, mean.method)
-                numbers = (column[0] for column in columns)
-                rows.append((*keys, name, first, len(differences), *numbers))
+                rows.append((*keys, name, first, *_mean(results, differences, DIFFERENCE)))
     names = ("goal_space", "first", "runs", "difference", "low", "high", "interval")
     return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
 
 
-def _error(results: Results, group: pd.DataFrame) -> dict[str, Any]:
-    """Mean over runs with its interval."""
-    values = group.sort_values("seed")["mean_absolute_error"].to_numpy()
-    estimate = mean_estimate(values[:, None], bootstrap_of(results))
-    return {
-        "runs": len(values),
-        "error": float(estimate.value[0]),
-        "low": float(estimate.low[0]),
-        "high": float(estimate.high[0]),
-        "interval": estimate.method[0],
-    }
+def _mean(results: Results, values: np.ndarray, bounds: tuple[float, float]) -> tuple[Any, ...]:
+    """Number of runs (runs,), their mean, the ends of its interval, and its method."""
+    mean = mean_estimate(values[:, None], bootstrap_of(results), bounds)
+    return len(values), mean.value[0], mean.low[0], mean.high[0], mean.method[0]
 
 
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
@@ -229,35 +219,47 @@ def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str,
     return [{**where, **NO_ERROR, **computed}]
 
 
-def tables(frame: pd.DataFrame, categories: Categories, names: Names = NO_NAMES) -> Iterator[Table]:
-    """A table for each goal space, sampler and variant, smallest error first."""
+def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
+    """A table for each goal space, sampler and variant, smallest error first, and one of `growth`.
+
+    frame: from `table`.
+    """
+    truth, split = frame.loc[0, ["truth", "split"]]
+    observed, names = truth == OBSERVED, results.names
+    against = "success observed in evaluation" if observed else estimator_label(truth, names)
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
-        truth = group["truth"].iloc[0]
-        observed = truth == OBSERVED
-        against = "success observed in evaluation" if observed else estimator_label(truth, names)
         title = (
-            f"Error on {SPLIT_LABELS[group['split'].iloc[0]].lower()} against {against}, and cost: "
-            f"goal space {goal_space}, sampler {sampler}, variant {variant}"
+            f"Error on {SPLIT_LABELS[split].lower()} against {against}, and cost: goal space "
+            f"{goal_space}, sampler {sampler}, variant {variant}"
         )
         present = {name for errors in group["categories"] for name in errors}
-        labels = {category.name: category.words for category in categories}
-        labels = {name: words for name, words in labels.items() if name in present}
-        header = ("estimator", *labels.values(), *HEADER)
-        rows = [_cells(row, tuple(labels), names) for row in group.itertuples()]
+        categories = [category for category in results.categories if category.name in present]
+        header = ("estimator", *(category.words for category in categories), *HEADER)
+        rows = [
+            [estimator_label(row.estimator, names), *_cells(row, categories)]
+            for row in group.itertuples()
+        ]
         yield Table(title, header, rows)
+    rows = []
+    for row in growth(results, truth, split).itertuples():
+        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
+        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
+        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
+    if rows:
+        header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
+        yield Table("Error by goal space, paired by seed", header, rows)
 
 
-def _cells(row: Any, categories: tuple[str, ...], names: Names) -> list[str]:
-    name = estimator_label(row.estimator, names)
+def _cells(row: Any, categories: Sequence[Category]) -> list[str]:
     episodes = [
         f"{row.estimating:,.0f}",
         "" if math.isnan(row.training) else f"{row.training:,.0f}",
     ]
     if row.status != RUN:
-        return [name, *[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
+        return [*[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
     interval = _interval_text(row, ".3f")
-    errors = [f"{row.categories[category]:.3f}" for category in categories]
-    return [name, *errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
+    errors = [f"{row.categories[category.name]:.3f}" for category in categories]
+    return [*errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
 
 
 def _interval_text(row: Any, form: str) -> str:
@@ -266,19 +268,6 @@ def _interval_text(row: Any, form: str) -> str:
         return str(row.interval)
     method = "" if row.interval == STUDENTISED else f" ({row.interval})"
     return f"{row.low:{form}} to {row.high:{form}}{method}"
-
-
-def growth_tables(frame: pd.DataFrame, names: Names = NO_NAMES) -> list[Table]:
-    """The table of differences between goal spaces; none without differences."""
-    if not len(frame):
-        return []
-    header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
-    rows = []
-    for row in frame.itertuples():
-        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
-        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
-        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
-    return [Table("Error by goal space, paired by seed", header, rows)]
 
 
 # --- the exact truth: the simulated learner's competence, rebuilt from its practice ---
@@ -293,14 +282,10 @@ def with_known_competence(results: Results) -> Results:
     Raises:
         InputError: another world, or runs of several phases.
     """
-    for run in results.manifest["runs"]:
-        world = run["config"].get("world", DEFAULT_WORLD)
-        if world != SimulatedWorld.name:
-            raise InputError(
-                f"known competence: world is {world!r}; allowed: {SimulatedWorld.name}"
-            )
-        if run["config"].get("phases"):
-            raise InputError("known competence: runs have phases; allowed: runs of one phase")
+    check_one_phase(results, "known competence")
+    world = results.manifest["runs"][0]["config"].get("world", DEFAULT_WORLD)
+    if world != SimulatedWorld.name:
+        raise InputError(f"known competence: world is {world!r}; allowed: {SimulatedWorld.name}")
     practice = dict(tuple(results.tables["practice"].groupby(list(RUN_COLUMNS), sort=False)))
     evaluation = results.tables["evaluation"].copy()
     for run, rows in evaluation.groupby(list(RUN_COLUMNS), sort=False):

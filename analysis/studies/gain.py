@@ -26,7 +26,6 @@ from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 
 MEAN = "mean"
-NUMBERS = ("start", "end", "gain", "low", "high", "interval")
 
 
 def compute(results: Results) -> pd.DataFrame:
@@ -34,11 +33,11 @@ def compute(results: Results) -> pd.DataFrame:
 
     `start` and `end` are mean success over runs, 0 to 1; `gain` is end minus start, -1 to 1; `low`
     and `high` are its studentised bootstrap interval over whole runs (NaN for a single run), with
-    the method in `interval`. No rows without evaluated categories.
+    the method in `interval`. No rows for a split without evaluated categories.
     """
     results = last_phase(results)
     bootstrap = bootstrap_of(results)
-    rows = []
+    frames = []
     for goal_space, split, algorithm in algorithms_of(results):
         names = [*evaluated_categories(results, goal_space, split), MEAN]
         if names == [MEAN]:
@@ -47,13 +46,10 @@ def compute(results: Results) -> pd.DataFrame:
         start, end = _with_mean(curves[..., 0]), _with_mean(curves[..., -1])
         gain = mean_estimate(end - start, bootstrap, DIFFERENCE)
         where = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        interval = gain.low, gain.high, gain.method
-        numbers = zip(start.mean(axis=0), end.mean(axis=0), gain.value, *interval, strict=True)
-        rows += [
-            {**where, "category": name, **dict(zip(NUMBERS, row, strict=True)), "runs": len(end)}
-            for name, row in zip(names, numbers, strict=True)
-        ]
-    return pd.DataFrame(rows)
+        means = {"start": start.mean(axis=0), "end": end.mean(axis=0)}
+        columns = {**where, "category": names, **means, **vars(gain), "runs": len(end)}
+        frames.append(pd.DataFrame(columns).rename(columns={"value": "gain", "method": "interval"}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _with_mean(values: Matrix) -> Matrix:

@@ -60,8 +60,7 @@ def load(folder: Path) -> Recording:
     Raises:
         InputError: a file is missing, or not as the run wrote it.
     """
-    for name, digest in _checksums(folder / CHECKSUMS).items():
-        _check(folder / name, digest)
+    _check(folder)
     path = folder / PREDICTIONS
     try:
         header, arrays = _read_predictions(path)
@@ -81,32 +80,30 @@ def load(folder: Path) -> Recording:
     return recording
 
 
-def _checksums(path: Path) -> dict[str, str]:
-    """SHA-256 of each file, by name."""
-    try:
-        lines = [line.split("  ") for line in path.read_text().splitlines()]
-    except FileNotFoundError:
-        raise InputError(f"{path}: file is missing; {WRITES}") from None
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{path}: cannot be read; {WRITES}") from None
+def _check(folder: Path) -> None:
+    """Refuse files that differ from their SHA-256, and other checksums than those of a run."""
+    text = _content(folder / CHECKSUMS).decode(errors="replace")
+    lines = [line.split("  ") for line in text.splitlines()]
     if [line[1:] for line in lines] != [[name] for name in RECORDED]:
-        raise InputError(f"{path}: not the checksums of {' and '.join(RECORDED)}; {WRITES}")
-    return {name: digest for digest, name in lines}
+        raise InputError(
+            f"{folder / CHECKSUMS}: not the checksums of {' and '.join(RECORDED)}; {WRITES}"
+        )
+    for expected, name in lines:
+        digest = hashlib.sha256(_content(folder / name)).hexdigest()
+        if digest != expected:
+            raise InputError(
+                f"{folder / name}: its SHA-256 begins with {digest[:12]}, in {CHECKSUMS} with "
+                f"{shown(expected[:12])}; {WRITES}"
+            )
 
 
-def _check(path: Path, expected: str) -> None:
+def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: file is missing; {WRITES}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if digest != expected:
-        raise InputError(
-            f"{path}: its SHA-256 begins with {digest[:12]}, in {CHECKSUMS} with "
-            f"{shown(expected[:12])}; {WRITES}"
-        )
 
 
 def _read_predictions(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -156,27 +153,23 @@ def compare_draws(recording: Recording, rule: Rule) -> pd.DataFrame:
     episodes = recording.episodes
     drawn = episodes[episodes["explored"] == 0]
     refresh = np.searchsorted(recording.updates, drawn["update"]) - 1
-    by_rule = shares(recording, rule)[refresh]
-    practised = np.eye(by_rule.shape[1])[drawn["number"]]
+    names = recording.header["categories"]
+    by_rule = pd.DataFrame(shares(recording, rule)[refresh], columns=names)
+    practised = pd.DataFrame(np.eye(len(names))[drawn["number"]], columns=names)
     end = int(episodes["update"].max()) if len(episodes) else 0
-    rows = []
+    parts = []
     for first, last in [*_parts(end), (1, end)]:
         inside = drawn["update"].between(first, last).to_numpy()
-        for number, category in enumerate(recording.header["categories"]):
-            means = (_mean(draws[inside, number]) for draws in (practised, by_rule))
-            rows.append((first, last, int(inside.sum()), category, *means))
-    columns = ["first", "last", "draws", "category", "practised", "by_rule"]
-    return pd.DataFrame(rows, columns=columns)
+        means = {"practised": practised[inside].mean(), "by_rule": by_rule[inside].mean()}
+        where = {"first": first, "last": last, "draws": inside.sum(), "category": names}
+        parts.append(pd.DataFrame({**where, **means}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _parts(end: int) -> list[tuple[int, int]]:
     """First and last update of each part."""
     ends = [end * part // PARTS for part in range(PARTS + 1)]
     return [(previous + 1, last) for previous, last in itertools.pairwise(ends)]
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else np.nan
 
 
 def describe(recording: Recording) -> str:

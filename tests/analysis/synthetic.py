@@ -213,6 +213,11 @@ def to_markdown(module, results, *arguments):
     return render(module.tables(results, *arguments), note=note)
 
 
+def frame_of(table):
+    """A table of texts as a frame."""
+    return pd.DataFrame(table.rows, columns=table.columns)
+
+
 def combined(folder, *arguments, episodes=16_000, **changes):
     """Results of made-up runs written below a folder; arguments of `experiment`."""
     declared = experiment(*arguments, **changes)

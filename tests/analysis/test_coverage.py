@@ -214,7 +214,9 @@ def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refuse
         figures.draw("practice", *partial, EMPTY)
 
 
-def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(partial):
+def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
+    partial, printed, tmp_path
+):
     results, statistics = partial
     text = to_markdown(summary, results, statistics)
     note = text.splitlines()[0]
@@ -222,9 +224,10 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(partial
     assert coverage.run_name(MISSING[0]) in note
     assert "mean over n = 1 to 3 seeds" in text
     assert EMPTY not in text.replace(note, "")
-    page = summary.to_html(results, statistics, FULL)
-    assert "Incomplete grid: 16 of 36" in page
-    table = summary.success_table(results, statistics, FULL, "train").set_index("Sampler")
+    printed("summary", results, "--goal-space", FULL, "--html", tmp_path / "page.html")
+    assert "<p>Incomplete grid: 16 of 36" in (tmp_path / "page.html").read_text()
+    success = summary.Numbers(results, statistics, FULL).success("train")
+    table = synthetic.frame_of(success).set_index("Sampler")
     assert table["n"].tolist() == ["2", "3", "3", "1"]
     assert "(" not in table.loc["MAGELLAN", "Grasp"]
 
@@ -233,8 +236,7 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
     text = to_markdown(summary, results, statistics)
     assert text.startswith("**MAGELLAN minus each other")
     assert "Incomplete" not in text
-    assert "n" not in summary.success_table(results, statistics, FULL, "train").columns
-    assert "<p>" not in summary.to_html(results, statistics, FULL)
+    assert "n" not in summary.Numbers(results, statistics, FULL).success("train").columns
 
 
 # --- coverage and reasons ---------------------------------------------------------------------

@@ -11,7 +11,6 @@ from analysis.figures.estimation import draw
 from analysis.studies import estimation
 from analysis.studies.estimation import OBSERVED, choose_truth, table, with_truth
 from analysis.tables import store
-from analysis.tables.printing import render
 from analysis.tables.results import Results, rows_where
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
@@ -174,16 +173,15 @@ def test_what_was_measured_of_unseen_goals_is_no_truth_of_training_goals(watched
 
 def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(watched):
     differences = estimation.growth(watched, "evaluated_buckets").set_index("estimator")
-    frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
+    errors = table(watched, "evaluated_buckets")
+    frame = errors.set_index(["goal_space", "estimator"])["error"]
     for name in OBSERVERS:
         row = differences.loc[name]
         difference = frame[SPACES[1], name] - frame[SPACES[0], name]
         assert row["difference"] == pytest.approx(difference, abs=1e-9)
         assert row["low"] <= difference <= row["high"]
         assert row["runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in render(
-        estimation.growth_tables(differences.reset_index())
-    )
+    assert f"{SPACES[1]} - {SPACES[0]}" in to_markdown(estimation, watched, errors)
 
 
 def test_an_estimator_that_a_run_lacks_is_no_truth(watched):
@@ -195,7 +193,7 @@ def test_an_estimator_that_a_run_lacks_is_no_truth(watched):
 
 @pytest.mark.slow
 def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, printed):
-    tables = to_markdown(estimation, table(watched, "evaluated_buckets"), watched.categories)
+    tables = to_markdown(estimation, watched, table(watched, "evaluated_buckets"))
     for name in ("a", "b"):
         assert printed("estimation", watched, "--stem", tmp_path / name).startswith(tables)
     for end in ("png", "pdf"):
@@ -304,7 +302,8 @@ def test_success_becomes_the_competence_and_nothing_else_changes(study):
 def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
         estimation.with_known_competence(store.load(REFERENCE / "default"))
-    runs = [{**run, "config": {**run["config"], "phases": [{}]}} for run in study.manifest["runs"]]
+    phases = {"phases": [{}, {}]}
+    runs = [{**run, "config": {**run["config"], **phases}} for run in study.manifest["runs"]]
     with pytest.raises(InputError, match="allowed: runs of one phase"):
         estimation.with_known_competence(with_manifest(study, runs=runs))
 

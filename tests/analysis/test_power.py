@@ -125,8 +125,8 @@ def test_a_variant_is_found_by_what_it_is_and_not_by_its_name(tmp_path):
 def test_the_comparison_shows_how_often_its_size_is_right(study, tmp_path):
     small = combined(tmp_path, samplers=("random", "online", "magellan"), seeds=(0, 1))
     statistics = summaries.compute(small)
-    plain = summary.comparison_table(small, statistics, SPACE)
-    beside = summary.comparison_table(small, statistics, SPACE, study)
+    numbers = summary.Numbers(small, statistics, SPACE)
+    plain, beside = numbers.comparison(), synthetic.frame_of(numbers.comparison(study))
     assert list(beside.columns) == [*plain.columns, summary.STUDY, summary.SAME_SIGN]
     order = order_in(study, small, PAIR, SPACE, "train")
     first = beside.iloc[0]

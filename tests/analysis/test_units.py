@@ -224,7 +224,8 @@ def test_the_report_has_both_and_the_cost(hand_made):
             "peak_memory_mb": np.nan,
         }
     )
-    cost = summary.cost_table(hand_made, {"cost": lengths}, SPACE).set_index("Sampler")
+    cost = summary.Numbers(hand_made, {"cost": lengths}, SPACE).cost()
+    cost = synthetic.frame_of(cost).set_index("Sampler")
     assert cost.loc["Random"].to_dict() == {
         "Episodes": "2,002 (2,000-2,004)",
         "Environment steps": "4,200 (4,000-4,400)",

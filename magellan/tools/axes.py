@@ -45,6 +45,10 @@ CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
 CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
 """Exploration decays over the same share of a run as in the study of Little-Zoo. For estimators
 that read goals: step size chosen on a tuning seed, and a pool smaller than most goal spaces."""
+READ_ALL = ("pcl", "vds", "regions")
+"""Samplers that cannot do with a pool: they predict all goals at each refresh."""
+MOST = 10**6
+"""Goals with which these are run; more do not fit in 16 GB."""
 LIMIT = 20.0  # seconds of the sampler after which a run is aborted
 ORACLE, FLOOR = "oracle", "random"
 COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")
@@ -180,13 +184,19 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
     """One run: success over training, final success, seconds, episodes played only to estimate.
 
     Success is the learner's true competence, the mean of the four categories; over training, the
-    mean over all updates; both are NaN if the run is aborted. Seconds are CPU time of the sampler
-    and its estimator, without the learner's.
+    mean over all updates; both are NaN if the run is aborted, or not started as it would not fit
+    in memory. Seconds are CPU time of the sampler and its estimator, without the learner's.
     """
     goals, streams = goals_of(setting), Streams(seed)
     learner = Learner(goals, setting, streams("world"))
     sampler_name = FLOOR if name == ORACLE else name
-    config = checked_run({"sampler": sampler_name, "seed": seed, **CONSTANTS})
+    competence = CONSTANTS["competence"]
+    if name in READ_ALL:
+        if len(goals) > MOST:
+            return np.nan, np.nan, np.nan, 0
+        competence = {**competence, "pool": len(goals)}
+    values = {"sampler": sampler_name, "seed": seed, **CONSTANTS, "competence": competence}
+    config = checked_run(values)
     model_seed, _, head_seed = initial_seeds(seed)
     backend = backend_for(config, features(goals, seed), goals.world, model_seed)
     estimators = Estimators(config, EstimatorParts(goals, streams, head_seed, backend))

@@ -56,6 +56,15 @@ axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
     assert len(path.read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize("name", axes.READ_ALL)
+def test_a_sampler_that_reads_all_goals_runs_with_more_than_the_pool(name, monkeypatch):
+    monkeypatch.setattr(axes, "UPDATES", 12)
+    pool = axes.CONSTANTS["competence"]["pool"]
+    setting = replace(axes.BASE, goals=pool + 1_000)
+    assert np.isfinite(axes.run(name, setting, 1)[0])
+    assert np.isnan(axes.run(name, replace(setting, goals=axes.MOST + 1), 1)[0])
+
+
 def test_the_order_that_is_known():
     areas = {name: axes.run(name, axes.BASE, 101)[0] for name in ("random", "ek_online", "oracle")}
     assert areas["random"] < 0.3 < 0.6 < areas["ek_online"] < areas["oracle"]

@@ -529,8 +529,8 @@ def practice() -> str:
     names = [category.name for category in results.categories]
     for rule in means.sort_values("grow_herbivore", ascending=False).index:
         times = list(times_of(results, Algorithm(rule, "default"), "25k", "train").values())[:2]
-        halves = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
-        cells = [f"{half:,.0f}" if np.isfinite(half) else "" for half in halves]
+        medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
+        cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
         rows.append([f"`{rule}`", *(f"{share:.3f}" for share in means.loc[rule, names]), *cells])
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
     header += ["grasping mastered, step", "plants mastered, step"]

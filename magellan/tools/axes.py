@@ -48,7 +48,7 @@ that read goals: step size chosen on a tuning seed, and a pool smaller than most
 READ_ALL = ("pcl", "vds", "regions")
 """Samplers that cannot do with a pool: they predict all goals at each refresh."""
 MOST = 10**6
-"""Goals with which these are run; more do not fit in 16 GB."""
+"""Goals with which these are run; with 10^7 `regions` needs more than 24 GB."""
 LIMIT = 20.0  # seconds of the sampler after which a run is aborted
 ORACLE, FLOOR = "oracle", "random"
 COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")

@@ -92,6 +92,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("evolving", "evolving"),
         ("released_pilot", "released_pilot"),
         ("separated", "separated"),
+        ("exploration", "exploration"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -474,6 +475,30 @@ def signals() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
+def exploration() -> str:
+    """MAGELLAN and `learnability` without epsilon against themselves and rules that explore by
+    themselves; p after Holm over the four.
+    """
+    results = of("exploration")
+    scores = {
+        (algorithm.sampler, algorithm.variant): run_means(results, algorithm, "25k", "train")
+        for algorithm in results.algorithms
+    }
+    names = ("magellan", "learnability")
+    pairs = [((name, "no_epsilon"), (name, "base")) for name in names]
+    pairs += [((names[0], "no_epsilon"), ("pcl", "base"))]
+    pairs += [((names[1], "no_epsilon"), ("procurl", "base"))]
+    leads = [scores[first] - scores[second] for first, second in pairs]
+    rows = []
+    corrected = holm(np.array([sign_flip_test(lead).p for lead in leads]))
+    for (first, second), lead, p in zip(pairs, leads, corrected, strict=True):
+        means = (f"{scores[one].mean():.3f}" for one in (first, second))
+        without, other = f"`{first[0]}`, no epsilon", f"`{second[0]}`"
+        rows.append([without, other, *means, with_ends(lead), f"{p:.3f}"])
+    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
 """Rules of the long study that are not told the groups, beside the reference study's."""
 
@@ -586,6 +611,7 @@ BLOCKS = {
     ("sensitivity", "other build tests"): other_build_tests,
     ("rules", "rules"): rules,
     ("rules", "signals"): signals,
+    ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,
     ("rules", "rules long tests"): long_tests,
     ("rules", "practice"): practice,

@@ -37,6 +37,7 @@ from magellan.samplers import (  # isort: skip
     e2h,
     adarft,
     regions,
+    frontier,
 )
 
 
@@ -75,6 +76,7 @@ __all__ = [
     "ek_eval",
     "ek_online",
     "fast_slow",
+    "frontier",
     "greso",
     "learnability",
     "magellan",

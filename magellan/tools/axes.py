@@ -45,7 +45,7 @@ CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
 CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
 """Exploration decays over the same share of a run as in the study of Little-Zoo. For estimators
 that read goals: step size chosen on a tuning seed, and a pool smaller than most goal spaces."""
-READ_ALL = ("pcl", "vds", "regions")
+READ_ALL = ("pcl", "vds", "regions", "frontier")
 """Samplers that cannot do with a pool: they predict all goals at each refresh."""
 MOST = 10**6
 """Goals with which these are run; with 10^7 `regions` needs more than 24 GB."""

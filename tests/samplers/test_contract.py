@@ -18,7 +18,7 @@ GROUPS = [np.flatnonzero(TEN_GOALS.categories == category) for category in (0, 1
 PUBLISHED = {"random": 1.0, "alp_gmm": 0.2}
 FIXED = {name: PUBLISHED.get(name, 0.0) for name in SAMPLERS if not SAMPLERS[name].epsilon}
 """Their epsilon, which no update moves; 0 where the rule leaves no goal out, as published."""
-GUESS = ("pcl", "vds")
+GUESS = ("pcl", "vds", "frontier")
 """Their estimators tell goals apart before any outcome."""
 ORDERED = ("scripted", "e2h", "adarft")
 """These begin with a script or the world's order."""

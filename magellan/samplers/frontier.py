@@ -69,9 +69,9 @@ def build(parts: SamplerParts, settings: FrontierSettings) -> GoalSampler:
 
     Unpublished. In proportion to a signal, a kind of goals gets practice by its number: what is
     mastered, or impossible, outweighs the few goals that are being learnt. Here goals at the same
-    level share one level's draws. The square root has more levels near 0, where new skills show,
-    than near 1. Kinds are clusters of the untrained model's representations (`regions`, of the
-    trained one's).
+    level share one level's draws, as Skew-Fit (Pong et al. 2020, arXiv 1903.03698) evens out the
+    density of states. The square root has more levels near 0, where new skills show, than near 1.
+    Kinds are clusters of the untrained model's representations (`regions`, of the trained one's).
     """
     rule = Frontier(settings, parts.features)
     return GoalSampler(parts.goals, parts.estimator, rule, NEVER, parts.rng)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,8 +35,9 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-TABLES = ("rules_long", "rules")
-"""Folders of combined tables, one per place; those of the first learner are left out."""
+TABLES = (("rules_long", "frontier"), ("rules",))
+"""Folders of combined tables, for each place those of the same seeds and length; those of the first
+learner are left out."""
 SIMULATED = "axes"
 COLUMNS = (
     *("rule", "world", "track", "success", "success_low", "success_high"),
@@ -56,7 +57,7 @@ class Place(NamedTuple):
     tracks: Mapping[str, str]
     date: str
     version: str
-    folder: str
+    folders: Sequence[str]
 
 
 Row = tuple[Standing, Place]
@@ -65,7 +66,7 @@ Row = tuple[Standing, Place]
 
 def rows(reference: Path) -> list[Row]:
     """All rows, grouped by place, best rule first."""
-    places = [*(_load_place(reference / name) for name in TABLES), _load_simulated(reference)]
+    places = [*(_load_place(reference, names) for names in TABLES), _load_simulated(reference)]
     return [
         (standing, place)
         for place in places
@@ -81,23 +82,28 @@ def _ceiling(place: Place) -> str:
     return max(told, key=lambda rule: float(place.scores[rule].mean()))
 
 
-def _load_place(folder: Path) -> Place:
-    """An experiment's first goal space, in the variant of its reference."""
-    results = store.load(folder)
-    scores = {rule: by_seed for rule, by_seed in scores_of(results).items() if len(by_seed) > 1}
-    costs = rows_where(summaries.cost(results), variant=results.reference.variant)
-    runs = results.manifest["runs"]
+def _load_place(reference: Path, folders: Sequence[str]) -> Place:
+    """Experiments with the same seeds: their first goal space, in the variant of their reference."""
+    scores: dict[str, Matrix] = {}
+    costs: dict[str, tuple[float, float]] = {}
+    runs: list[Mapping[str, Any]] = []
+    for results in (store.load(reference / name) for name in folders):
+        found = scores_of(results).items()
+        scores |= {rule: by_seed for rule, by_seed in found if len(by_seed) > 1}
+        table = rows_where(summaries.cost(results), variant=results.reference.variant)
+        costs |= _mean_costs(table, "wall_seconds")
+        runs += results.manifest["runs"]
     name = runs[0]["world"]["name"]
     world = WORLDS.get(name)
     length = f"{max(run['steps'] for run in runs):,} steps"
     return Place(
         f"{world.label if world else name}, {length}",
         scores,
-        _mean_costs(costs, "wall_seconds"),
+        costs,
         {name: track_of(name) for name in scores},
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
-        folder.name,
+        folders,
     )
 
 
@@ -121,7 +127,7 @@ def _load_simulated(reference: Path) -> Place:
         tracks,
         str(table.metadata["finished"])[:10],
         str(table.metadata["code_version"]),
-        SIMULATED,
+        (SIMULATED,),
     )
 
 
@@ -140,7 +146,7 @@ def cells(entry: Row) -> list[str]:
     cost = [f"{number:.4g}" for number in place.costs[standing.rule]]
     names = [standing.rule, place.world, standing.track]
     numbers = [*success, *gain, p_values[0], *regret, p_values[1], str(standing.n), *cost]
-    return [*names, *numbers, place.date, place.version, place.folder]
+    return [*names, *numbers, place.date, place.version, " ".join(place.folders)]
 
 
 def write(entries: Sequence[Row], path: Path, numbers: Path) -> None:
@@ -170,7 +176,8 @@ def _place_tables(entries: Sequence[Row]) -> str:
     header += [f"behind `{_ceiling(place)}`"]
     header += ["level with the track's best", "n", "seconds", "episodes to estimate"]
     lines = [f"### {place.world}", ""]
-    lines += [f"{place.date}, version {place.version}, tables `results/reference/{place.folder}`."]
+    folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
+    lines += [f"{place.date}, version {place.version}, tables {folders}."]
     for track in dict.fromkeys(standing.track for standing, _ in entries):
         lines += ["", f"Track: **{track}**.", "", *head(header)]
         lines += [row(_page_cells(entry)) for entry in entries if entry[0].track == track]

@@ -18,6 +18,7 @@ RUNS = {
     ),
     "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
     "regions": config("regions", competence=GROUPS),
+    "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),
     "rule over regions": config("learnability", samplers={"estimator": "learned_groups"}),
     "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
     "features": config(

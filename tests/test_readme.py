@@ -90,7 +90,6 @@ def test_statistics_are_those_of_the_tables(results):
         ("pool_again", "pool_again"),
         ("smollm2", "smollm2"),
         ("evolving", "evolving"),
-        ("released_pilot", "released_pilot"),
         ("separated", "separated"),
         ("exploration", "exploration"),
     ],

@@ -92,6 +92,7 @@ def test_statistics_are_those_of_the_tables(results):
         ("evolving", "evolving"),
         ("separated", "separated"),
         ("exploration", "exploration"),
+        ("frontier", "frontier"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -213,6 +214,18 @@ def test_the_readme_quotes_the_rules_over_the_whole_length():
     scores = long_scores()["train"]
     half = (scores["random"].mean() + scores["ek_online"].mean()) / 2
     assert max(scores[rule].mean() for rule in WITHOUT_GROUPS) < half
+
+
+@pytest.mark.slow
+def test_the_readme_quotes_frontier():
+    train = frontier_scores()["train"]
+    way = covered(train["frontier"], train["random"], train["ek_online"])
+    carnivores = masteries(of("frontier"), Algorithm("frontier", "base"), "25k").split(", ")[-1]
+    told = next(line for line in frontier_tests().splitlines() if "`magellan` | train" in line)
+    mean, low, high, *_, p = re.findall(r"0\.\d+", told)
+    lead = f"{float(mean):.2f} ahead, {float(low):.2f} to {float(high):.2f}; p = {p[1:]}"
+    for quoted in (f"{way} of the way from `random`", f"{carnivores} of 12 runs", lead):
+        assert quoted in " ".join(README.split())
 
 
 def test_the_readme_quotes_the_other_build():
@@ -544,21 +557,76 @@ def long_tests() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
+FRONTIER = {"base": "frontier", "one_kind": "frontier, one kind"}
+"""Variants of the fifth question -> name in its tables."""
+
+
+def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
+    """Split -> rule -> mean success over training of each seed, beside the long study's rules."""
+    scores = long_scores()
+    goals = Algorithm("ek_online", "explore_goals")
+    for split, means in scores.items():
+        means["ek_online, goals"] = run_means(of("samplers_settings"), goals, "25k", split)
+        for variant, name in FRONTIER.items():
+            algorithm = Algorithm("frontier", variant)
+            means[name] = run_means(of("frontier"), algorithm, "25k", split)
+    return scores
+
+
+def frontier() -> str:
+    """The fifth question's rules, and those beside them, best first."""
+    scores, rows = frontier_scores(), []
+    beside = ("ek_online", "ek_online, goals", "pcl", "magellan", "random")
+    for name in sorted({*FRONTIER.values(), *beside}, key=lambda n: -scores["train"][n].mean()):
+        means = (f"{values[name].mean():.3f}" for values in scores.values())
+        ways = [
+            covered(values[name], values["random"], values[top])
+            for top in ("ek_online", "ek_online, goals")
+            for values in scores.values()
+        ]
+        mastered = ""
+        for variant in (variant for variant, shown in FRONTIER.items() if shown == name):
+            mastered = masteries(of("frontier"), Algorithm("frontier", variant), "25k")
+        rows.append([f"`{name}`", *means, *ways, mastered])
+    header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
+    header += ["of the way to `ek_online` exploring over goals", "unseen"]
+    header += ["runs of 12 that master grasping, plants, herbivores, carnivores"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
+def frontier_tests() -> str:
+    """The eight tests of the fifth question; p after Holm over all of them."""
+    scores, rows, chances = frontier_scores(), [], []
+    for other in ("magellan", "pcl", "ek_online", "frontier, one kind"):
+        for split, means in scores.items():
+            lead = means["frontier"] - means[other]
+            chances.append(sign_flip_test(lead).p)
+            rows.append([f"`{other}`", split, with_ends(lead), halves(lead)])
+    header = ["`frontier` minus", "goals", "difference", "halves of the seeds", "p, Holm"]
+    cells = [[*row, f"{p:.3f}"] for row, p in zip(rows, holm(np.array(chances)), strict=True)]
+    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+
+
 def practice() -> str:
-    """Where the episodes of the long study's rules go, and when half of the runs master a kind."""
-    results, rows = of("rules_long"), []
-    episodes = results.table("practice").groupby(["sampler", "seed", "category"])["n"].sum()
-    shares = episodes / episodes.groupby(["sampler", "seed"]).transform("sum")
-    means = shares.reset_index().pivot_table("n", "sampler", "category")
-    names = [category.name for category in results.categories]
-    for rule in means.sort_values("grow_herbivore", ascending=False).index:
-        times = list(times_of(results, Algorithm(rule, "default"), "25k", "train").values())[:2]
-        medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
-        cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
-        rows.append([f"`{rule}`", *(f"{share:.3f}" for share in means.loc[rule, names]), *cells])
+    """Where a rule's episodes go, most on herbivores first, and when half of its runs master."""
+    rows = []
+    for folder in ("rules_long", "frontier"):
+        results = of(folder)
+        keys = ["sampler", "variant", "seed"]
+        episodes = results.table("practice").groupby([*keys, "category"])["n"].sum()
+        shares = episodes / episodes.groupby(keys).transform("sum")
+        means = shares.reset_index().pivot_table("n", ["sampler", "variant"], "category")
+        for rule, variant in means.index:
+            times = times_of(results, Algorithm(rule, variant), "25k", "train").values()
+            medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
+            cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
+            listed = means.loc[rule, variant][[c.name for c in results.categories]]
+            rows.append([f"`{FRONTIER.get(variant, rule)}`", *listed, *cells[:2]])
+    rows.sort(key=lambda row: -row[4])
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
     header += ["grasping mastered, step", "plants mastered, step"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    cells = [[row[0], *(f"{share:.3f}" for share in row[1:6]), *row[6:]] for row in rows]
+    return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
 @cache
@@ -614,6 +682,8 @@ BLOCKS = {
     ("rules", "rules long"): long_rules,
     ("rules", "rules long tests"): long_tests,
     ("rules", "practice"): practice,
+    ("rules", "frontier"): frontier,
+    ("rules", "frontier tests"): frontier_tests,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

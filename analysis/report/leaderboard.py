@@ -83,7 +83,7 @@ def _ceiling(place: Place) -> str:
 
 
 def _load_place(reference: Path, folders: Sequence[str]) -> Place:
-    """Experiments with the same seeds: their first goal space, in the variant of their reference."""
+    """Experiments with the same seeds: the first goal space, in the variant of the reference."""
     scores: dict[str, Matrix] = {}
     costs: dict[str, tuple[float, float]] = {}
     runs: list[Mapping[str, Any]] = []

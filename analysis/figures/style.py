@@ -73,7 +73,7 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "e2h": Look("#1B7837", (0, (10, 3)), "$e$"),
         "adarft": Look("#80CDC1", (0, (7, 2, 1, 2)), "$r$"),
         "regions": Look("#FDAE61", (0, (14, 1)), "$g$"),
-        "frontier": Look("#E7298A", "-", "$f$"),
+        "frontier": Look("#E7298A", (0, (16, 2)), "$f$"),
     },
     "estimator": {
         "per_goal": Look("#009E73", "-", "^"),

@@ -221,7 +221,7 @@ def test_the_readme_quotes_frontier():
     train = frontier_scores()["train"]
     way = covered(train["frontier"], train["random"], train["ek_online"])
     carnivores = masteries(of("frontier"), Algorithm("frontier", "base"), "25k").split(", ")[-1]
-    told = next(line for line in frontier_tests().splitlines() if "`magellan` | train" in line)
+    told = next(line for line in frontier_tests().splitlines() if "`magellan` | train |" in line)
     mean, low, high, *_, p = re.findall(r"0\.\d+", told)
     lead = f"{float(mean):.2f} ahead, {float(low):.2f} to {float(high):.2f}; p = {p[1:]}"
     for quoted in (f"{way} of the way from `random`", f"{carnivores} of 12 runs", lead):
@@ -496,17 +496,15 @@ def exploration() -> str:
         (algorithm.sampler, algorithm.variant): run_means(results, algorithm, "25k", "train")
         for algorithm in results.algorithms
     }
-    names = ("magellan", "learnability")
-    pairs = [((name, "no_epsilon"), (name, "base")) for name in names]
-    pairs += [((names[0], "no_epsilon"), ("pcl", "base"))]
-    pairs += [((names[1], "no_epsilon"), ("procurl", "base"))]
-    leads = [scores[first] - scores[second] for first, second in pairs]
+    pairs = [("magellan", "magellan"), ("learnability", "learnability")]
+    pairs += [("magellan", "pcl"), ("learnability", "procurl")]
+    sides = [(scores[first, "no_epsilon"], scores[second, "base"]) for first, second in pairs]
+    corrected = holm(np.array([sign_flip_test(one - other).p for one, other in sides]))
     rows = []
-    corrected = holm(np.array([sign_flip_test(lead).p for lead in leads]))
-    for (first, second), lead, p in zip(pairs, leads, corrected, strict=True):
-        means = (f"{scores[one].mean():.3f}" for one in (first, second))
-        without, other = f"`{first[0]}`, no epsilon", f"`{second[0]}`"
-        rows.append([without, other, *means, with_ends(lead), f"{p:.3f}"])
+    for (first, second), (one, other), p in zip(pairs, sides, corrected, strict=True):
+        means = (f"{values.mean():.3f}" for values in (one, other))
+        names = (f"`{first}`, no epsilon", f"`{second}`")
+        rows.append([*names, *means, with_ends(one - other), f"{p:.3f}"])
     header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
@@ -544,10 +542,15 @@ def long_rules() -> str:
 
 
 def long_tests() -> str:
-    """The eighteen tests of the third question; p after Holm over all of them."""
+    """The eighteen tests of the third question."""
     pairs = [(rule, other) for other in ("magellan", "random") for rule in WITHOUT_GROUPS]
-    scores, rows, chances = long_scores(), [], []
-    for first, second in [*pairs, ("adarft", "ek_online")]:
+    return pairs_tested(long_scores(), [*pairs, ("adarft", "ek_online")])
+
+
+def pairs_tested(scores: dict[str, dict[str, np.ndarray]], pairs: list[tuple[str, str]]) -> str:
+    """Pairs of rules on both splits, tested; p after Holm over all of them."""
+    rows, chances = [], []
+    for first, second in pairs:
         for split, means in scores.items():
             lead = means[first] - means[second]
             chances.append(sign_flip_test(lead).p)
@@ -557,8 +560,8 @@ def long_tests() -> str:
     return "\n".join([*printing.head(header), *map(printing.row, cells)])
 
 
-FRONTIER = {"base": "frontier", "one_kind": "frontier, one kind"}
-"""Variants of the fifth question -> name in its tables."""
+FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
+"""Name in the fifth question's tables -> variant."""
 
 
 def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
@@ -567,7 +570,7 @@ def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
     goals = Algorithm("ek_online", "explore_goals")
     for split, means in scores.items():
         means["ek_online, goals"] = run_means(of("samplers_settings"), goals, "25k", split)
-        for variant, name in FRONTIER.items():
+        for name, variant in FRONTIER.items():
             algorithm = Algorithm("frontier", variant)
             means[name] = run_means(of("frontier"), algorithm, "25k", split)
     return scores
@@ -577,16 +580,15 @@ def frontier() -> str:
     """The fifth question's rules, and those beside them, best first."""
     scores, rows = frontier_scores(), []
     beside = ("ek_online", "ek_online, goals", "pcl", "magellan", "random")
-    for name in sorted({*FRONTIER.values(), *beside}, key=lambda n: -scores["train"][n].mean()):
+    for name in sorted((*FRONTIER, *beside), key=lambda name: -scores["train"][name].mean()):
         means = (f"{values[name].mean():.3f}" for values in scores.values())
         ways = [
             covered(values[name], values["random"], values[top])
             for top in ("ek_online", "ek_online, goals")
             for values in scores.values()
         ]
-        mastered = ""
-        for variant in (variant for variant, shown in FRONTIER.items() if shown == name):
-            mastered = masteries(of("frontier"), Algorithm("frontier", variant), "25k")
+        algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
+        mastered = masteries(of("frontier"), algorithm, "25k") if name in FRONTIER else ""
         rows.append([f"`{name}`", *means, *ways, mastered])
     header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
     header += ["of the way to `ek_online` exploring over goals", "unseen"]
@@ -595,21 +597,14 @@ def frontier() -> str:
 
 
 def frontier_tests() -> str:
-    """The eight tests of the fifth question; p after Holm over all of them."""
-    scores, rows, chances = frontier_scores(), [], []
-    for other in ("magellan", "pcl", "ek_online", "frontier, one kind"):
-        for split, means in scores.items():
-            lead = means["frontier"] - means[other]
-            chances.append(sign_flip_test(lead).p)
-            rows.append([f"`{other}`", split, with_ends(lead), halves(lead)])
-    header = ["`frontier` minus", "goals", "difference", "halves of the seeds", "p, Holm"]
-    cells = [[*row, f"{p:.3f}"] for row, p in zip(rows, holm(np.array(chances)), strict=True)]
-    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+    """The eight tests of the fifth question."""
+    others = ("magellan", "pcl", "ek_online", "frontier, one kind")
+    return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
 
 
 def practice() -> str:
     """Where a rule's episodes go, most on herbivores first, and when half of its runs master."""
-    rows = []
+    names, rows = {variant: name for name, variant in FRONTIER.items()}, []
     for folder in ("rules_long", "frontier"):
         results = of(folder)
         keys = ["sampler", "variant", "seed"]
@@ -621,7 +616,7 @@ def practice() -> str:
             medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
             cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
             listed = means.loc[rule, variant][[c.name for c in results.categories]]
-            rows.append([f"`{FRONTIER.get(variant, rule)}`", *listed, *cells[:2]])
+            rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
     rows.sort(key=lambda row: -row[4])
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
     header += ["grasping mastered, step", "plants mastered, step"]

@@ -33,13 +33,13 @@ class Frontier(Rule):
 
     def __init__(self, settings: FrontierSettings, features: Callable[[], np.ndarray]) -> None:
         super().__init__(settings)
-        self._kinds = cache(lambda: kinds_of(features(), settings.kinds))
+        self._by_kind = cache(lambda: shared_by(kinds_of(features(), settings.kinds)))
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         assert arms.now is not None
         levels, explore = self.settings.levels, self.settings.explore
         level = np.minimum((np.sqrt(arms.now) * levels).astype(np.int64), levels - 1)
-        return (1 - explore) * shared_by(level) + explore * shared_by(self._kinds())
+        return (1 - explore) * shared_by(level) + explore * self._by_kind()
 
 
 def shared_by(groups: np.ndarray) -> np.ndarray:

@@ -178,13 +178,13 @@ VECTORS = [
         stream=REGIONS,
         rtol=1e-3,
     ),
-    # Square roots of .5, .33, .9, .105, .2 are .71, .57, .95, .32, .45: levels 2, 2, 3, 1, 1 of 4.
+    # Square roots of .5, .33, .9, 1, .2 are .71, .57, .95, 1, .45: levels 2, 2, 3, 3, 1 of 0 to 3.
     # Three levels share .7; goals 0 and 1 share one half of .3, the others the other half.
     Vector(
         "frontier",
-        [0.7 / 6 + 0.075, 0.7 / 6 + 0.075, 0.7 / 3 + 0.05, 0.7 / 6 + 0.05, 0.7 / 6 + 0.05],
+        [0.7 / 6 + 0.075, 0.7 / 6 + 0.075, 0.7 / 6 + 0.05, 0.7 / 6 + 0.05, 0.7 / 3 + 0.05],
         {"levels": 4, "explore": 0.3, "kinds": 2},
-        estimates=ESTIMATES,
+        estimates={**ESTIMATES, "now": [0.5, 0.33, 0.9, 1.0, 0.2]},
     ),
 ]
 

@@ -40,8 +40,7 @@ test-slurm: $(READY)
 	$(VENV)/bin/python -m tests.slurm
 
 figures: $(READY)
-	$(VENV)/bin/snakemake --forceall figures
-	$(VENV)/bin/python -m analysis pictures results/reference
+	$(VENV)/bin/snakemake figures
 
 bench: $(READY)
 	$(VENV)/bin/python -m magellan bench

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.statistics.registry import FIGURES, statistics_of
 from analysis.tables import coverage, printing, store
-from analysis.tables.manifests import MANIFEST, GridManifest, advised, read_combined_manifest
+from analysis.tables.manifests import MANIFEST, GridManifest, read_combined_manifest
 from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
@@ -153,17 +153,6 @@ def _unpack(arguments: Arguments) -> None:
 
 
 @command(
-    "adopt",
-    "make an experiment's tables the reference",
-    path("source", help="results folder with tables/ (required)"),
-    path("target", help="results folder to write in (required)"),
-)
-def _adopt(arguments: Arguments) -> None:
-    store.adopt(arguments.source, arguments.target)
-    print(f"tables of {arguments.source} copied to {arguments.target}; now run: snakemake figures")
-
-
-@command(
     "statistics",
     "compute the statistics",
     TABLES,
@@ -243,11 +232,6 @@ def _pictures(arguments: Arguments) -> None:
     "summary",
     "print the main numbers of an experiment, or write them as a page",
     FOLDER,
-    path(
-        "--study",
-        help="combined tables of a larger study, to estimate how often an experiment of this size "
-        "has the same order (default: none)",
-    ),
     path("--html", help="write those of one goal space to this HTML file instead (default: no)"),
     option("--goal-space", help="goal space of the page (default: the first one)"),
     FORMAT,
@@ -256,15 +240,14 @@ def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
     results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
-    study = None if arguments.study is None else store.load(arguments.study)
     if arguments.html is None:
-        _print(arguments, summary.tables(results, statistics, study), summary.note(results))
+        _print(arguments, summary.tables(results, statistics), summary.note(results))
         return
     goal_space = arguments.goal_space or results.goal_spaces[0]
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    tables = summary.Numbers(results, statistics, goal_space).tables(study)
+    tables = summary.Numbers(results, statistics, goal_space).tables()
     page = printing.page("Success in numbers", tables, summary.note(results))
     printing.write(page, arguments.html)
 
@@ -291,8 +274,7 @@ def _page(arguments: Arguments) -> None:
     path("page", help="HTML file to write"),
 )
 def _coverage(arguments: Arguments) -> None:
-    with advised(arguments.tables):
-        manifest = read_combined_manifest(arguments.tables)
+    manifest = read_combined_manifest(arguments.tables)
     printing.write(coverage.to_html(manifest), arguments.page)
 
 
@@ -431,7 +413,6 @@ def _study(name: str, text: str) -> None:
         _print(arguments, module.tables(store.load(arguments.tables)))
 
 
-_study("halves", "print the comparison in both halves of the seeds: what may be claimed")
 _study("behaviour", "print what samplers practised, what their estimators predicted, and their lag")
 _study("gain", "print success at the end minus success at the start")
 

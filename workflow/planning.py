@@ -20,7 +20,6 @@ import analysis
 import analysis.statistics.summaries  # registers the built-in statistics
 from analysis.figures import applicable
 from analysis.report.finding import as_plain_text, numbers, terminal
-from analysis.report.finding import facts as caption_facts
 from analysis.statistics.registry import (
     FIGURES,
     STATISTICS,
@@ -30,7 +29,7 @@ from analysis.statistics.registry import (
 )
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.tables.grid import Run, run_of, seeds_by_algorithm
-from analysis.tables.manifests import advice, read_combined_manifest
+from analysis.tables.manifests import read_combined_manifest
 from magellan.config import (
     BEGINNING,
     ExperimentConfig,
@@ -56,7 +55,6 @@ from magellan.worlds import DEFAULT_WORLD
 
 DEFAULT_CONFIG = "config/config.yaml"
 REFERENCE = "results/reference"
-STUDY = f"{REFERENCE}/samplers"
 BACKBONE = "results/backbone"
 SMOLLM2 = "smollm2-135m"
 RUN_FILES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv", "manifest.json")
@@ -160,7 +158,7 @@ def tables_in(folder: str) -> list[str]:
 
 
 def built_in(registry: Mapping[str, Spec]) -> list[str]:
-    """Names of built-in entries; the committed reference results have only these."""
+    """Names of built-in entries."""
     return [name for name, spec in registry.items() if is_built_in(spec)]
 
 
@@ -175,18 +173,17 @@ def statistics_in(folder: str, names: Iterable[str] | None = None) -> list[str]:
     return [f"{folder}/statistics/{name}.csv" for name in names]
 
 
-def input_statistics(figure: FigureSpec) -> list[str]:
+def input_statistics(folder: str, figure: FigureSpec) -> list[str]:
     """Input statistics of a figure: all built-in ones, or those that a user's figure names."""
-    return statistics_in("{folder}", None if is_built_in(figure) else figure.statistics)
+    return statistics_in(folder, None if is_built_in(figure) else figure.statistics)
 
 
 def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
     """Files of all applicable figures of these runs, and of the pages of numbers."""
-    registered = built_in(FIGURES) if folder == REFERENCE else list(FIGURES)
     files = [f"{folder}/figures/coverage.html"]
     for goal_space, algorithms in seeds_by_algorithm(runs).items():
         path = f"{folder}/figures/{goal_space}"
-        names = [name for name in applicable(algorithms, experiment) if name in registered]
+        names = applicable(algorithms, experiment)
         files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
         files.append(f"{path}/numbers.html")
     return files
@@ -228,39 +225,6 @@ def constant(value: Any) -> Callable[[Any], Any]:
 def growing(amount: float) -> Callable[[Any, int], float]:
     """A resource that grows with the attempt, up to `LARGEST_GROWTH` times `amount`."""
     return lambda wildcards, attempt: amount * min(attempt, LARGEST_GROWTH)
-
-
-def reference_manifest() -> Mapping[str, Any]:
-    """Manifest of the tables of the committed reference results."""
-    try:
-        return read_combined_manifest(Path(REFERENCE) / "tables")
-    except InputError as error:
-        _stop_without_reference(error)
-
-
-def reference_figures(wildcards: Any = None) -> list[str]:
-    """Files of the target `figures`; checks their tables first."""
-    from analysis.tables import store
-
-    try:
-        manifest = store.load(Path(REFERENCE) / "tables").manifest
-    except InputError as error:
-        _stop_without_reference(error)
-    runs = map(run_of, manifest["runs"])
-    return [*statistics_in(REFERENCE), *figures_in(REFERENCE, runs, manifest["experiment"])]
-
-
-def _stop_without_reference(error: InputError) -> NoReturn:
-    """Stop with advice, before a job removes the outputs of the reference tables."""
-    remedy = advice(Path(REFERENCE) / "tables") or "`snakemake adopt` makes the reference results"
-    stop(f"{error}; {remedy}")
-
-
-def study_of(wildcards: Any) -> list[str]:
-    """Tables of the reference study, with which a smaller experiment is compared."""
-    files = [f"{STUDY}/{name}" for name in RUN_FILES]
-    exist = all(Path(path).is_file() for path in files)
-    return files if wildcards.folder != REFERENCE and exist else []
 
 
 def files_of_smollm2() -> list[str]:
@@ -333,24 +297,18 @@ class Plan:
         except InputError as error:
             stop(error)
 
-    def pictures(self, wildcards: Any) -> list[str]:
-        """Figures in the summary of a results folder."""
-        files = reference_figures() if wildcards.folder == REFERENCE else self.figures()
-        return [path for path in files if path.endswith(".png")]
+    def pictures(self) -> list[str]:
+        """Figures in the summary."""
+        return [path for path in self.figures() if path.endswith(".png")]
 
-    def facts(self, wildcards: Any) -> dict[str, str]:
-        """Settings of the intervals for captions: of this experiment or of the reference."""
-        is_reference = wildcards.folder == REFERENCE
-        return caption_facts(reference_manifest()["experiment"] if is_reference else self.values)
-
-    def caption_numbers(self, folder: str) -> dict[str, Any]:
-        """Numbers of runs and seeds behind the tables of a results folder, for the captions.
+    def caption_numbers(self) -> dict[str, Any]:
+        """Numbers for the captions.
 
         From existing tables, so that a report never claims more than it has; else from the planned
         runs.
         """
         try:
-            manifest = read_combined_manifest(Path(folder) / "tables")
+            manifest = read_combined_manifest(Path(self.folder) / "tables")
         except InputError:
             return numbers(self._reported_runs(), 0, self.values)
         runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])

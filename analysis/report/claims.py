@@ -22,7 +22,6 @@ from analysis.statistics.comparison import BOOTSTRAP, Side, error_of, mean_diffe
 from analysis.statistics.intervals import Matrix, holm, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import evaluated_categories, success_curves
-from analysis.studies.halves import SIGNIFICANT
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.printing import Table, interval_cell
@@ -34,6 +33,7 @@ from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
 REFERENCE = Path("results/reference")
+SIGNIFICANT = 0.05
 NO_STUDY = "none"
 Verdict = Literal["reproduced", "contradicted", "undecided", "not tested"]
 

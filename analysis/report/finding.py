@@ -287,8 +287,9 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
 
     Returns:
         complete and declared runs; labels of the reference, of its sampler and of the unit of
-        training, on the x axis (`across`) and in a sentence (`unit`); for each goal space `n` seeds
-        in words, `fewest`, `most`, and `reference_n`, that of the reference's sampler.
+        training, on the x axis (`across`) and in a sentence (`unit`); confidence and number of
+        resamples of the intervals; for each goal space `n` seeds in words, `fewest`, `most`, and
+        `reference_n`, that of the reference's sampler.
     """
     listed = list(runs)
     reference, unit = reference_algorithm(experiment), unit_of_experiment(experiment)
@@ -301,6 +302,8 @@ def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) ->
         "across": UNIT_LABELS[unit],
         "unit": UNIT_WORDS[unit],
         "reference_sampler": _plain(sampler_label(reference.sampler)),
+        "confidence": f"{experiment['analysis']['confidence']:.0%}",
+        "resamples": f"{experiment['analysis']['bootstrap_repetitions']:,}",
         "goal_spaces": {
             name: _seed_numbers(seeds, reference)
             for name, seeds in seeds_by_algorithm(listed).items()
@@ -327,13 +330,4 @@ def _seed_numbers(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) ->
         "fewest": min(counts.values()),
         "most": max(counts.values()),
         "reference_n": number_text(own) if own else "0",
-    }
-
-
-def facts(experiment: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of the intervals, for the captions."""
-    settings = experiment["analysis"]
-    return {
-        "confidence": f"{settings['confidence']:.0%}",
-        "resamples": f"{settings['bootstrap_repetitions']:,}",
     }

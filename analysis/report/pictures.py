@@ -1,8 +1,8 @@
 """Find the committed pictures of a folder and check that this code draws the same.
 
-A picture is NAME.png, with or without NAME.pdf, beside its tables, or in `figures/GOAL_SPACE`
-beside `tables` and `statistics`, as in `results/reference`. NAME is a figure of the report, or
-`cost`. Pictures that need more than tables, such as `goals.png`, are left out.
+A picture is NAME.png, with or without NAME.pdf, beside its tables; it shows their first goal space.
+NAME is a figure of the report, or `cost`. Pictures that need more than tables, such as `goals.png`,
+are left out.
 """
 
 from __future__ import annotations
@@ -27,34 +27,20 @@ COST = "cost"
 
 
 class Picture(NamedTuple):
-    """A committed picture.
-
-    Attributes:
-        path: the PNG file.
-        tables: folder of its tables.
-        statistics: folder of statistics; None: compute them.
-        goal_space: the goal space shown; empty: the first.
-    """
+    """A committed picture, a PNG file."""
 
     path: Path
-    tables: Path
-    statistics: Path | None
-    goal_space: str
 
     def draw(self) -> Figure:
         """Draw the figure with this code."""
-        results, name = _load(self.tables), self.path.stem
+        results, name = _load(self.path.parent), self.path.stem
         if name == COST:
             from analysis.figures.cost import draw
             from analysis.studies.cost import costs
 
             return style.draw_settled(draw, results, costs(results))
-        names = statistics_of(FIGURES.find(name))
-        if self.statistics is not None:
-            frames = summaries.load(self.statistics, names, results)
-        else:
-            frames = summaries.compute(results, names)
-        return figures.draw(name, results, frames, self.goal_space or results.goal_spaces[0])
+        frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
+        return figures.draw(name, results, frames, results.goal_spaces[0])
 
     def is_up_to_date(self) -> bool:
         """Whether the file shows what this code draws."""
@@ -72,13 +58,8 @@ class Picture(NamedTuple):
 def pictures_in(folder: Path) -> Iterator[Picture]:
     """Pictures below a folder that can be drawn from tables."""
     for path in sorted(folder.rglob("*.png")):
-        if path.stem not in (*FIGURES, COST):
-            continue
-        folder, experiment = path.parent, path.parent.parent.parent
-        if (folder / MANIFEST).is_file():
-            yield Picture(path, folder, None, "")
-        elif (experiment / "tables" / MANIFEST).is_file():
-            yield Picture(path, experiment / "tables", experiment / "statistics", folder.name)
+        if path.stem in (*FIGURES, COST) and (path.parent / MANIFEST).is_file():
+            yield Picture(path)
 
 
 _load = functools.lru_cache(maxsize=1)(store.load)

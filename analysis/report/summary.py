@@ -10,7 +10,6 @@ import pandas as pd
 
 from analysis.report.finding import chance, run_counts
 from analysis.statistics.matrices import SCORES, settings
-from analysis.statistics.power import order_in
 from analysis.statistics.primary import PRIMARY_SCORE, equal_steps
 from analysis.statistics.summaries import MEAN
 from analysis.tables.coverage import sentence
@@ -23,7 +22,6 @@ PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}
 ESTIMATING = "Episodes for estimating"
 STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "cost")
 """Tables of statistics behind these numbers."""
-STUDY, SAME_SIGN = "In the reference study", "Same sign, this size"
 
 
 class Numbers(NamedTuple):
@@ -39,9 +37,9 @@ class Numbers(NamedTuple):
     statistics: Mapping[str, pd.DataFrame]
     goal_space: str
 
-    def tables(self, study: Results | None = None) -> Iterator[Table]:
-        """All of them; study: see `comparison`."""
-        yield from (table for table in (self.comparison(study), self.at_steps()) if table.rows)
+    def tables(self) -> Iterator[Table]:
+        """All of them."""
+        yield from (table for table in (self.comparison(), self.at_steps()) if table.rows)
         for split in SPLITS if self.results.whole is not None else ():
             yield self.phases(split)
         for score, split in itertools.product(SCORES, SPLITS):
@@ -49,13 +47,9 @@ class Numbers(NamedTuple):
         yield from map(self.mastery, SPLITS)
         yield self.cost()
 
-    def comparison(self, study: Results | None = None) -> Table:
-        """The pre-registered comparison: one row per split and baseline; may have none.
-
-        With a larger `study` of the same algorithms: its difference, and how often an experiment of
-        this size would have its sign.
-        """
-        return self._compared("comparison", "", study)
+    def comparison(self) -> Table:
+        """The pre-registered comparison: one row per split and baseline; may have none."""
+        return self._compared("comparison", "")
 
     def short_comparison(self) -> Table:
         """The comparison in few columns, for narrow windows."""
@@ -78,7 +72,7 @@ class Numbers(NamedTuple):
         scope = f"Secondary, over the first {steps}{self.results.counted_from} of each run: "
         return self._compared("comparison_steps", scope)
 
-    def _compared(self, name: str, scope: str, study: Results | None = None) -> Table:
+    def _compared(self, name: str, scope: str) -> Table:
         rows = []
         for row in self._rows(name, score=PRIMARY_SCORE).to_dict("records"):
             baseline = Algorithm(row["baseline"], row["baseline_variant"])
@@ -92,7 +86,6 @@ class Numbers(NamedTuple):
                     "p": _p_value(row["p_holm"]),
                     "p, uncorrected": _p_value(row["p"]),
                     "p, paired": _p_value(row["p_paired"]),
-                    **({} if study is None else self._in_study(study, baseline, row["split"])),
                 }
             )
         title = (
@@ -100,15 +93,6 @@ class Numbers(NamedTuple):
             f"{self._score}, mean over feasible categories, goal space {self.goal_space}"
         )
         return _table(title, rows)
-
-    def _in_study(self, study: Results, baseline: Algorithm, split: str) -> dict[str, str]:
-        """Cells with a larger study's result for the reference and this baseline."""
-        pair = self.results.reference, baseline
-        order = order_in(study, self.results, pair, self.goal_space, split)
-        if order is None:
-            return {STUDY: "n/a", SAME_SIGN: "n/a"}
-        runs = " and ".join(map(str, order.runs))
-        return {STUDY: f"{order.difference:+.3f} (n = {runs})", SAME_SIGN: f"{order.chance:.0%}"}
 
     def phases(self, split: str) -> Table:
         """Three columns per phase: `mean (interval)` over seeds.
@@ -223,12 +207,10 @@ class Numbers(NamedTuple):
         return f"mean over n = {number_text(seeds)} seeds (lowest-highest seed)"
 
 
-def tables(
-    results: Results, statistics: Mapping[str, pd.DataFrame], study: Results | None = None
-) -> Iterator[Table]:
+def tables(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
     """All tables of all goal spaces."""
     for goal_space in results.goal_spaces:
-        yield from Numbers(results, statistics, goal_space).tables(study)
+        yield from Numbers(results, statistics, goal_space).tables()
 
 
 def note(results: Results) -> str:

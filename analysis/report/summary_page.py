@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.figures import applicable
 from analysis.report import claims
-from analysis.report.finding import Finding, as_plain_text, facts, finding, name_of, numbers
+from analysis.report.finding import Finding, as_plain_text, finding, name_of, numbers
 from analysis.report.summary import Numbers, note
 from analysis.statistics.matrices import settings
 from analysis.statistics.registry import FIGURES, FigureSpec
@@ -123,16 +123,12 @@ def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
     if not path.is_file():
         return printing.element("p", spec.label)
     missing = len(results.manifest["missing"])
-    tables = {"": numbers(results.runs, missing, results.experiment)}
+    tables = numbers(results.runs, missing, results.experiment)
     text = Template(path.read_text(encoding="utf-8")).render(
         snakemake=SimpleNamespace(
             config={"tables": tables},
-            wildcards=SimpleNamespace(folder="", goal_space=goal_space),
-            params=SimpleNamespace(
-                facts=facts(results.experiment),
-                label=spec.label,
-                caption=as_plain_text(spec.caption),
-            ),
+            wildcards=SimpleNamespace(goal_space=goal_space),
+            params=SimpleNamespace(label=spec.label, caption=as_plain_text(spec.caption)),
         )
     )
     quiet = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5}

@@ -270,8 +270,9 @@ def tables(
 ) -> list[Table]:
     """One table per pair: a row per split and category, and one for the mean of the categories.
 
-    Differences are the first side minus the second. If one side is compared with several, p values
-    are Holm-corrected over these, on each split or on both together (`analysis.family`).
+    Differences are the first side minus the second; that of the mean also in both halves of the
+    seeds. If one side is compared with several, p values are Holm-corrected over these, on each
+    split or on both together (`analysis.family`).
 
     Args:
         pairs: sides to compare.
@@ -313,7 +314,7 @@ def _table(measure: str, family: Sequence[Compared], compared: Compared) -> Tabl
     names = pair.first.name, pair.second.name
     tests = len(_correction_family(family, compared, next(iter(compared.p))))
     header = ["split", "category", *names, "difference"]
-    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "p"]
+    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "halves of the seeds", "p"]
     header += ["p, uncorrected"] * (tests > 1)
     rows = []
     for split, (categories, first, second) in compared.scores.items():
@@ -321,11 +322,11 @@ def _table(measure: str, family: Sequence[Compared], compared: Compared) -> Tabl
         if tests > 1:
             p_values.insert(0, _holm_corrected_p(family, compared, split))
         for column, category in enumerate(categories):
-            rows.append(
-                _row([split, category], first[:, column], second[:, column], [""] * len(p_values))
-            )
+            empty = [""] * (1 + len(p_values))
+            rows.append(_row([split, category], first[:, column], second[:, column], empty))
         means = first.mean(axis=1), second.mean(axis=1)
-        rows.append(_row([split, "mean"], *means, [f"{p:.3f}" for p in p_values]))
+        tested = [halves(means[0] - means[1]), *(f"{p:.3f}" for p in p_values)]
+        rows.append(_row([split, "mean"], *means, tested))
     measured = measure + pair.first.results.counted_from
     holm = f", Holm over {tests}" if tests > 1 else ""
     title = (
@@ -355,10 +356,16 @@ def _correction_family(
     return [(member, name) for member in family for name in compared.p if together or name == split]
 
 
-def _row(names: list[str], first: Matrix, second: Matrix, p_values: list[str]) -> list[str]:
+def halves(values: Matrix) -> str:
+    """Means of both halves of (increasing seeds,); empty for fewer than four seeds."""
+    middle = len(values) // 2
+    return f"{values[:middle].mean():+.2f}, {values[middle:].mean():+.2f}" if middle > 1 else ""
+
+
+def _row(names: list[str], first: Matrix, second: Matrix, tested: list[str]) -> list[str]:
     difference, interval = mean_difference(first - second)
     bounds = "n/a" if len(first) == 1 else NONE
     if interval is not None:
         bounds = interval_cell(*interval)
     means = [f"{first.mean():.3f}", f"{second.mean():.3f}", f"{difference:+.3f}"]
-    return [*names, *means, bounds, str(len(first)), *p_values]
+    return [*names, *means, bounds, str(len(first)), *tested]

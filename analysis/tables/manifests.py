@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -185,33 +181,3 @@ def read_combined_manifest(folder: Path) -> dict[str, Any]:
         )
     validated(CombinedManifest, manifest, f"{path}: ")
     return manifest
-
-
-# --- advice for damaged tables that git tracks ---
-
-
-def advice(folder: Path) -> str:
-    """How to restore a folder that git tracks and that was changed; else empty."""
-    try:
-        process = subprocess.run(
-            ["git", "diff", "--quiet", "--no-ext-diff", "--", folder.absolute()],
-            cwd=folder if folder.is_dir() else folder.parent,
-            capture_output=True,
-            timeout=30,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    changed = process.returncode == 1
-    return f"`git checkout -- {shlex.quote(str(folder))}` restores it" if changed else ""
-
-
-@contextlib.contextmanager
-def advised(folder: Path) -> Iterator[None]:
-    """Add `advice` to InputErrors about the files of a folder."""
-    try:
-        yield
-    except InputError as error:
-        text = advice(folder)
-        if not text:
-            raise
-        raise InputError(f"{error}; {text}") from None

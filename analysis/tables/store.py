@@ -19,7 +19,7 @@ from analysis.tables.coverage import missing_runs
 from analysis.tables.diagnosis import diagnose
 from analysis.tables.grid import RUN_COLUMNS, Run, run_name, run_names, run_of
 from analysis.tables.labels import categories_of
-from analysis.tables.manifests import MANIFEST, advised, read_combined_manifest, read_run_manifest
+from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run_manifest
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
 from analysis.tables.results import TABLES, Results, rows_where
@@ -203,30 +203,14 @@ def load(folder: Path) -> Results:
 
 def load_whole(folder: Path) -> Results:
     """As `load`, with the rows of all phases."""
-    with advised(folder):
-        if not folder.is_dir():
-            raise InputError(f"tables: there is no folder {folder}")
-        manifest = read_combined_manifest(folder)
-        categories = categories_of(manifest["runs"][0])
-        tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
-        results = Results(tables, manifest)
-        diagnose(results)
+    if not folder.is_dir():
+        raise InputError(f"tables: there is no folder {folder}")
+    manifest = read_combined_manifest(folder)
+    categories = categories_of(manifest["runs"][0])
+    tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
+    results = Results(tables, manifest)
+    diagnose(results)
     return results
-
-
-def adopt(source: Path, target: Path) -> None:
-    """Copy tables and manifest from `source` to `target`, replacing existing ones.
-
-    Both are results folders (with a folder `tables` inside). The source is checked first, so that
-    broken tables never replace good ones.
-    """
-    if source.resolve() == target.resolve():
-        raise InputError(f"adopt: {target} is both source and target; allowed: two folders")
-    load(source / "tables")
-    (target / "tables").mkdir(parents=True, exist_ok=True)
-    for name in (*(f"{table}.csv" for table in TABLES), MANIFEST):
-        content = (source / "tables" / name).read_bytes()
-        write_atomically(target / "tables" / name, content)
 
 
 # --- run folders from combined tables, to extend a committed experiment ---

@@ -10,12 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.report.finding import facts, numbers
+from analysis.report.finding import numbers
 from analysis.statistics import summaries
-from analysis.tables import manifests, store
 from analysis.tables.grid import Run, reference_algorithm
 from analysis.tables.printing import FORMATS, Table, render
-from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -59,56 +57,6 @@ def test_writing_tables_does_not_load_torch():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-# --- damaged tables -----------------------------------------------------------------------------
-
-
-def git(*arguments, at):
-    names = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    subprocess.run(["git", *names, *arguments], cwd=at, check=True, capture_output=True)
-
-
-def test_damaged_tables_that_git_does_not_have_get_no_such_advice(folder):
-    git("init", at=folder.parent)
-    (folder / "evaluation.csv").write_text("")
-    with pytest.raises(InputError) as error:
-        store.load(folder)
-    assert "git checkout" not in str(error.value)
-
-
-def commit_all(folder):
-    git("init", at=folder)
-    git("add", ".", at=folder)
-    git("commit", "-m", "tables", at=folder)
-
-
-def test_the_advice_restores_them(results, tmp_path):
-    folder = tmp_path / "tables of mine"
-    store.write(results, folder)
-    commit_all(tmp_path)
-    assert manifests.advice(folder) == ""
-    for damage in (
-        lambda: (folder / "evaluation.csv").write_text(""),
-        lambda: (folder / "manifest.json").unlink(),
-        lambda: [path.unlink() for path in folder.iterdir()] and folder.rmdir(),
-    ):
-        damage()
-        with pytest.raises(InputError, match="git checkout -- ") as error:
-            store.load(folder)
-        command = str(error.value).split("`")[1]
-        subprocess.run(command, shell=True, check=True, cwd=tmp_path, capture_output=True)
-        store.load(folder)
-
-
-def test_tables_as_committed_get_no_such_advice(results, tmp_path):
-    """Of an older version, say: what git has is what is refused."""
-    store.write(results, tmp_path)
-    (tmp_path / "manifest.json").write_text('{"experiment": {}, "runs": []}')
-    commit_all(tmp_path)
-    with pytest.raises(InputError, match="older version") as error:
-        store.load(tmp_path)
-    assert "git checkout" not in str(error.value)
-
-
 # --- captions, tables ---
 
 
@@ -120,6 +68,8 @@ def test_captions_have_numbers_and_names(varied):
         "reference_sampler": "MAGELLAN",
         "across": "training episodes",
         "unit": "episodes",
+        "confidence": "95%",
+        "resamples": "200",
         "goal_spaces": {
             synthetic.GOAL_SPACE: {"n": "1 to 2", "fewest": 1, "most": 2, "reference_n": "2"}
         },
@@ -127,7 +77,6 @@ def test_captions_have_numbers_and_names(varied):
     odd = [Run("magellan", "small_", "25k", 0), Run("magellan", "b", "25k", 0)]
     declared = synthetic.experiment(("magellan",), variants={"small_": {}, "b": {}})
     assert numbers(odd, 0, declared)["reference"] == r"MAGELLAN, small\_"
-    assert facts(declared) == {"confidence": "95%", "resamples": "200"}
 
 
 TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])

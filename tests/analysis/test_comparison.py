@@ -65,7 +65,12 @@ def test_equal_runs_do_not_differ(first):
     for row in rows:
         assert row[2] == row[3]
         p = "1.000" if row[1] == "mean" else ""
-        assert row[4:] == ["+0.000", "none: all differences equal", "3", p]
+        assert row[4:] == ["+0.000", "none: all differences equal", "3", "", p]
+
+
+def test_halves_of_the_seeds_need_two_each():
+    assert comparison.halves(np.array([0.1, 0.2, 0.3, 0.4, -0.5])) == "+0.15, +0.07"
+    assert comparison.halves(np.array([0.1, 0.2, 0.3])) == ""
 
 
 def test_differences_are_paired_by_seed_and_first_minus_second(half, second):
@@ -80,7 +85,7 @@ def test_the_mean_of_the_categories_is_one_number_of_a_run(half, second):
     """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
     rows = cells(table_of(second, half))
     mean = next(row for row in rows if row[1] == "mean")
-    assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "0.250"]
+    assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "", "0.250"]
     four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
     assert float(mean[2]) == pytest.approx(sum(four) / 4, abs=0.001)
 
@@ -142,18 +147,18 @@ def test_one_against_several_is_corrected_after_holm(first, half):
         return comparison.Pair("sampler magellan", GOAL_SPACE, *both)
 
     together = to_markdown(comparison, [pair("b"), pair("c")])
-    assert together.count("| n | p | p, uncorrected |") == 2
-    ends = [row[7:] for row in cells(together) if row[:2] == ["train", "mean"]]
+    assert together.count("| n | halves of the seeds | p | p, uncorrected |") == 2
+    ends = [row[8:] for row in cells(together) if row[:2] == ["train", "mean"]]
     assert ends == [["0.500", "0.250"], ["0.750", "0.750"]]
     assert together.count("a minus c (sign flips of pairs by seed, Holm over 2)") == 1
     alone = cells(to_markdown(comparison, [pair("c")]))
-    assert [[*row[:7], row[8]] for row in cells(together)[len(alone) :]] == alone
+    assert [[*row[:8], row[9]] for row in cells(together)[len(alone) :]] == alone
 
 
 def test_one_family_may_have_both_splits(half, second):
     """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
     rows = cells(table_of(synthetic.with_analysis(half, family="question"), second))
-    assert [row[7:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
+    assert [row[8:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
 
 
 def test_pairing_takes_the_seeds_own_spread_out(first, half):
@@ -228,8 +233,8 @@ def test_samplers_are_paired_by_seed_and_corrected_over_the_others(tmp_path):
             for name in ("magellan", sampler)
         )
         assert row[4] == f"{(magellan - other).mean(axis=1).mean():+.3f}"
-        assert row[8] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
-        assert row[7] == "0.500"  # twice that, after Holm over two
+        assert row[9] == "0.250"  # three pairs of one sign: 2 of 8 sign flips as far
+        assert row[8] == "0.500"  # twice that, after Holm over two
 
 
 REPLAYS = {"uniform": {}, "success": {"agent": {"success_fraction": 0.7}}}
@@ -261,7 +266,7 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, printed):
         leads = [area["magellan", name] - area[other, name] for name in REPLAYS]
         numbers = [f"{leads[0].mean():.3f}", f"{leads[1].mean():.3f}"]
         assert row[2:5] == [*numbers, f"{(leads[0] - leads[1]).mean():+.3f}"]
-        assert len(row) == 9  # with p corrected over the two others
+        assert len(row) == 10  # with p corrected over the two others
 
 
 def test_interactions_that_are_not_there_are_refused(varied, replays, refused):

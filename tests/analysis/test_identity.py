@@ -170,11 +170,9 @@ def test_tables_with_another_run_are_refused_in_one_line(
     for command in (
         ["statistics", with_backbones, tmp_path / "statistics"],
         ["compare", with_backbones, "--variants", "whole", "small"],
-        ["adopt", with_backbones.parent, tmp_path / "reference"],
     ):
         assert refused(*command) == f"error: {line}\n"
     assert not (tmp_path / "statistics").exists()
-    assert not (tmp_path / "reference").exists()
 
 
 def copied(folder, place, change):

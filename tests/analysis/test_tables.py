@@ -1,11 +1,16 @@
 """Combined tables: made from runs, written, read, refused, unpacked."""
 
+import re
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from analysis.tables import store
+from analysis.tables.grid import RUN_COLUMNS
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.results import rows_where
+from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
@@ -117,17 +122,6 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
     assert all(word in str(error.value) for word in case.split(" | ")), error.value
 
 
-def test_adopting_copies_tables_and_never_replaces_good_ones_by_broken_ones(folder, tmp_path):
-    target = tmp_path / "reference"
-    store.adopt(folder.parent, target)
-    before = {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
-    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
-    drop("evaluation", **RUN)(folder)
-    with pytest.raises(InputError):
-        store.adopt(folder.parent, target)
-    assert before == {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
-
-
 # --- runs come out of combined tables as they went in ---------------------------------------------
 
 
@@ -151,3 +145,26 @@ def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
     (run / MANIFEST).write_text("{}")
     assert store.unpack(folder, tmp_path / "results") == (len(runs) - 1, 1)
     assert contents(run) == {MANIFEST: b"{}"}
+
+
+# --- docs/tables.md -------------------------------------------------------------------------------
+
+
+def test_the_page_of_tables_has_each_column_and_its_meaning(statistics):
+    page = (Path(__file__).parents[2] / "docs/tables.md").read_text()
+    shared, *sections = re.split(r"^##+ (?=.*\.csv$|Of runs)", page, flags=re.MULTILINE)
+    explained = re.findall(r"^- `(\w+)`: .", shared, re.MULTILINE)
+    listed = []
+    for title, _, text in (section.partition("\n") for section in sections[1:]):
+        line = re.search(r"Columns: (.*)[.,]", text)[1]
+        own = re.findall(r"^- `(\w+)`: .", text, re.MULTILINE)
+        columns = re.findall(r"`(\w+)`", line)
+        assert set(columns) <= {*explained, *own}, title
+        listed.append((title, {*columns, *own}))
+    assert len(set(explained)) == len(explained)
+    assert set(explained) <= set().union(*(columns for _, columns in listed))
+    tables = [(name, {*RUN_COLUMNS, *spec.columns}) for name, spec in store.TABLES.items()]
+    tables += [(name, set(COLUMNS[name])) for name in ("goals", "outcomes")]
+    for name in sorted(statistics):  # of runs that end by episodes
+        tables.append((name, set(statistics[name].rename(columns={"episode": "step"}).columns)))
+    assert listed == [(f"{name}.csv", columns) for name, columns in tables]

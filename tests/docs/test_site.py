@@ -1,4 +1,4 @@
-"""The site's links, and the picture of the layers."""
+"""The site's links, the picture of the layers, and the page of tables."""
 
 import subprocess
 import sys
@@ -7,7 +7,6 @@ import types
 import pytest
 import yaml
 
-from analysis.tables import columns
 from tests.test_readme import PAGES
 from tests.workflow.conftest import ROOT, module_from
 
@@ -98,30 +97,10 @@ def test_the_analysis_needs_no_torch():
     assert done.stdout == "[]\n"
 
 
-@pytest.fixture(scope="module")
-def tables():
-    return module_from(ROOT / "workflow/scripts/describe_tables.py")
-
-
-def test_the_page_of_columns_is_that_of_the_code(tables):
-    assert tables.PAGE.read_text() == tables.page(), (
-        "out of date: python workflow/scripts/describe_tables.py"
-    )
-
-
-def test_no_column_is_described_that_no_table_has(tables):
-    existing = {(name, column) for name, names in tables.columns_of_runs() for column in names}
-    for name in tables.STATISTICS:
-        header = (tables.EXAMPLES / f"{name}.csv").read_text().partition("\n")[0]
-        existing |= {(name, column) for column in header.split(",")}
-    assert columns.ELSEWHERE.keys() <= existing
-    plain = {column for name, column in existing - columns.ELSEWHERE.keys()} | {"phase"}
-    assert columns.MEANINGS.keys() == plain
-
-
-def test_the_lines_of_pandas_on_the_page_of_columns_run(tables, monkeypatch, capsys):
+def test_the_lines_of_pandas_on_the_page_of_tables_run(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    lines = [line[4:] for line in tables.page().splitlines() if line.startswith("    ")]
+    page = (ROOT / "docs/tables.md").read_text()
+    lines = [line[4:] for line in page.splitlines() if line.startswith("    ")]
     assert len(lines) == 3
     exec("\n".join(lines), {})
-    assert "magellan   base" in capsys.readouterr().out
+    assert "112000" in capsys.readouterr().out

@@ -310,8 +310,8 @@ backbone --world simulated --output pyproject.toml -> --output: pyproject.toml |
 """),
 }
 
-# SOURCE is a results folder with good tables, TABLES these tables, STATISTICS statistics of them,
-# BROKEN statistics with an empty file, RUN a good run, FILE an empty file.
+# TABLES are good tables, STATISTICS statistics of them, BROKEN statistics with an empty file, RUN a
+# good run, FILE an empty file.
 ANALYSIS_COMMANDS = {
     "": "COMMAND | --help",
     **table(r"""
@@ -319,7 +319,7 @@ guess -> 'guess' | choose from | combine
 embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
-compare results/reference/tables --variants paper ten --against observed
+compare results/reference/first_learner --variants paper ten --against observed
     -> --against | with --estimators
 compare results/reference/simulated --estimators learned per_goal --known-competence --against
     per_goal -> --against | --known-competence | one of the two
@@ -339,8 +339,6 @@ figure aggregates --tables TABLES --statistics nowhere --goal-space x --stem OUT
     -> nowhere/ | file is missing
 figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a
     -> BROKEN/aggregates.csv | not a CSV table | python -m analysis statistics
-adopt nowhere OUT -> nowhere/tables
-adopt SOURCE SOURCE -> both source and target | two folders
 statistics TABLES FILE/x -> FILE | cannot be written
 """),
 }

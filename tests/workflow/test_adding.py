@@ -99,14 +99,6 @@ def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
     assert "snakemake.params" not in page
 
 
-def test_the_reference_results_do_without_them(mine):
-    mine.run("adopt", *CALL)
-    without = mine.planned("figures", "--config", "samplers=[random]")
-    for planned in (without, mine.planned("figures", *CALL)):
-        assert planned["statistics"] == planned["draw_mastery"] == 1
-        assert not [rule for rule in planned if "forgetting" in rule or rule == "train"]
-
-
 def test_results_without_them_are_the_same(mine):
     """A statistic and a figure of one's own change no other file of the results, and with
     another backend the runs are the same."""

@@ -18,8 +18,8 @@ from analysis.tables.store import TABLES
 from magellan.config import load_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
-from tests.workflow.conftest import ROOT, Project, the_error
-from workflow.planning import Plan, checked_experiment, files_of_smollm2, reference_figures
+from tests.workflow.conftest import ROOT, the_error
+from workflow.planning import Plan, checked_experiment, files_of_smollm2
 
 DEFAULT = {"experiment": "default", "preset": "laptop", "samplers": ["random"]}
 DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
@@ -233,12 +233,6 @@ def test_malformed_yaml_is_named_with_its_line(project):
     assert "Traceback" not in done.stdout
 
 
-def test_without_reference_results_the_target_says_how_to_make_them(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="snakemake adopt"):
-        reference_figures()
-
-
 def test_a_file_without_a_name_does_not_write_among_the_default_results(project):
     (project / "mine.yaml").write_text("samplers: [random]\n")
     line = project.refused("-n", "--configfile", "mine.yaml")
@@ -292,38 +286,6 @@ def test_braces_in_a_path_are_no_wildcards(project):
     overrides = "overrides={backbone: {model: 'models/a{x}b'}}"
     text = project.run("-n", "-p", "--config", "samplers=[random]", overrides)
     assert 'backbone.model="models/a{x}b"' in text
-
-
-@pytest.fixture(scope="module")
-def adopted(tmp_path_factory):
-    """A project with reference results."""
-    project = Project(tmp_path_factory.mktemp("adopted"))
-    project.write_runs(samplers=("random",))
-    for call in (("--until", "combine"), ("adopt",), ("figures",)):
-        project.run(*call, "--config", "samplers=[random]")
-    return project
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["$(touch X)", "25k; touch X", "../../X", "</script >"])
-def test_a_goal_space_of_a_foreign_manifest_is_no_command(adopted, name, tmp_path, monkeypatch):
-    """Refused when the plan is made, so no command is ever written with it."""
-    reference = tmp_path / "results/reference"
-    shutil.copytree(adopted / "results/reference", reference)
-    for path in (reference / "tables").iterdir():
-        path.write_text(path.read_text().replace(synthetic.GOAL_SPACE, name))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"^error: .*goal_space"):
-        reference_figures()
-
-
-def test_damaged_reference_tables_cost_no_statistic(adopted):
-    kept = {p: p.read_bytes() for p in (adopted / "results/reference").rglob("*") if p.is_file()}
-    damaged = adopted / "results/reference/tables/evaluation.csv"
-    damaged.write_bytes(damaged.read_bytes()[:-20])
-    assert str(damaged.relative_to(adopted.folder)) in adopted.refused("figures")
-    for path, content in kept.items():
-        assert path == damaged or path.read_bytes() == content
 
 
 def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_each_run(project):

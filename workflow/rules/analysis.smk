@@ -1,18 +1,17 @@
-# From combined tables to statistics and figures. {folder} is the folder of the configured
-# experiment or of the committed reference results: the same rules serve both. The analysis code is
-# an input, so that editing it remakes its outputs without training.
+# From combined tables to statistics and figures. The analysis code is an input, so that editing it
+# remakes its outputs without training.
 # These jobs take seconds: on a cluster they are one job together with `combine`. They are not
 # retried: the same tables give the same error.
 
 
 rule statistics:
     input:
-        tables=tables_in("{folder}"),
+        tables=tables_in(FOLDER),
         code=code_of(*COMPUTING),
     output:
-        statistics_in("{folder}"),
+        statistics_in(FOLDER),
     log:
-        "{folder}/logs/statistics.log",
+        f"{FOLDER}/logs/statistics.log",
     retries: 0
     group:
         analysis_group
@@ -22,10 +21,10 @@ rule statistics:
         mem_mb=1000,
         runtime=10,
     params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
-        folder=lambda wildcards: f"{wildcards.folder}/statistics",
+        tables=constant(f"{FOLDER}/tables"),
+        folder=constant(f"{FOLDER}/statistics"),
     message:
-        "statistics of {wildcards.folder}"
+        "statistics of {params.folder}"
     shell:
         "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
 
@@ -36,12 +35,12 @@ for statistic in user_defined(STATISTICS):
         name:
             f"statistic_{statistic.name}"
         input:
-            tables=tables_in("{folder}"),
+            tables=tables_in(FOLDER),
             code=PLAN.source_files(statistic),
         output:
-            f"{{folder}}/statistics/{statistic.name}.csv",
+            f"{FOLDER}/statistics/{statistic.name}.csv",
         log:
-            f"{{folder}}/logs/statistics/{statistic.name}.log",
+            f"{FOLDER}/logs/statistics/{statistic.name}.log",
         retries: 0
         group:
             analysis_group
@@ -53,10 +52,10 @@ for statistic in user_defined(STATISTICS):
         params:
             statistic=statistic.name,
             modules=constant(PLAN.module_args()),
-            tables=lambda wildcards: f"{wildcards.folder}/tables",
-            folder=lambda wildcards: f"{wildcards.folder}/statistics",
+            tables=constant(f"{FOLDER}/tables"),
+            folder=constant(f"{FOLDER}/statistics"),
         message:
-            "statistic {params.statistic} of {wildcards.folder}"
+            "statistic {params.statistic} of {params.tables}"
         shell:
             "python -m analysis statistics {params.tables:q} {params.folder:q} "
             "--only {params.statistic} {params.modules:q} > {log:q} 2>&1"
@@ -64,19 +63,18 @@ for statistic in user_defined(STATISTICS):
 
 rule numbers:
     input:
-        tables=tables_in("{folder}"),
-        statistics=statistics_in("{folder}"),
-        study=study_of,
+        tables=tables_in(FOLDER),
+        statistics=statistics_in(FOLDER),
         code=code_of(*COMPUTING, "report"),
     output:
         page=report(
-            "{folder}/figures/{goal_space}/numbers.html",
+            f"{FOLDER}/figures/{{goal_space}}/numbers.html",
             caption="../report/numbers.rst",
             category="1. Success",
             labels={"Figure": "Success in numbers", "Goal space": "{goal_space}"},
         ),
     log:
-        "{folder}/logs/figures/{goal_space}/numbers.log",
+        f"{FOLDER}/logs/figures/{{goal_space}}/numbers.log",
     retries: 0
     group:
         analysis_group
@@ -86,28 +84,27 @@ rule numbers:
         mem_mb=1000,
         runtime=10,
     params:
-        study=lambda wildcards, input: ["--study", STUDY] if input.study else [],
-        facts=PLAN.facts,
+        folder=constant(FOLDER),
     message:
-        "numbers of {wildcards.folder}, {wildcards.goal_space}"
+        "numbers of {params.folder}, {wildcards.goal_space}"
     shell:
-        "python -m analysis summary {wildcards.folder:q} {params.study:q} "
-        "--goal-space {wildcards.goal_space:q} --html {output.page:q} > {log:q} 2>&1"
+        "python -m analysis summary {params.folder:q} --goal-space {wildcards.goal_space:q} "
+        "--html {output.page:q} > {log:q} 2>&1"
 
 
 # The finding on one page; the JSON is for the terminal and the report's first page.
 rule summary:
     input:
-        tables=tables_in("{folder}"),
-        statistics=statistics_in("{folder}"),
-        figures=PLAN.pictures,
+        tables=tables_in(FOLDER),
+        statistics=statistics_in(FOLDER),
+        figures=PLAN.pictures(),
         code=code_of(*DRAWING, "report"),
         captions=captions(CHECKOUT),
     output:
-        page="{folder}/summary.html",
-        finding="{folder}/summary.json",
+        page=f"{FOLDER}/summary.html",
+        finding=f"{FOLDER}/summary.json",
     log:
-        "{folder}/logs/summary.log",
+        f"{FOLDER}/logs/summary.log",
     retries: 0
     group:
         "analysis"
@@ -117,27 +114,27 @@ rule summary:
         mem_mb=1000,
         runtime=10,
     params:
+        folder=constant(FOLDER),
         modules=constant(PLAN.module_args(bool(user_defined(FIGURES)))),
-        facts=PLAN.facts,
     message:
-        "summary of {wildcards.folder}"
+        "summary of {params.folder}"
     shell:
-        "python -m analysis page {wildcards.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
+        "python -m analysis page {params.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
 rule coverage:
     input:
-        manifest="{folder}/tables/manifest.json",
+        manifest=f"{FOLDER}/tables/manifest.json",
         code=code_of("tables"),
     output:
         page=report(
-            "{folder}/figures/coverage.html",
+            f"{FOLDER}/figures/coverage.html",
             caption="../report/coverage.rst",
             category="4. Runs",
             labels={"Page": "Coverage of the grid; time, memory, restarts"},
         ),
     log:
-        "{folder}/logs/figures/coverage.log",
+        f"{FOLDER}/logs/figures/coverage.log",
     retries: 0
     group:
         analysis_group
@@ -147,9 +144,9 @@ rule coverage:
         mem_mb=1000,
         runtime=10,
     params:
-        tables=lambda wildcards: f"{wildcards.folder}/tables",
+        tables=constant(f"{FOLDER}/tables"),
     message:
-        "coverage of {wildcards.folder}"
+        "coverage of {params.tables}"
     shell:
         "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
 
@@ -160,19 +157,19 @@ for figure, spec in FIGURES.items():
         name:
             f"draw_{figure}"
         input:
-            tables=tables_in("{folder}"),
-            statistics=input_statistics(spec),
+            tables=tables_in(FOLDER),
+            statistics=input_statistics(FOLDER, spec),
             code=PLAN.source_files(spec),
         output:
             png=report(
-                f"{{folder}}/figures/{{goal_space}}/{figure}.png",
+                f"{FOLDER}/figures/{{goal_space}}/{figure}.png",
                 caption=caption_of(spec),
                 category=spec.section,
                 labels={"Figure": spec.label, "Goal space": "{goal_space}"},
             ),
-            pdf=f"{{folder}}/figures/{{goal_space}}/{figure}.pdf",
+            pdf=f"{FOLDER}/figures/{{goal_space}}/{figure}.pdf",
         log:
-            f"{{folder}}/logs/figures/{{goal_space}}/{figure}.log",
+            f"{FOLDER}/logs/figures/{{goal_space}}/{figure}.log",
         retries: 0
         group:
             analysis_group
@@ -186,12 +183,11 @@ for figure, spec in FIGURES.items():
             modules=constant(PLAN.module_args(not is_built_in(spec))),
             label=spec.label,
             caption=constant(as_plain_text(spec.caption)),
-            tables=lambda wildcards: f"{wildcards.folder}/tables",
-            statistics=lambda wildcards: f"{wildcards.folder}/statistics",
+            tables=constant(f"{FOLDER}/tables"),
+            statistics=constant(f"{FOLDER}/statistics"),
             stem=subpath(output.png, strip_suffix=".png"),
-            facts=PLAN.facts,
         message:
-            "draw {params.figure} of {wildcards.folder}, {wildcards.goal_space}"
+            "draw {params.figure} of {params.tables}, {wildcards.goal_space}"
         shell:
             "python -m analysis figure {params.figure} --tables {params.tables:q} "
             "--statistics {params.statistics:q} --goal-space {wildcards.goal_space:q} "

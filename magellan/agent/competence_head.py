@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from magellan.agent.learning import (
-    Adam,
     MicroBatch,
+    adam,
+    adam_state,
     apply_head,
     frozen_copy,
+    load_adam,
     mlp,
     optimizer_step,
 )
@@ -96,7 +98,7 @@ class CompetenceHead:
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(self.readers.learning, DELAYED)
         trained = self._adapter().values() if self.readers.trains_adapter else ()
-        self.optimizer = Adam([*trained, *self.head.parameters()], config.learning_rate)
+        self.optimizer = adam([*trained, *self.head.parameters()], config.learning_rate)
         self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
         self._next_snapshot = 0
         self._restored: int | None = None
@@ -186,7 +188,7 @@ class CompetenceHead:
         return {
             "head": self.head.state_dict(),
             "adapter": dict(self._adapter()),
-            "optimizer": self.optimizer.state(),
+            "optimizer": adam_state(self.optimizer),
             "snapshots": {str(number): copy for number, copy in self.snapshots.items()},
             "taken": self._next_snapshot,
             "restored": self._restored,
@@ -196,7 +198,7 @@ class CompetenceHead:
         """Restore what `state_dict` returned."""
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
-        self.optimizer.load(state["optimizer"])
+        load_adam(self.optimizer, state["optimizer"])
         self.snapshots = {int(number): copy for number, copy in state["snapshots"].items()}
         taken, self._restored = int(state["taken"]), state["restored"]
         if any(number >= taken for number in self.snapshots):

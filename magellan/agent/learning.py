@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from magellan.fastpath.layers import HAS_ONEDNN
 from magellan.model.devices import CPU
@@ -136,84 +137,25 @@ def optimizer_step(
         micro_batch.weigh(loss).backward()
         results.append(result)
     if max_norm > 0:
-        torch.nn.utils.clip_grad_norm_(optimizer.parameters, max_norm)
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
     optimizer.step()
     return results
 
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-MOMENTS = ("exp_avg", "exp_avg_sq")
+def adam(parameters: Iterable[Tensor], learning_rate: float) -> Adam:
+    """PyTorch's Adam with its default constants, fused."""
+    return Adam(list(parameters), learning_rate, fused=True)
 
 
-class Adam:
-    """`torch.optim.Adam(parameters, learning_rate, fused=True)`, bit by bit, with less overhead.
+def adam_state(optimizer: Adam) -> dict[str, dict[str, Tensor]]:
+    """Moments and step count of each parameter that was ever updated, by its index."""
+    return {str(index): values for index, values in optimizer.state_dict()["state"].items()}
 
-    As there, a parameter without a gradient is skipped. For small models PyTorch's overhead takes
-    as long as the fused kernel.
-    """
 
-    def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
-        self.parameters = list(parameters)
-        self._learning_rate = learning_rate
-        self._moments = [
-            [torch.zeros_like(parameter, requires_grad=False) for parameter in self.parameters]
-            for _ in MOMENTS
-        ]
-        self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
-        self._steps = list(self._counts.unbind())
-
-    def zero_grad(self) -> None:
-        """Clear all gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Update every parameter that has a gradient."""
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        lists = [self.parameters, *self._moments, self._steps]
-        if len(gradients) == len(self.parameters):
-            self._counts += 1
-        else:
-            trained = [index for index, p in enumerate(self.parameters) if p.grad is not None]
-            lists = [[values[index] for index in trained] for values in lists]
-            for count in lists[-1]:
-                count += 1
-        if not gradients:
-            return
-        parameters, first, second, steps = lists
-        torch._fused_adam_(
-            parameters,
-            gradients,
-            first,
-            second,
-            [],
-            steps,
-            lr=self._learning_rate,
-            beta1=BETA1,
-            beta2=BETA2,
-            weight_decay=0.0,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
-
-    def state(self) -> dict[str, dict[str, Tensor]]:
-        """Moments and step count of each parameter that was ever updated, by its index."""
-        return {
-            str(index): {"step": step, **dict(zip(MOMENTS, moments, strict=True))}
-            for index, (step, *moments) in enumerate(zip(self._steps, *self._moments, strict=True))
-            if step > 0
-        }
-
-    @torch.no_grad()
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
-        self._counts.zero_()
-        for values in self._moments:
-            torch._foreach_zero_(values)
-        for key, saved in state.items():
-            index = int(key)
-            self._steps[index].copy_(saved["step"])
-            for name, values in zip(MOMENTS, self._moments, strict=True):
-                values[index].copy_(saved[name])
+def load_adam(optimizer: Adam, state: Mapping[str, Any]) -> None:
+    """Restore a copy of what `adam_state` returned."""
+    copies = {
+        int(index): {name: value.clone() for name, value in values.items()}
+        for index, values in state.items()
+    }
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": copies})

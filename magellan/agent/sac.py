@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from magellan.agent.learning import (
-    Adam,
     MicroBatch,
     Result,
+    adam,
+    adam_state,
     apply_head,
     blend,
     frozen_copy,
+    load_adam,
     micro_batches,
     mlp,
     optimizer_step,
@@ -76,12 +79,12 @@ class SAC:
         rate = self.config.learning_rate
         adapter = list(self.backbone.adapter("policy").values())
         critic = list(self.critic.parameters())
-        temperature = Adam([self.log_alpha], self.config.temperature_learning_rate)
+        temperature = adam([self.log_alpha], self.config.temperature_learning_rate)
         if self.config.joint_update:
-            return {"joint": Adam(adapter + critic, rate), "temperature": temperature}
+            return {"joint": adam(adapter + critic, rate), "temperature": temperature}
         return {
-            "critic": Adam(adapter + critic, rate),
-            "actor": Adam(adapter, rate),
+            "critic": adam(adapter + critic, rate),
+            "actor": adam(adapter, rate),
             "temperature": temperature,
         }
 
@@ -292,7 +295,7 @@ class SAC:
             "adapters": {
                 name: dict(self.backbone.adapter(name)) for name in ("policy", "critic_target")
             },
-            "optimizers": {name: adam.state() for name, adam in self.optimizers.items()},
+            "optimizers": {name: adam_state(value) for name, value in self.optimizers.items()},
         }
 
     @torch.no_grad()
@@ -305,7 +308,7 @@ class SAC:
         for name, parameters in state["adapters"].items():
             self.backbone.load_adapter(name, parameters)
         for name, optimizer_state in state["optimizers"].items():
-            self.optimizers[name].load(optimizer_state)
+            load_adam(self.optimizers[name], optimizer_state)
 
 
 def soft_value(scores: Scores, values: Tensor, alpha: Tensor) -> Tensor:

@@ -59,6 +59,8 @@ class Curriculum:
             `{"samplers": {"epsilon_decay": 50}, "competence": {"refresh": 8}}`.
         play: plays goals (n,) once for evaluation and returns success (n,); for samplers whose
             estimator requests it, such as ek_eval.
+        order: all groups from easy to hard, for adarft and e2h; by default they are in the order of
+            their names, as the shares of `scripted` are.
 
     Raises:
         InputError: a value that is not allowed, or an argument that this sampler needs is missing.
@@ -74,16 +76,23 @@ class Curriculum:
         impossible: Collection[str] = (),
         settings: Settings | None = None,
         play: Callable[[np.ndarray], Any] | None = None,
+        order: Sequence[str] | None = None,
     ) -> None:
         self._config = _run_config(sampler, seed, settings or {})
-        names = sorted(set(groups or [SINGLE_GROUP]))
+        names = _ordered(set(groups or [SINGLE_GROUP]), order, sampler)
+        if isinstance(impossible, str) or set(impossible) - set(names):
+            raise InputError(
+                f"impossible: {shown(impossible)} is not allowed; allowed: a list of groups, of "
+                f"{', '.join(names)}"
+            )
         self._categories = Categories(Category(name, name not in impossible) for name in names)
         self._goals: list[str] = []
         self._numbers: list[int] = []
         self._added: list[list[Any]] = []
         self._play, self._episodes = play, 0
         self._extend(goals, groups)
-        self._first = _digest([self._goals, self._numbers, names])
+        kinds = [names, sorted(impossible)] if impossible else [names]
+        self._first = _digest([self._goals, self._numbers, *kinds])
         streams, (model_seed, _, head_seed) = Streams(seed), initial_seeds(seed)
         self._rng, self._space = streams("sampler"), self._world().goals()
         self._backend = backend_for(self._config, embed, self._world(), model_seed)
@@ -115,14 +124,15 @@ class Curriculum:
             NotFiniteError: the head's loss or a weight is NaN or infinite.
         """
         goals = np.asarray(indices).reshape(-1)
-        invalid = goals[(goals < 0) | (goals >= len(self)) | (goals != np.trunc(goals))]
+        wrong = (goals < 0) | (goals >= len(self)) | (goals != np.trunc(goals))
+        invalid = goals[wrong | (goals.dtype == bool)]
         if len(invalid):
             raise InputError(
                 f"indices: {shown(invalid[0].item())} is not allowed; allowed: 0 to {len(self) - 1}"
             )
         outcomes = Outcomes(goals, np.asarray(success, float).reshape(-1), advantage=advantage)
-        self._episodes += len(outcomes)
         self.sampler.update(outcomes)
+        self._episodes += len(outcomes)
         self._estimators.update(outcomes)
         self._estimators.check(self.sampler.step)
 
@@ -222,6 +232,32 @@ class Curriculum:
             plays = type(estimator).goals_to_evaluate is not base
             if plays and self._play is None:
                 raise InputError(f"play: none given; the estimator {name} of {sampler} needs it")
+
+
+def _ordered(groups: set[str], order: Sequence[str] | None, sampler: str) -> list[str]:
+    """The groups in the given order, or by name."""
+    names = sorted(groups)
+    if order is None and SAMPLERS[sampler].ordered and len(names) > 1:
+        raise InputError(
+            f"order: none given; the sampler {sampler} needs one; allowed: all groups, easy to hard"
+        )
+    if order is not None and sorted(order) != names:
+        raise InputError(
+            f"order: {shown(list(order))} is not allowed; allowed: each of {', '.join(names)} once"
+        )
+    return names if order is None else list(order)
+
+
+def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
+    """|reward - mean reward of the same goal| of each episode (m,), as GRPO's, not normalised.
+
+    Args:
+        indices: goals (m,), several episodes each.
+        rewards: of these episodes, (m,).
+    """
+    _, goals = np.unique(np.asarray(indices), return_inverse=True)
+    values = np.asarray(rewards, float)
+    return np.abs(values - (np.bincount(goals, values) / np.bincount(goals))[goals])
 
 
 def _run_config(sampler: str, seed: int, settings: Settings) -> RunConfig:

@@ -11,7 +11,7 @@ import pytest
 from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
-from magellan.curriculum import Curriculum
+from magellan.curriculum import Curriculum, group_advantages
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import through_json
 from magellan.worlds import GoalSet
@@ -46,8 +46,8 @@ def make(name: str, **given: Any) -> Curriculum:
         settings["alp_gmm"] = {"fit_every": 50}
     if name == "ek_eval":
         settings["evaluated_buckets"] = {"every": 50, "episodes": 20}
-    arguments = {"embed": embed, "groups": GROUPS, "play": even, "settings": settings, **given}
-    return Curriculum(GOALS, name, **arguments)
+    arguments = {"embed": embed, "groups": GROUPS, "play": even, "settings": settings}
+    return Curriculum(GOALS, name, **{**arguments, "order": ["grasp", "grow"], **given})
 
 
 def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
@@ -84,9 +84,8 @@ class Run:
         every = np.arange(len(self.goals))
         groups = [str(number) for number in self.goals.categories_at(every)]
         prompts = [self.goals.prompt(int(position)) for position in every]
-        return Curriculum(
-            prompts, name, "zoo-mini", 3, groups, ["0"], self.settings, play=lambda goals: goals % 2
-        )
+        given = {"play": lambda goals: goals % 2, "order": sorted(set(groups))}
+        return Curriculum(prompts, name, "zoo-mini", 3, groups, ["0"], self.settings, **given)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -237,8 +236,14 @@ CASES = {
     ),
     "backbone.model: 'no/such' is missing": lambda: Curriculum(GOALS, embed="no/such"),
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
-    "groups: 2 is not allowed; allowed: one for each of 12": lambda: make("online", groups="ab"),
+    "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
+        "online", groups="ab", order=None
+    ),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
+    "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
+    "order: ['grow'] is not allowed; allowed: each of grasp, grow once": lambda: make(
+        "random", order=["grow"]
+    ),
     "goals: empty, or not all strings": lambda: Curriculum([], "random"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
     "settings: 'budget' is not allowed; allowed: back": lambda: make(
@@ -254,6 +259,14 @@ CASES = {
     "outcomes: advantage [nan]; must be 1 finite": lambda: make("random").update(
         [1], [1], [np.nan]
     ),
+    "outcomes: advantage [-0.5]; must be 1 finite numbers >= 0": lambda: make("random").update(
+        [1], [1], [-0.5]
+    ),
+    "indices: True is not allowed": lambda: make("random").update([True], [1]),
+    "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
+        "random", impossible=["grows"]
+    ),
+    "impossible: 'grow' is not allowed": lambda: make("random", impossible="grow"),
     "sampler: random has no estimator": lambda: make("random").competence(),
     "curriculum: a state of random is not allowed": lambda: make("online").load_state_dict(
         make("random").state_dict()
@@ -267,35 +280,76 @@ def test_bad_input_is_one_clear_line(line: str) -> None:
         CASES[line]()
 
 
+def test_a_state_of_other_impossible_groups_is_refused() -> None:
+    with pytest.raises(InputError, match="curriculum: a state of online"):
+        make("online").load_state_dict(make("online", impossible=["grow"]).state_dict())
+
+
+def test_a_refused_update_or_evaluation_can_be_repeated() -> None:
+    plr, played = make("plr"), []
+    with pytest.raises(InputError, match="advantage: missing"):
+        plr.update([0], [1])
+    plr.update([0], [1], [0.5])
+    assert plr.sampler.step == 1
+
+    def play(goals: np.ndarray) -> np.ndarray:
+        played.append(goals)
+        return np.where(len(played) > 1, goals % 2, np.nan)
+
+    curriculum = make("ek_eval", play=play)
+    with pytest.raises(InputError, match="success"):
+        curriculum.sample(1)
+    curriculum.sample(1)
+    assert len(played) == 2
+
+
+def test_a_rule_keeps_what_belongs_to_no_goal_when_goals_come() -> None:
+    adarft = make("adarft", settings={"adarft": {"batch": 8}})
+    for _ in range(4):
+        adarft.update(np.arange(8), np.ones(8))
+    grow = np.array([*GROUPS, "grow"]) == "grow"
+    assert adarft.probabilities()[grow[:12]].sum() == pytest.approx(1.0)
+    adarft.add(["grow tiger"], ["grow"])
+    assert adarft.probabilities()[grow].sum() == pytest.approx(1.0)
+
+
+SHARES = {"scripted": {"scripted": {"stages": [{"shares": [0.9, 0.1]}]}}}
+
+
+@pytest.mark.parametrize("name", ["adarft", "e2h", "scripted"])
+def test_practice_begins_with_the_first_group_of_the_order(name: str) -> None:
+    grasps = [
+        make(name, order=order, settings=SHARES.get(name, {})).probabilities()[:6].sum()
+        for order in (["grasp", "grow"], ["grow", "grasp"])
+    ]
+    assert grasps[0] > 0.6 > 0.4 > grasps[1]
+
+
+def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal() -> None:
+    found = group_advantages([4, 0, 4, 4], [1.0, 0.25, 0.0, 0.5])
+    np.testing.assert_allclose(found, [0.5, 0.0, 0.5, 0.0])
+    assert group_advantages([], []).shape == (0,)
+
+
 def test_an_advantage_reaches_the_estimator() -> None:
     curriculum, updates = make("online"), []
     estimator = curriculum.sampler.estimator
     assert estimator is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimator, "update", updates.append)
-        curriculum.update([3, 4], [0, 1], [0.25, -1])
+        curriculum.update([3, 4], [0, 1], [0.25, 1])
         curriculum.update([3], [0])
-    assert updates[0].advantage.tolist() == [0.25, -1.0]
+    assert updates[0].advantage.tolist() == [0.25, 1.0]
     assert updates[1].advantage is None
 
 
-WITHOUT = """
-import importlib.abc, sys
-
-class Absent(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(name, name=name.partition(".")[0])
-
-sys.meta_path.insert(0, Absent())
-"""
 OF_MODELS = ("transformers", "peft", "tokenizers", "safetensors", "huggingface_hub")
 OF_OTHERS = ("pandas", "snakemake", "scipy", "matplotlib", "tqdm", "sklearn", "rliable", "arch")
 
 
 def without(names: tuple[str, ...], code: str) -> str:
     """Return what code prints if these packages are not installed."""
-    return run_program(WITHOUT.format(names=names) + code)
+    return run_program(f"import sys\nsys.modules.update(dict.fromkeys({names!r}))\n{code}")
 
 
 def test_worlds_samplers_and_curriculum_need_the_base_install_only() -> None:
@@ -307,7 +361,8 @@ import magellan.worlds, magellan.samplers
 from magellan.curriculum import Curriculum
 for name in magellan.samplers.SAMPLERS:
     if name not in READ:
-        curriculum = Curriculum(["a", "b"], name, groups=["x", "y"], play=lambda goals: goals)
+        given = {"groups": ["x", "y"], "order": ["x", "y"], "play": lambda goals: goals}
+        curriculum = Curriculum(["a", "b"], name, **given)
         curriculum.update(curriculum.sample(2), [0, 1], [0.5, 0.5])
         print(name, curriculum.probabilities().sum())
 import magellan.cli

@@ -12,7 +12,7 @@ from analysis.report import claims
 from analysis.statistics import comparison, standing
 from analysis.statistics.intervals import holm, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.matrices import settings
+from analysis.statistics.matrices import score_matrices, settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
 from analysis.statistics.primary import comparison as compared
 from analysis.studies import behaviour, cost, estimation, gain
@@ -330,7 +330,7 @@ VARIANTS = {
 
 def with_ends(values: np.ndarray) -> str:
     """Mean of the pairs and its 95 % interval."""
-    mean, interval = comparison.mean_difference(values)
+    mean, interval = comparison.mean_difference(values, 2.0)
     assert interval is not None
     return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
 
@@ -522,10 +522,23 @@ def long_rules() -> str:
         ]
         means = (f"{means[rule].mean():.3f}" for means in scores.values())
         mastered = masteries(results, Algorithm(rule, "default"), "25k")
-        rows.append([f"`{rule}`", track_of(rule), *means, *ways, mastered])
-    header = ["rule", "track", "success", "unseen goals", "of the way to `ek_online`"]
-    header += ["unseen", "runs of 12 that master grasping, plants, herbivores, carnivores"]
+        rows.append([f"`{rule}`", track_of(rule), *means, *ends_of(results, rule), *ways, mastered])
+    header = ["rule", "track", "success", "unseen goals", "at the end", "unseen"]
+    header += [
+        "of the way to `ek_online`",
+        "unseen",
+        "runs of 12 that master grasping, plants, herbivores, carnivores",
+    ]
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
+def ends_of(results: store.Results, rule: str) -> list[str]:
+    """Mean success at the last evaluation, training goals and unseen ones."""
+    ends = [
+        score_matrices(results, Algorithm(rule, "default"), "25k", split)["final"].mean()
+        for split in comparison.SPLITS
+    ]
+    return [f"{end:.3f}" for end in ends]
 
 
 def long_tests() -> str:

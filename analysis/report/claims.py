@@ -196,7 +196,7 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         interval = test.proportion_ci(BOOTSTRAP.confidence)
         bounds, p = (float(interval.low), float(interval.high)), float(test.pvalue)
     else:
-        _, interval = mean_difference(values)
+        _, interval = mean_difference(values, len(claim.terms))
         bounds = interval or (float(values.mean()),) * 2
         p = sign_flip_test(values - (threshold if word != "within" else 0.0), BOOTSTRAP.seed).p
     p = math.nan if word == "within" else p
@@ -333,6 +333,6 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
 def _statistics(judged: Judged) -> tuple[str, str, str, str]:
     """Value, interval, n and corrected p, which is empty where the rule has none."""
     form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
-    p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}"
+    p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}".replace("0.000", "< 0.001")
     interval = interval_cell(judged.low, judged.high, form)
     return f"{judged.value:{form}}", interval, str(judged.n), p

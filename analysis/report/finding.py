@@ -35,6 +35,7 @@ from analysis.tables.labels import (
     sampler_label,
 )
 from analysis.tables.phases import practised_split
+from analysis.tables.printing import chance, short
 from analysis.tables.results import Results, rows_where
 
 NEVER = "at no size, however large: that takes more runs"
@@ -123,18 +124,6 @@ def name_of(algorithm: Algorithm, results: Results) -> str:
     """Name as in the experiment file: `sampler`, or `sampler/variant` if it has several."""
     several = sum(entry.sampler == algorithm.sampler for entry in results.algorithms) > 1
     return f"{algorithm.sampler}/{algorithm.variant}" if several else algorithm.sampler
-
-
-def short(value: float, digits: int = 2) -> str:
-    """A number of at most 1 in size without its leading zero: `.23`, `-.05`, `1.00`."""
-    text = f"{value:.{digits}f}"
-    text = text.replace("-0.", "-.", 1) if text.startswith("-") else text.removeprefix("0")
-    return text.removeprefix("-") if float(text) == 0.0 else text
-
-
-def chance(p: float) -> str:
-    """A p value: `.048`, `< .001`."""
-    return "< .001" if p < 0.001 else short(p, 3)
 
 
 def run_counts(row: Any) -> str:

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.report.finding import chance
 from analysis.statistics import summaries
 from analysis.statistics.intervals import Matrix
 from analysis.statistics.standing import Interval, Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.printing import head, interval_cell, row
+from analysis.tables.printing import chance, head, interval_cell, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
@@ -174,7 +173,7 @@ def _place_tables(entries: Sequence[Row]) -> str:
     place = entries[0][1]
     header = ["rule", "success over training", "over `random`", "p"]
     header += [f"behind `{_ceiling(place)}`"]
-    header += ["level with the track's best", "n", "seconds", "episodes to estimate"]
+    header += ["p, track's best", "n", "seconds", "episodes to estimate"]
     lines = [f"### {place.world}", ""]
     folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
     lines += [f"{place.date}, version {place.version}, tables {folders}."]
@@ -193,7 +192,7 @@ def _page_cells(entry: Row) -> list[str]:
         _interval_text(standing.gain, "+.2f"),
         "" if np.isnan(standing.p_floor) else chance(standing.p_floor),
         _interval_text(standing.regret, ".2f"),
-        axes.level_with_best(standing),
+        axes.against_best(standing),
         str(standing.n),
         f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
         f"{episodes:,.0f}",

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.report.finding import chance, run_counts
+from analysis.report.finding import run_counts
 from analysis.statistics.matrices import SCORES, settings
 from analysis.statistics.primary import PRIMARY_SCORE, equal_steps
 from analysis.statistics.summaries import MEAN
 from analysis.tables.coverage import sentence
 from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
-from analysis.tables.printing import Table, interval_cell
+from analysis.tables.printing import Table, chance, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 
 PHASE_WORDS = {"first": "at first", "area": "mean", "final": "at the end"}

@@ -18,7 +18,6 @@ import numpy as np
 
 from analysis.statistics import summaries
 from analysis.statistics.intervals import (
-    DIFFERENCE,
     EQUAL,
     SINGLE,
     Bootstrap,
@@ -64,9 +63,12 @@ class Pair(NamedTuple):
     second: Side
 
 
-def mean_difference(differences: Matrix) -> tuple[float, Interval | None]:
-    """Mean of differences (seeds,) and its interval; None for a single seed or equal values."""
-    estimate = mean_estimate(differences[:, None], BOOTSTRAP, DIFFERENCE)
+def mean_difference(differences: Matrix, most: float = 1.0) -> tuple[float, Interval | None]:
+    """Mean of differences (seeds,) and its interval; None for a single seed or equal values.
+
+    most: largest possible size of a difference; 2 for a difference of differences.
+    """
+    estimate = mean_estimate(differences[:, None], BOOTSTRAP, (-most, most))
     has_interval = estimate.method[0] not in (SINGLE, EQUAL)
     interval = (float(estimate.low[0]), float(estimate.high[0])) if has_interval else None
     return float(differences.mean()), interval
@@ -363,7 +365,7 @@ def halves(values: Matrix) -> str:
 
 
 def _row(names: list[str], first: Matrix, second: Matrix, tested: list[str]) -> list[str]:
-    difference, interval = mean_difference(first - second)
+    difference, interval = mean_difference(first - second, 2.0)
     bounds = "n/a" if len(first) == 1 else NONE
     if interval is not None:
         bounds = interval_cell(*interval)

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics.intervals import Matrix
-from analysis.statistics.standing import LEVEL, Standing, standings
-from analysis.tables.printing import Table
+from analysis.statistics.standing import Standing, standings
+from analysis.tables.printing import Table, chance
 from magellan.core.errors import InputError
 from magellan.core.parsing import parse_json
 
@@ -74,11 +74,9 @@ def standings_of(rows: pd.DataFrame) -> dict[str, Standing]:
     return {rule.rule: rule for rule in standings(*scores_of(rows), FLOOR, CEILING)}
 
 
-def level_with_best(standing: Standing) -> str:
-    """Whether a rule is level with the best of its track: `best`, `yes` or `no`."""
-    if np.isnan(standing.p_best):
-        return "best"
-    return "no" if standing.p_best < LEVEL else "yes"
+def against_best(standing: Standing) -> str:
+    """`best` of its track, or the corrected p of the difference to the best."""
+    return "best" if np.isnan(standing.p_best) else chance(standing.p_best)
 
 
 def values_of(axes: Axes, axis: str) -> list[float]:
@@ -116,12 +114,12 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
         cost = place(axes)[place(axes)["sampler"] == rule]
         numbers = [f"{cost['seconds'].mean():.2g}", f"{cost['estimation_episodes'].mean():,.0f}"]
         names = [f"`{rule}`", standing.track]
-        rows.append([*names, _share(standing), level_with_best(standing), *cells, *numbers])
+        rows.append([*names, _share(standing), against_best(standing), *cells, *numbers])
     caption = (
         "Where each rule breaks: values of an axis at which it is not told apart from random (=) or"
         " behind it (-); empty where it is not ahead at the base"
     )
-    header = ["rule", "track", "base", "level with the track's best", *by_axis]
+    header = ["rule", "track", "base", "p, track's best", *by_axis]
     return Table(caption, [*header, "seconds", "episodes to estimate"], rows)
 
 

@@ -196,3 +196,15 @@ def write(text: str, path: Path) -> None:
     """Write a page atomically; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
+
+
+def short(value: float, digits: int = 2) -> str:
+    """A number of at most 1 in size without its leading zero: `.23`, `-.05`, `1.00`."""
+    text = f"{value:.{digits}f}"
+    text = text.replace("-0.", "-.", 1) if text.startswith("-") else text.removeprefix("0")
+    return text.removeprefix("-") if float(text) == 0.0 else text
+
+
+def chance(p: float) -> str:
+    """A p value: `.048`, `< .001`."""
+    return "< .001" if p < 0.001 else short(p, 3)

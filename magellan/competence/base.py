@@ -58,10 +58,11 @@ class Outcomes:
             raise InputError(f"outcomes: success {success.tolist()}; each must be 0 or 1")
         if self.advantage is not None:
             advantage = np.asarray(self.advantage, dtype=np.float64)
-            if advantage.shape != goals.shape or not np.isfinite(advantage).all():
+            valid = np.isfinite(advantage) & (advantage >= 0)
+            if advantage.shape != goals.shape or not valid.all():
                 raise InputError(
                     f"outcomes: advantage {shown(advantage.tolist())}; must be {goals.size} finite "
-                    "numbers"
+                    "numbers >= 0"
                 )
             object.__setattr__(self, "advantage", advantage)
         object.__setattr__(self, "goals", goals)

@@ -44,7 +44,7 @@ class Evaluated(CompetenceEstimator):
     def __init__(self, settings: EvaluationSettings, rng: np.random.Generator, n_arms: int) -> None:
         self.cost = 0
         self._settings, self._rng = settings, rng
-        self._next = 0
+        self._next = self._begun = 0  # episodes at which an evaluation is due, or began
         self._now, self._delayed = np.zeros(n_arms), np.zeros(n_arms)
         self._pending: list[np.ndarray] = []  # rates of evaluations since the last update
         self._played_arms = np.zeros(0, np.int64)
@@ -61,12 +61,13 @@ class Evaluated(CompetenceEstimator):
     def goals_to_evaluate(self, episodes: int) -> np.ndarray | None:
         if episodes < self._next:
             return None
-        self._next = (episodes // self._settings.every + 1) * self._settings.every
+        self._begun = episodes
         arms = self._arms()
         self._played_arms = np.repeat(arms, self._settings.episodes)
         return np.concatenate([self._draw(int(arm), self._settings.episodes) for arm in arms])
 
     def record_evaluation(self, outcomes: Outcomes) -> None:
+        self._next = (self._begun // self._settings.every + 1) * self._settings.every
         self.cost += len(outcomes)
         played = np.bincount(self._played_arms, minlength=len(self._now))
         won = np.bincount(self._played_arms, weights=outcomes.success, minlength=len(self._now))

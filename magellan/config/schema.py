@@ -484,6 +484,17 @@ class ExperimentConfig(Section):
         return {"modules": self.modules, "world": self.world, "goal_space": self.goal_spaces[0]}
 
     @model_validator(mode="after")
+    def _known_reference(self) -> ExperimentConfig:
+        name = self.analysis.reference
+        sampler, slash, variant = name.partition("/")
+        if name and (sampler not in self.samplers or (slash and variant not in self.variants)):
+            raise InputError(
+                f"analysis.reference: {name!r} is not allowed; allowed: "
+                f"{', '.join(self.samplers)}, or with one of the variants: SAMPLER/VARIANT"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _known_labels(self) -> ExperimentConfig:
         """Check that labels name variants, or variants of one sampler."""
         for key in self.analysis.labels:

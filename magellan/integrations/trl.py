@@ -26,7 +26,7 @@ from trl import GRPOTrainer
 
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically
-from magellan.curriculum import Curriculum
+from magellan.curriculum import Curriculum, group_advantages
 from magellan.jobs.checkpoint import with_arrays, without_arrays
 
 FILE = "curriculum.safetensors"
@@ -75,10 +75,11 @@ class Draws(Sampler[int]):
 class CurriculumGRPOTrainer(GRPOTrainer):
     """A `GRPOTrainer` on goals drawn by a curriculum.
 
-    Each answer is an outcome of its goal, a success if the reward is at least `solved`. The
-    curriculum is updated after the optimizer's step, once per batch of answers. Its state is in the
-    trainer's checkpoints, and `train(resume_from_checkpoint=...)` restores it. Draws lag one batch
-    behind the last outcomes, as the loader prefetches a batch.
+    Each answer is an outcome of its goal, a success if the reward is at least `solved`; rules that
+    need advantages get `group_advantages`. The curriculum is updated after the optimizer's step,
+    once per batch of answers. Its state is in the trainer's checkpoints, and
+    `train(resume_from_checkpoint=...)` restores it. Draws lag one batch behind the last outcomes,
+    as the loader prefetches a batch.
 
     Args:
         model, reward_funcs, args, train_dataset, kwargs: as in `GRPOTrainer`.
@@ -157,12 +158,14 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         if not self._unreported:
             return
         pairs = [
-            (goal, reward >= self._solved)
+            (goal, reward)
             for goals, rewards in gather_object(self._unreported)
             for goal, reward in zip(goals, rewards, strict=True)
             if reward is not None and not math.isnan(reward)
         ]
-        self.curriculum.update([goal for goal, _ in pairs], [success for _, success in pairs])
+        goals, rewards = [goal for goal, _ in pairs], [reward for _, reward in pairs]
+        success = [reward >= self._solved for reward in rewards]
+        self.curriculum.update(goals, success, group_advantages(goals, rewards))
         if self._draws is not None:
             self._draws.reported(len(self._unreported))
         self._unreported = []
@@ -178,10 +181,15 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         """`GRPOTrainer.train`, which also restores the curriculum from a checkpoint.
 
         Raises:
-            InputError: no curriculum in the checkpoint, or one over other goals.
+            InputError: no checkpoint, none with a curriculum, or one over other goals.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise InputError(
+                    f"resume_from_checkpoint: no checkpoint in {self.args.output_dir}; allowed: "
+                    "a folder with one"
+                )
         if resume_from_checkpoint:
             self._load_curriculum(Path(resume_from_checkpoint) / FILE)
         return super().train(resume_from_checkpoint, *args, **kwargs)

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from verl.experimental.dataset.sampler import AbstractCurriculumSampler
 
 from magellan.core.errors import InputError
-from magellan.curriculum import Curriculum
+from magellan.curriculum import Curriculum, group_advantages
 
 
 class CurriculumSampler(AbstractCurriculumSampler):
@@ -59,8 +60,8 @@ class CurriculumSampler(AbstractCurriculumSampler):
     def update(self, batch: Any) -> None:
         """Learn from the answers of a step, a `DataProto`."""
         goals = [self._row_of[info["index"]] for info in batch.non_tensor_batch["extra_info"]]
-        scores = batch.batch["token_level_scores"].sum(-1)
-        self.curriculum.update(goals, (scores >= self._solved).tolist())
+        scores = np.asarray(batch.batch["token_level_scores"].sum(-1))
+        self.curriculum.update(goals, scores >= self._solved, group_advantages(goals, scores))
 
     def state_dict(self) -> dict[str, Any]:
         """For verl's stateful data loader."""

@@ -28,6 +28,8 @@ class AdarftSettings(Section):
 class Adarft(BatchRule):
     """T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); the group nearest to T is drawn."""
 
+    shared = ("target",)
+
     def start(self, n_arms: int) -> None:
         super().start(n_arms)
         self.target = np.zeros(1)
@@ -43,7 +45,7 @@ class Adarft(BatchRule):
         return greedy(-np.abs(difficulty - self.target))
 
 
-@register_sampler("adarft", "AdaRFT", settings=AdarftSettings, epsilon=False)
+@register_sampler("adarft", "AdaRFT", settings=AdarftSettings, epsilon=False, ordered=True)
 def build(parts: SamplerParts, settings: AdarftSettings) -> GoalSampler:
     """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from magellan.core.errors import InputError
 from magellan.core.settings import Count, Fraction, Section
@@ -25,6 +25,15 @@ class AlpGmmSettings(Section):
         10, ge=2, le=100, description="Maximum number of Gaussians; a fit tries 2 to this."
     )
     dimensions: Count = Field(4, description="Principal components of features, variance 1.")
+
+    @model_validator(mode="after")
+    def _check_most(self) -> AlpGmmSettings:
+        if self.most > self.fit_every:
+            raise InputError(
+                f"alp_gmm.most: {self.most} is not allowed; allowed: fit_every ({self.fit_every}) "
+                "or less"
+            )
+        return self
 
 
 class AlpGmm(Rule):

@@ -175,7 +175,15 @@ class GoalSampler:
         return probabilities / probabilities.sum()
 
     def update(self, outcomes: Outcomes) -> None:
-        """Learn from the episodes finished since the last policy update; call once per update."""
+        """Learn from the episodes finished since the last policy update; call once per update.
+
+        Raises:
+            InputError: the rule wants the advantage of an episode and outcomes lack it.
+        """
+        if self.wants_advantage and outcomes.advantage is None and len(outcomes):
+            raise InputError(
+                f"{self.origin}advantage: missing; this rule needs |return - value| of each episode"
+            )
         self._step += 1
         if self.estimator is not None:
             self.estimator.update(outcomes)

@@ -37,7 +37,7 @@ class E2h(Rule):
         return floor + (1 - len(groups) * floor) * density / density.sum()
 
 
-@register_sampler("e2h", "E2H", settings=E2hSettings, epsilon=False)
+@register_sampler("e2h", "E2H", settings=E2hSettings, epsilon=False, ordered=True)
 def build(parts: SamplerParts, settings: E2hSettings) -> GoalSampler:
     """E2H Reasoner (Parashar et al. 2025, arXiv 2506.06632); impossible goals are never drawn.
 

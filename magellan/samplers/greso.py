@@ -25,6 +25,8 @@ class GresoSettings(Section):
 class Greso(Rule):
     """Probability of playing a goal: max(p ** z, .01), z the repetitions of its last outcome."""
 
+    shared = ("keep", "counted")
+
     def start(self, n_arms: int) -> None:
         self.streak = np.zeros(n_arms)  # successes in a row; negative: failures
         self.keep = np.full(2, self.settings.keep)  # p of easy goals and of hard ones

@@ -54,6 +54,7 @@ class SamplerSpec(Spec):
         estimator: name of the competence estimator that drives it, if any.
         epsilon: whether it explores by the shared epsilon schedule.
         reads: whether it needs features of goals.
+        ordered: whether it needs groups in order, easy to hard.
         look: colour and line style in figures; None: a spare one.
     """
 
@@ -61,6 +62,7 @@ class SamplerSpec(Spec):
     estimator: str | None = None
     epsilon: bool = True
     reads: bool = False
+    ordered: bool = False
     look: Look | None = None
 
 
@@ -75,6 +77,7 @@ def register_sampler(
     epsilon: bool = True,
     look: Look | None = None,
     reads: bool = False,
+    ordered: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the sampler.
 
@@ -90,4 +93,5 @@ def register_sampler(
         epsilon=epsilon,
         look=look,
         reads=reads,
+        ordered=ordered,
     )

@@ -47,9 +47,11 @@ class Rule:
 
     Attributes:
         wants_advantage: whether `observe` needs the advantage of an episode.
+        shared: arrays of the memory that belong to no arm, kept when the goal space changes.
     """
 
     wants_advantage: ClassVar[bool] = False
+    shared: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
@@ -58,7 +60,7 @@ class Rule:
         """Create the rule's memory: arrays, as attributes.
 
         They are saved in every checkpoint. When the goal space changes, arrays of length n_arms
-        keep their values for goals in both spaces.
+        keep their values for goals in both spaces, those of `shared` all.
         """
 
     def observe(self, arm: int, success: float, advantage: float) -> None:
@@ -83,8 +85,7 @@ class RuleChoice(Choice):
     exploited: arms that the rule weighs, int64; it numbers them 0, 1, ...; None: all.
 
     Raises:
-        InputError: the estimator predicts only a sample of the goals, or the rule wants the
-            advantage of an episode and outcomes lack it.
+        InputError: the estimator predicts only a sample of the goals.
         NotFiniteError: a weight is negative or not finite.
     """
 
@@ -113,10 +114,6 @@ class RuleChoice(Choice):
         self._step += 1
         advantage = outcomes.advantage
         if advantage is None:
-            if self._rule.wants_advantage and len(outcomes):
-                raise InputError(
-                    "advantage: missing; this rule needs |return - value| of each episode"
-                )
             advantage = np.full(len(outcomes), np.nan)
         numbers = self._number[arms]
         episodes = zip(numbers.tolist(), outcomes.success.tolist(), advantage.tolist(), strict=True)
@@ -177,9 +174,12 @@ class RuleChoice(Choice):
         stay = source >= 0
         pairs = [(self._tries, former._tries), (self._last, former._last)]
         new, old = self._rule.memory(), former._rule.memory()
-        pairs += [(new[name], old[name]) for name in new if len(new[name]) == len(stay)]
+        by_arm = new.keys() - {*self._rule.shared}
+        pairs += [(new[name], old[name]) for name in by_arm if len(new[name]) == len(stay)]
         for new_array, old_array in pairs:
             new_array[stay] = old_array[source[stay]]
+        for name in self._rule.shared:
+            new[name][...] = old[name]
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -69,7 +69,7 @@ class Scripted(GoalSampler):
         return self.arms.spread(self.shares)
 
 
-@register_sampler("scripted", "Scripted", settings=ScriptedSettings, epsilon=False)
+@register_sampler("scripted", "Scripted", settings=ScriptedSettings, epsilon=False, ordered=True)
 def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
     """Raise InputError if shares do not match the categories, or name one without goals."""
     feasible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,12 +234,9 @@ def table(
         SAMPLERS.find(name, "--samplers")
     rows = _read_rows(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    origin = {
-        "code_version": code_version(),
-        "cpu": cpu_model(),
-        "updates": UPDATES,
-        "batch": BATCH,
-    }
+    about = path.with_suffix(".json")
+    former = json.loads(about.read_text(encoding="utf-8")) if rows and about.exists() else {}
+    kept = len(rows)
     for name in samplers or [*SAMPLERS, ORACLE]:
         track = ORACLE if name == ORACLE else track_of(name)
         for axis, value, setting in settings():
@@ -253,8 +250,22 @@ def table(
                     break
             write_table(path, COLUMNS, rows.values())
             log(f"{name}: {axis} {value:g}")
-        about = {**origin, "finished": utc_now(), "constants": CONSTANTS, "base": asdict(BASE)}
-        write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1).encode() + b"\n")
+        if len(rows) > kept:
+            write_atomically(about, json.dumps(_origin(former), indent=1).encode() + b"\n")
+
+
+def _origin(former: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions and processors of all rows, `former` has those of the kept ones; constants."""
+    own = {"code_version": code_version(), "cpu": cpu_model()}
+    every = {key: [*former.get(key, value).split(", "), value] for key, value in own.items()}
+    return {
+        **{key: ", ".join(dict.fromkeys(values)) for key, values in every.items()},
+        "updates": UPDATES,
+        "batch": BATCH,
+        "finished": utc_now(),
+        "constants": CONSTANTS,
+        "base": asdict(BASE),
+    }
 
 
 def _read_rows(path: Path) -> dict[tuple[str, ...], list[str]]:

@@ -173,6 +173,7 @@ samplers: [magelan] -> samplers.0: | did you mean magellan?
 sampler: [random] -> unknown key | did you mean samplers?
 variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
 variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}} -> analysis.labels | up to 34 letters
+analysis: {reference: best} -> analysis.reference: 'best' | allowed: random
 log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 """),
 }
@@ -209,6 +210,7 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 'phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]'
     -> phases.1: goal_space = '9-9-9-9-900' | 900 goals of grow_carnivore | has 648
 goals.split=test -> goals.split: 'test' | 'train'
+alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[best]' -> observers: 'best' | per_goal,

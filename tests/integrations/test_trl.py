@@ -138,7 +138,7 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     grpo.curriculum.update = lambda *outcome: (outcomes.append(outcome), update(*outcome))
     drawn = grpo.train(batches=5)
     assert len(outcomes) == grpo.curriculum.sampler.step == 5
-    for batch, (goals, success) in zip(drawn, outcomes, strict=True):
+    for batch, (goals, success, _) in zip(drawn, outcomes, strict=True):
         judged = [goal for goal in batch[:12] if goal != 3]
         assert (goals, success) == (judged, [goal > 13 for goal in judged])
 

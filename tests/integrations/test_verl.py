@@ -101,6 +101,12 @@ def test_solved_is_the_threshold_of_a_success(make_sampler: Any) -> None:
     assert sampler.curriculum.competence()[0][7] == pytest.approx(2 / 3)
 
 
+def test_scores_give_advantages_to_rules_that_need_them(make_sampler: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="plr", settings=SETTINGS)
+    step(sampler, [0, 7])  # every answer to 0 scores 0
+    assert sampler.curriculum.probabilities().argmax() == 7
+
+
 @pytest.mark.parametrize("index", [None, 0])
 def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any, index: int | None) -> None:
     rows = [{"prompt": "a", "extra_info": {"index": 0}}, {"prompt": "b"}]

@@ -271,7 +271,8 @@ def test_categories_keep_what_is_known_of_them():
 
 def test_evaluated_categories_are_evaluated_with_the_new_goals_at_once():
     estimator = make("evaluated_buckets")
-    assert estimator.goals_to_evaluate(0) is not None
+    chosen = estimator.goals_to_evaluate(0)
+    estimator.record_evaluation(Outcomes(chosen, np.zeros(len(chosen))))
     assert estimator.goals_to_evaluate(1) is None
     new = WORLDS["little_zoo"].goals("9-8-7-6-5", 1, "unseen")
     estimator.set_goal_space(new)

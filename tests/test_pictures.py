@@ -19,5 +19,10 @@ def test_all_pictures_of_pages_are_looked_at():
     names = {
         picture.path.relative_to(ROOT / "results/reference").as_posix() for picture in PICTURES
     }
-    assert {"adapters/calibration.png", "learner/cost.png", "samplers/mastery.png"} <= names
+    assert {
+        "adapters/calibration.png",
+        "learner/cost.png",
+        "estimation/estimation.png",
+        "samplers/mastery.png",
+    } <= names
     assert len(PICTURES) >= 18

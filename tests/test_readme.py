@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -179,6 +180,20 @@ def test_the_readme_quotes_the_differences_of_the_claims():
         if asked == ("samplers", "samplers") and each.verdict != "not tested":
             ends = f"{each.value:.2f} ({each.low:.2f} to {each.high:.2f})"
             assert ends in " ".join(README.split())
+
+
+def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
+    listed = claims.load()
+    judged = claims.judge(listed, REFERENCE)[: len(listed.claims)]
+    n = Counter(each.verdict for each in judged)
+    words = f"Of {len(judged)} claims of the paper {n['reproduced']} are reproduced, "
+    words += f"{n['contradicted']} contradicted, {n['undecided']} undecided and {n['not tested']}"
+    assert words in README
+    rows = [line.split(" | ") for line in estimated().splitlines()]
+    errors = [" and ".join(f"{float(cell):.2f}" for cell in row[2:4]) for row in rows[2:]]
+    assert f"({errors[0]} on" in README.replace("mean error ", "")
+    assert errors[4] in README
+    assert {row[-1] for row in rows[2:]} == {"0.016 |"}
 
 
 def test_the_readme_quotes_the_study_of_all_rules():
@@ -645,6 +660,30 @@ def observed_errors(folder: str) -> str:
     return to_markdown(estimation, of(folder), table)
 
 
+def estimated() -> str:
+    """MAGELLAN's estimator against each other one; p after Holm over both, in each goal space."""
+    measured = estimation.with_truth(of("estimation"), estimation.MEASURED)
+    names = ["learned", "per_goal", "expert_buckets"]
+    pairs, rows = comparison.pairs_of_estimators(measured, names), []
+    for space in measured.goal_spaces:
+        here = [pair for pair in pairs if pair.goal_space == space]
+        errors = [
+            [
+                comparison.error_of(side, space, "train")[1].mean(axis=1)
+                for side in (pair.first, pair.second)
+            ]
+            for pair in here
+        ]
+        chances = holm(np.array([sign_flip_test(one - other).p for one, other in errors]))
+        for pair, (one, other), p in zip(here, errors, chances, strict=True):
+            means = (f"{values.mean():.3f}" for values in (one, other))
+            cells = [with_ends(one - other), comparison.halves(one - other), f"{p:.3f}"]
+            rows.append([space, f"`{pair.second.estimator}`", *means, *cells])
+    header = ["goals", "other", "error of `learned`", "of the other", "difference"]
+    header += ["halves of the seeds", "p, Holm over 2"]
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
 def verdicts() -> str:
     listed = claims.load()
     return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
@@ -681,6 +720,7 @@ BLOCKS = {
     ("rules", "practice"): practice,
     ("rules", "frontier"): frontier,
     ("rules", "frontier tests"): frontier_tests,
+    ("estimation", "estimation"): estimated,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

@@ -1,29 +1,39 @@
 """Find the committed pictures of a folder and check that this code draws the same.
 
 A picture is NAME.png, with or without NAME.pdf, beside its tables; it shows their first goal space.
-NAME is a figure of the report, or `cost`. Pictures that need more than tables, such as `goals.png`,
-are left out.
+NAME is a figure of the report, or of a study (`OF_STUDIES`). Pictures that need more than tables,
+such as `goals.png`, are left out.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import figures
 from analysis.figures import style
+from analysis.figures.cost import draw as draw_cost
+from analysis.figures.estimation import draw as draw_estimation
 from analysis.statistics import summaries
 from analysis.statistics.registry import FIGURES, statistics_of
+from analysis.studies import cost, estimation
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
+from analysis.tables.results import Results
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-COST = "cost"
+OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.DataFrame]]] = {
+    "cost": (draw_cost, cost.costs),
+    "estimation": (
+        draw_estimation,
+        lambda results: estimation.table(results, estimation.choose_truth(results, None)),
+    ),
+}
+"""Figures of single studies: what draws them, and its numbers."""
 
 
 class Picture(NamedTuple):
@@ -34,11 +44,9 @@ class Picture(NamedTuple):
     def draw(self) -> Figure:
         """Draw the figure with this code."""
         results, name = _load(self.path.parent), self.path.stem
-        if name == COST:
-            from analysis.figures.cost import draw
-            from analysis.studies.cost import costs
-
-            return style.draw_settled(draw, results, costs(results))
+        if name in OF_STUDIES:
+            draw, numbers = OF_STUDIES[name]
+            return style.draw_settled(draw, results, numbers(results))
         frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
         return figures.draw(name, results, frames, results.goal_spaces[0])
 
@@ -58,7 +66,7 @@ class Picture(NamedTuple):
 def pictures_in(folder: Path) -> Iterator[Picture]:
     """Pictures below a folder that can be drawn from tables."""
     for path in sorted(folder.rglob("*.png")):
-        if path.stem in (*FIGURES, COST) and (path.parent / MANIFEST).is_file():
+        if path.stem in (*FIGURES, *OF_STUDIES) and (path.parent / MANIFEST).is_file():
             yield Picture(path)
 
 

@@ -1,6 +1,7 @@
 """Little-Zoo as Gymnasium environments: a single one and a vector."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -12,9 +13,8 @@ from gymnasium.vector.utils import batch_space
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.goals import SPLITS, Goal, decode
-from magellan.worlds.little_zoo.graph import Situation, scene_graph, shape_of
-from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, object_id
-from magellan.worlds.little_zoo.world import GRASP, NOTHING, SCENE_SIZE, START_ON_OBJECT, State
+from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, object_id
+from magellan.worlds.little_zoo.world import NOTHING, SCENE_SIZE, START_ON_OBJECT, Scene, State
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGEST_OBSERVATION = 150  # longest: 125, four names of 13 letters, one stood on
@@ -67,6 +67,46 @@ def _check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> di
     return options or {}
 
 
+@dataclass
+class _Episode:
+    """An episode: goal, scene, state with its texts, steps so far, and its two flags."""
+
+    verb: int
+    target: int
+    scene: Scene
+    state: State
+    elapsed: int = 0
+    terminated: bool = False
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        self.goal = world.goal_text(self.verb, self.target)
+        self.enter(self.state)
+
+    def enter(self, state: State) -> None:
+        """Go to a state and render its texts."""
+        self.state = state
+        self.observation = text.observation(self.scene, state)
+        self.possible_actions = text.possible_actions(self.scene, state)
+        self.inventory = text.inventory(self.scene, state)
+
+    def prompt(self) -> str:
+        """Return the prompt: goal, observation, "Action: "."""
+        return text.prompt(self.goal, self.observation)
+
+    def resolve(self, action: str) -> tuple[str, int]:
+        """Return verb and position of a typed action; `InputError` if it is invalid."""
+        return text.resolve(self.scene, self.state, action)
+
+    def act(self, verb: str, position: int) -> None:
+        """Do a resolved action."""
+        state, grew = world.transition(self.scene, self.state, verb, position)
+        self.enter(state)
+        self.elapsed += 1
+        self.terminated = world.reached(self.scene, state, grew, self.verb, self.target)
+        self.truncated = self.elapsed == world.horizon(self.verb, self.target)
+
+
 class LittleZoo(gymnasium.Env[str, str]):
     """The text world of Gaven et al. 2025: grasp an object, or grow it by feeding it what it eats.
 
@@ -89,7 +129,7 @@ class LittleZoo(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space = observation_space()
         self.action_space = ActionText()
-        self._state: State | None = None
+        self._episode: _Episode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -101,11 +141,8 @@ class LittleZoo(gymnasium.Env[str, str]):
         scene = self._choose_scene(options.get("objects"))
         start = options.get("standing_on")
         start = draw_start(self.np_random, 1)[0] if start is None else _check_start(start)
-        (self._verb, self._target), self._scene = goal, scene
-        self._state = world.initial_state(int(start))
-        self._words = text.scene_words(self._scene)
-        self._elapsed = 0
-        return self._observation(), self._info()
+        self._episode = _Episode(*goal, scene, world.initial_state(int(start)))
+        return self._episode.observation, self._info(self._episode)
 
     def _choose_goal(self, goal: str | None) -> tuple[int, int]:
         if goal is not None:
@@ -113,7 +150,7 @@ class LittleZoo(gymnasium.Env[str, str]):
         verb, target = self.np_random.integers((len(world.VERBS), NUM_TRAIN))
         return int(verb), int(target)
 
-    def _choose_scene(self, objects: Sequence[str] | None) -> world.Scene:
+    def _choose_scene(self, objects: Sequence[str] | None) -> Scene:
         objects = () if objects is None else objects
         listed = isinstance(objects, Sequence) and not isinstance(objects, str)
         if not listed or len(objects) > SCENE_SIZE:
@@ -126,89 +163,30 @@ class LittleZoo(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Do one action; `InputError` if it is invalid in this state."""
-        if self._state is None:
-            raise gymnasium.error.ResetNeeded("call reset before step")
-        verb, position = text.resolve(self._scene, self._state, action)
-        self._state, grew = world.transition(self._scene, self._state, verb, position)
-        self._elapsed += 1
-        terminated = world.reached(self._scene, self._state, grew, self._verb, self._target)
-        truncated = self._elapsed == world.horizon(self._verb, self._target)
-        return self._observation(), float(terminated), terminated, truncated, self._info()
+        episode = self._running()
+        episode.act(*episode.resolve(action))
+        flags = episode.terminated, episode.truncated
+        return episode.observation, float(episode.terminated), *flags, self._info(episode)
 
     def check(self, action: str) -> None:
         """Raise what `step` would raise for this action, without a step."""
-        if self._state is None:
-            raise gymnasium.error.ResetNeeded("call reset before step")
-        text.resolve(self._scene, self._state, action)
+        self._running().resolve(action)
 
     def render(self) -> str | None:
         """Return the prompt as text (render mode "ansi")."""
-        if self.render_mode is None:
-            return None
-        return text.prompt(world.goal_text(self._verb, self._target), self._observation())
+        return None if self.render_mode is None else self._running().prompt()
 
-    def _observation(self) -> str:
-        return text.layout(self._state).observation(self._words)
+    def _running(self) -> _Episode:
+        if self._episode is None:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        return self._episode
 
-    def _info(self) -> dict[str, Any]:
-        layout = text.layout(self._state)
+    def _info(self, episode: _Episode) -> dict[str, Any]:
         return {
-            "goal": world.goal_text(self._verb, self._target),
-            "possible_actions": list(layout.possible_actions(self._words)),
-            "inventory": list(layout.inventory(self._words)),
+            "goal": episode.goal,
+            "possible_actions": list(episode.possible_actions),
+            "inventory": list(episode.inventory),
         }
-
-
-class _Episode:
-    """An episode of the vector environment: goal, scene, situation and its texts."""
-
-    __slots__ = (
-        "goal",
-        "graph",
-        "grasp_goal",
-        "horizon",
-        "inventory",
-        "observation",
-        "possible_actions",
-        "scene",
-        "situation",
-        "target",
-        "target_mask",
-        "verb",
-        "words",
-    )
-
-    def __init__(self, verb: int, target: int, scene: world.Scene) -> None:
-        self.verb, self.target, self.scene = verb, target, scene
-        self.goal = _GOAL_TEXTS[verb][target]
-        self.horizon = _HORIZONS[verb][target]
-        self.grasp_goal = verb == GRASP
-        self.target_mask = sum(1 << o for o in range(SCENE_SIZE) if scene[o] == target)
-        self.graph = scene_graph(shape_of(scene))
-        self.words = text.scene_words(scene)
-
-    def enter(self, situation: Situation) -> None:
-        """Go to a situation and render its texts."""
-        layout, words = situation.layout, self.words
-        self.situation = situation
-        self.observation = layout.observation(words)
-        self.possible_actions = layout.possible_actions(words)
-        self.inventory = layout.inventory(words)
-
-    def look_ahead(self, action: int) -> tuple[Situation, int]:
-        """Return the situation after this action, and the object that would grow (bit mask)."""
-        successors = self.situation.successors or self.graph.expand(self.situation)
-        if not 0 <= action < len(successors):
-            raise InputError(
-                f"action = {action}: allowed are 0..{len(successors) - 1}, or -1 for no action"
-            )
-        return successors[action]
-
-    def move(self, situation: Situation, grew: int) -> bool:
-        """Go to the next situation; return whether this step reaches the goal."""
-        if situation is not self.situation:
-            self.enter(situation)
-        return (situation.held if self.grasp_goal else grew) & self.target_mask != 0
 
 
 class LittleZooVector(VectorEnv):
@@ -248,10 +226,6 @@ class LittleZooVector(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._episodes: list[_Episode] = []
-        self._horizons = np.zeros(num_envs, dtype=np.int16)
-        self._elapsed = np.zeros(num_envs, dtype=np.int16)
-        self._terminations = np.zeros(num_envs, dtype=bool)
-        self._truncations = np.zeros(num_envs, dtype=bool)
 
     @property
     def possible_actions(self) -> list[tuple[str, ...]]:
@@ -260,7 +234,7 @@ class LittleZooVector(VectorEnv):
 
     def prompts(self) -> list[str]:
         """Return the prompts: goal, observation, "Action: "; (num_envs,)."""
-        return [text.prompt(episode.goal, episode.observation) for episode in self._episodes]
+        return [episode.prompt() for episode in self._episodes]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -269,16 +243,15 @@ class LittleZooVector(VectorEnv):
         options = _check_options(options, ("goals", "reset_mask", "standing_on"))
         super().reset(seed=seed)
         which = self._selected(options.get("reset_mask"))
-        new = self._new_episodes(options.get("goals"), len(which))
+        goals = self._goals(options.get("goals"), len(which))
         starts = self._starts(options.get("standing_on"), len(which))
-        for episode, start in zip(new, starts, strict=True):
-            episode.enter(episode.graph.initial[start])
+        new = [
+            _Episode(*goal, world.initial_state(start))
+            for goal, start in zip(goals, starts, strict=True)
+        ]
         self._episodes = self._episodes or list(new)
         for i, episode in zip(which, new, strict=True):
             self._episodes[i] = episode
-            self._horizons[i] = episode.horizon
-        self._elapsed[which] = 0
-        self._terminations[which] = self._truncations[which] = False
         return self._observations(), self._infos()
 
     def _selected(self, reset_mask: Any) -> list[int]:
@@ -289,18 +262,17 @@ class LittleZooVector(VectorEnv):
             raise gymnasium.error.ResetNeeded("the first reset must include every environment")
         return np.flatnonzero(mask).tolist()
 
-    def _new_episodes(self, goals: Sequence[Goal] | None, count: int) -> list[_Episode]:
+    def _goals(self, goals: Sequence[Goal] | None, count: int) -> list[tuple[int, int, Scene]]:
+        """Return verb, target and scene of each goal; drawn if there are none."""
         if goals is None:
             codes = self.np_random.integers(SPLITS["train"].size, size=count)
             verbs, targets, scenes = (array.tolist() for array in decode(codes))
-            return [
-                _Episode(*goal) for goal in zip(verbs, targets, map(tuple, scenes), strict=True)
-            ]
+            return list(zip(verbs, targets, map(tuple, scenes), strict=True))
         if len(goals) != count:
             raise InputError(
                 f"goals: {len(goals)} given, allowed is one for each of {count} resets"
             )
-        return [_Episode(*_read_goal(goal)) for goal in goals]
+        return [_read_goal(goal) for goal in goals]
 
     def _starts(self, standing_on: Any, count: int) -> list[int]:
         if standing_on is None:
@@ -314,45 +286,30 @@ class LittleZooVector(VectorEnv):
         self, actions: Any
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Do one action in each environment; see the class for the form of actions."""
-        indices = self._indices(actions)
-        moves = [
-            None if action == NO_ACTION else episode.look_ahead(action)
-            for episode, action in zip(self._episodes, indices, strict=True)
-        ]
-        reached = [
-            move is not None and episode.move(*move)
-            for episode, move in zip(self._episodes, moves, strict=True)
-        ]
-        moved = np.asarray(indices) != NO_ACTION
-        self._elapsed += moved
-        self._terminations = np.where(moved, reached, self._terminations)
-        self._truncations = np.where(moved, self._elapsed == self._horizons, self._truncations)
-        rewards = np.asarray(reached, dtype=np.float64)
-        flags = self._terminations.copy(), self._truncations.copy()
-        return self._observations(), rewards, *flags, self._infos()
+        moves = self._moves(actions)
+        rewards = np.zeros(self.num_envs)
+        for i, move in enumerate(moves):
+            if move is not None:
+                self._episodes[i].act(*move)
+                rewards[i] = self._episodes[i].terminated
+        terminations = np.array([episode.terminated for episode in self._episodes])
+        truncations = np.array([episode.truncated for episode in self._episodes])
+        return self._observations(), rewards, terminations, truncations, self._infos()
 
-    def _indices(self, actions: Any) -> list[int]:
-        """Convert actions to indices of the possible actions (-1: no action)."""
+    def _moves(self, actions: Any) -> list[tuple[str, int] | None]:
+        """Resolve all actions, before the first is done; None: no action."""
         if not self._episodes:
             raise gymnasium.error.ResetNeeded("call reset before step")
         if len(actions) != self.num_envs:
             raise InputError(f"actions: {len(actions)} given, allowed are {self.num_envs}")
-        if isinstance(actions, np.ndarray) and actions.dtype.kind in "iu":
-            return actions.tolist()
-        return [self._index(i, action) for i, action in enumerate(actions)]
-
-    def _index(self, i: int, action: str | int) -> int:
-        if isinstance(action, int | np.integer):
-            return int(action)
-        episode = self._episodes[i]
-        return text.resolve_index(episode.scene, episode.situation.state, action)
+        return [_move(*pair) for pair in zip(self._episodes, actions, strict=True)]
 
     def _observations(self) -> tuple[str, ...]:
         return tuple([episode.observation for episode in self._episodes])
 
     def _infos(self) -> dict[str, Any]:
         episodes = self._episodes
-        standing_on = [episode.situation.state.standing_on for episode in episodes]
+        standing_on = [episode.state.standing_on for episode in episodes]
         return {
             "goal": [episode.goal for episode in episodes],
             "possible_actions": self.possible_actions,
@@ -368,61 +325,61 @@ class LittleZooVector(VectorEnv):
         """Return all mutable state: a row per environment, and the random state."""
         if not self._episodes:
             raise gymnasium.error.ResetNeeded("call reset before state_dict")
-        states = [episode.situation.state for episode in self._episodes]
-        return {
-            "scenes": np.asarray([episode.scene for episode in self._episodes], dtype=np.int8),
-            "verbs": np.asarray([episode.verb for episode in self._episodes], dtype=np.int8),
-            "targets": np.asarray([episode.target for episode in self._episodes], dtype=np.int8),
-            "place": np.asarray([state.place for state in states], dtype=np.int8),
-            "grown": np.asarray([state.grown for state in states], dtype=bool),
-            "standing_on": np.asarray([state.standing_on for state in states], dtype=np.int8),
-            "elapsed": self._elapsed.copy(),
-            "terminations": self._terminations.copy(),
-            "truncations": self._truncations.copy(),
-            "rng": self.np_random.bit_generator.state,
+        rows = [
+            (e.verb, e.target, e.scene, *e.state, e.elapsed, e.terminated, e.truncated)
+            for e in self._episodes
+        ]
+        columns = zip(_COLUMNS.items(), zip(*rows, strict=True), strict=True)
+        arrays: dict[str, Any] = {
+            key: np.asarray(values, dtype) for (key, dtype), values in columns
         }
+        return {**arrays, "rng": self.np_random.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; `InputError` if the number of environments differs."""
-        for key in (*_EPISODE_KEYS, "elapsed", "terminations", "truncations"):
+        for key in _COLUMNS:
             if len(state[key]) != self.num_envs:
                 raise InputError(
                     f"state_dict: {key} of {len(state[key])} environments, allowed are "
                     f"{self.num_envs}"
                 )
-        rows = {key: np.asarray(state[key]).tolist() for key in _EPISODE_KEYS}
+        columns = [np.asarray(state[key], dtype).tolist() for key, dtype in _COLUMNS.items()]
         self._episodes = [
-            _restore(*row) for row in zip(*(rows[key] for key in _EPISODE_KEYS), strict=True)
+            _Episode(verb, target, tuple(scene), State(tuple(place), tuple(grown), on), *progress)
+            for verb, target, scene, place, grown, on, *progress in zip(*columns, strict=True)
         ]
-        self._horizons = np.array([e.horizon for e in self._episodes], dtype=np.int16)
-        self._elapsed = np.array(state["elapsed"], dtype=np.int16)
-        self._terminations = np.array(state["terminations"], dtype=bool)
-        self._truncations = np.array(state["truncations"], dtype=bool)
         self.np_random.bit_generator.state = state["rng"]
 
 
-_EPISODE_KEYS = ("verbs", "targets", "scenes", "place", "grown", "standing_on")
+_COLUMNS: dict[str, type] = {
+    "verbs": np.int8,
+    "targets": np.int8,
+    "scenes": np.int8,
+    "place": np.int8,
+    "grown": bool,
+    "standing_on": np.int8,
+    "elapsed": np.int16,
+    "terminations": bool,
+    "truncations": bool,
+}
+"""Arrays of a `state_dict`, with their types."""
 
 
-def _restore(
-    verb: int, target: int, scene: list[int], place: list[int], grown: list[bool], standing_on: int
-) -> _Episode:
-    episode = _Episode(verb, target, tuple(scene))
-    episode.enter(episode.graph.situation(State(tuple(place), tuple(grown), standing_on)))
-    return episode
+def _move(episode: _Episode, action: Any) -> tuple[str, int] | None:
+    """Resolve an action of the vector, a position or a text; None: no action."""
+    if not isinstance(action, int | np.integer):
+        return episode.resolve(action)
+    if action == NO_ACTION:
+        return None
+    possible = episode.possible_actions
+    if not 0 <= action < len(possible):
+        raise InputError(
+            f"action = {action}: allowed are 0..{len(possible) - 1}, or -1 for no action"
+        )
+    return episode.resolve(possible[action])
 
 
-_GOAL_TEXTS = [
-    [world.goal_text(verb, target) for target in range(len(OBJECTS))]
-    for verb in range(len(world.VERBS))
-]
-_HORIZONS = [
-    [world.horizon(verb, target) for target in range(len(OBJECTS))]
-    for verb in range(len(world.VERBS))
-]
-
-
-def _read_goal(goal: Goal) -> tuple[int, int, world.Scene]:
+def _read_goal(goal: Goal) -> tuple[int, int, Scene]:
     if len(goal.objects) != SCENE_SIZE:
         raise InputError(f"objects = {goal.objects!r}: allowed are {SCENE_SIZE} object types")
     return *world.parse_goal(goal.text), tuple(object_id(o, "objects") for o in goal.objects)

@@ -8,7 +8,7 @@ import numpy as np
 from magellan.worlds.base import GoalSet, PromptParts
 from magellan.worlds.little_zoo.codes import SPLITS, decode
 from magellan.worlds.little_zoo.goals import GoalSpace
-from magellan.worlds.little_zoo.text import initial_prompt, layout, prompt, scene_words
+from magellan.worlds.little_zoo.text import initial_prompt, observation, prompt
 from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, WATER, display_name
 from magellan.worlds.little_zoo.world import (
     FREE,
@@ -100,9 +100,9 @@ def groups() -> Iterator[Mapping[str, str]]:
                 name: prompt(start, _observation(o, grown, position, place, standing))
                 for name, (o, grown) in names.items()
             }
-    observation = _observation(WATER, False, 0, FREE, False)
+    shown = _observation(WATER, False, 0, FREE, False)
     goals = [goal_text(verb, o) for verb in range(len(VERBS)) for o in range(len(OBJECTS))]
-    yield {goal: prompt(goal, observation) for goal in goals}
+    yield {goal: prompt(goal, shown) for goal in goals}
     actions = [f"{verb} {name}" for verb in (GO_TO, RELEASE) for name in names]
     yield {action: action for action in (GRASP_ACTION, *actions)}
 
@@ -114,4 +114,4 @@ def _observation(identity: int, grown: bool, position: int, place: int, standing
     places[: position + 1] = [place] * (position + 1)
     all_grown = tuple(grown and o == position for o in range(SCENE_SIZE))
     state = State(tuple(places), all_grown, position if standing else NOTHING)
-    return layout(state).observation(scene_words(tuple(scene)))
+    return observation(tuple(scene), state)

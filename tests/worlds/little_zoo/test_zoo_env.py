@@ -161,6 +161,17 @@ def test_release_of_an_unknown_name_means_the_second_held_object():
         env.step("Release water")
 
 
+def test_a_vector_takes_typed_actions_as_a_single_environment_does():
+    single, vector = LittleZoo(), LittleZooVector(1)
+    goal = Goal("Grow cow", ("cow", "cow", "carrot", "water"), "")
+    single.reset(options={"goal": goal.text, "objects": goal.objects, "standing_on": -1})
+    vector.reset(options={"goals": [goal], "standing_on": [-1]})
+    typed = ("go to wat", "grasp", "Go to car", "Release water", *("Go to baby", "Grasp") * 2)
+    for action in (*typed, "Release all", "Go to", "release it", "Grasp"):
+        assert vector.step([action])[0][0] == single.step(action)[0]
+    assert vector.prompts()[0].splitlines()[3] == "Inventory (2/2): baby cow, cow"
+
+
 def random_goal(rng):
     """Scenes from a few objects, so that duplicates and food chains are common."""
     pool = [*rng.choice(OBJECTS, size=3).tolist(), "water", "carrot", "carrot", "spinach", "cow"]

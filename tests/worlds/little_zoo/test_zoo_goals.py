@@ -18,7 +18,7 @@ from magellan.worlds.little_zoo import (
     parse_goal_space,
 )
 from magellan.worlds.little_zoo.goals import SPLITS, categories_of, decode, draw_codes
-from magellan.worlds.little_zoo.text import layout, resolve, scene_words
+from magellan.worlds.little_zoo.text import possible_actions, resolve
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
 from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
 from tests.runs import refusal
@@ -84,7 +84,7 @@ def shortest_solution(goal):
         state, depth = queue.popleft()
         if depth == horizon(verb, target):
             continue
-        for action in layout(state).possible_actions(scene_words(scene)):
+        for action in possible_actions(scene, state):
             after, grew = transition(scene, state, *resolve(scene, state, action))
             if reached(scene, after, grew, verb, target):
                 return depth + 1

@@ -1,5 +1,4 @@
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -15,8 +14,8 @@ from types import ModuleType
 import pytest
 
 from tests.analysis import synthetic
+from tests.snippets import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "Snakefile",
     "workflow",
@@ -168,10 +167,6 @@ def edited(path: Path, text: str, later: float = 0.0) -> Iterator[None]:
     finally:
         path.write_bytes(original)
         os.utime(path, (times.st_atime, times.st_mtime))
-
-
-def digests(folder: Path) -> dict[str, bytes]:
-    return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in folder.iterdir()}
 
 
 def the_error(done: subprocess.CompletedProcess) -> str:

@@ -1,10 +1,12 @@
 """From finished (made-up) runs to figures, committed pictures, and what an edit makes anew."""
 
+import base64
 import html
 import shutil
 
 import pytest
 
+from analysis.figures import FIGURES
 from analysis.report.finding import terminal
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project, edited
@@ -50,6 +52,15 @@ def test_finished_runs_become_tables_statistics_figures_and_a_report(analysed):
     for sentence in (*summary["told"], *summary["untold"]):
         assert sentence in page
         assert html.escape(sentence) in report or sentence in report
+    for name in PLAIN_FIGURES:
+        spec, picture = FIGURES[name], analysed / f"results/default/figures/{SPACE}/{name}.png"
+        assert base64.b64encode(picture.read_bytes()).decode() in report, name
+        assert spec.label in report
+        assert spec.section in report
+    assert report.count("n = 2 seeds") >= len(PLAIN_FIGURES)
+    assert "percentile" in report
+    assert "snakemake.params" not in report
+    assert "snakemake.wildcards" not in report
 
 
 AFTER_STATISTICS = {"numbers": 1, "summary": 1, **DRAWN}

@@ -47,6 +47,12 @@ def test_by_default_missing_runs_are_named_with_reason_and_log(failed):
     )
     assert "allow_incomplete=true" in lines[1]
     assert not (project / "results/default/tables").exists()
+    assert [path.name for path in project.folder_of(BROKEN).iterdir()] == ["checkpoint"]
+    # Progress reaches the person who watches, and the log keeps it with the reason.
+    assert f"random/{SPACE}/seed0: half way" in done.stdout
+    log = (project / f"results/default/logs/train/{BROKEN}/{name}.log").read_text()
+    assert "half way, resume True" in log
+    assert "out of luck" in log
 
 
 def test_when_asked_to_the_complete_runs_make_a_report_and_none_is_started(failed):

@@ -8,19 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
-from analysis.tables import store
 from analysis.tables.labels import categories_of, category_colors
-from magellan import cli
-from magellan.config import grid, load_experiment, resolve_run
+from magellan.config import resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
 from magellan.worlds import WORLDS, Categories, Category, World, register_world
 from magellan.worlds.base import describe
-from tests.analysis.synthetic import PLAIN_FIGURES
-from tests.snippets import ROOT, write_files
+from tests.snippets import write_files
 
 
 @pytest.fixture
@@ -36,54 +32,8 @@ def doors(module):
     return WORLDS["doors"]
 
 
-@pytest.fixture
-def model(module, tmp_path):
-    """Made by the command that the page shows."""
-    page = (ROOT / "docs/extend.md").read_text()
-    (command,) = re.findall(r"\n    python -m magellan (backbone .*)\n", page)
-    names = {"my_world.py": module, "doors-model": str(tmp_path / "doors-model")}
-    assert cli.main([names.get(word, word) for word in command.split()]) == 0
-    return names["doors-model"]
-
-
 def layer(module, **more):
     return {"modules": [module], "world": "doors", "goal_space": "30-10", **more}
-
-
-@pytest.mark.slow
-def test_its_runs_become_tables_statistics_and_figures(module, model, tmp_path):
-    """At the end also where its file is not at hand: the runs record its categories."""
-    values = {
-        "experiment": "doors",
-        "preset": "smoke",
-        "modules": [module],
-        "world": "doors",
-        "samplers": ["random", "ek_online", "magellan"],
-        "goal_spaces": ["30-10"],
-        "overrides": {"backbone": {"model": model}},
-        "seeds": [0, 1],
-    }
-    experiment = load_experiment(values)
-    runs = grid(experiment)
-    for run in runs:
-        manifest = train(run.config, tmp_path / run.path, False, "none")
-        assert manifest["counted"]["world"] == "doors"
-        assert UNCHECKED not in (tmp_path / run.path / "run.log").read_text()
-    described = json.dumps(experiment.model_dump(mode="json"))
-    folders = [str(tmp_path / run.path) for run in runs]
-    out = tmp_path / "tables"
-    assert main(["combine", *folders, "--experiment", described, "--output", str(out)]) == 0
-    WORLDS.remove("doors")
-    results = store.load(out)
-    assert results.categories.names == ("closed", "locked")
-    assert main(["statistics", str(out), str(tmp_path / "statistics")]) == 0
-    where = ["--tables", str(out), "--statistics", str(tmp_path / "statistics")]
-    html = str(tmp_path / "numbers.html")
-    assert main(["summary", str(tmp_path), "--html", html]) == 0
-    assert "Locked doors" in (tmp_path / "numbers.html").read_text()
-    for name in PLAIN_FIGURES:
-        stem = str(tmp_path / name)
-        assert main(["figure", name, *where, "--goal-space", "30-10", "--stem", stem]) == 0
 
 
 def test_a_model_that_knows_other_words_is_refused(module, tmp_path):

@@ -160,12 +160,3 @@ def test_predictions_in_lockstep_with_impossible_goals_show(results):
     assert lockstep["grasp"] == pytest.approx(-1.0)
     assert np.isnan(lockstep["grow_carnivore"])
     assert np.isnan(lockstep["impossible"])
-
-
-def test_the_command_prints_all_of_it(tmp_path, printed):
-    text = printed("behaviour", synthetic.combined(tmp_path / "runs", episodes=4_000))
-    titles = ["Share of training", "last third", "without exploration", "Lag", "Error", "Runs"]
-    for title in (*titles, "Collapses"):
-        assert title in text
-    assert text.count("| MAGELLAN |") == 3 + 5 + 2
-    assert "nan" not in text

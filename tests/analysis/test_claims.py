@@ -140,9 +140,3 @@ def test_a_summary_page_has_the_verdicts_of_its_study(reference):
 def test_a_claim_that_cannot_be_judged_is_refused(reference, claim, words):
     with pytest.raises(InputError, match=words):
         judge(reference, claim)
-
-
-def test_the_command_prints_the_page(printed):
-    """The committed page is checked against it in tests/test_readme.py."""
-    text = printed("claims", "--reference", "results/none-there")
-    assert text.count("| not tested |") == len(everything(claims.load()))

@@ -198,10 +198,8 @@ def test_variants_are_paired_within_one_folder(varied, varied_statistics, printe
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--variants", "whole", "tiny"], "'tiny' is unknown; allowed: whole, small"),
         (["--variants", "whole", "whole"], "is given twice"),
         (["--variants", "whole"], "'whole' is the only one; allowed: two variants or more"),
-        ([], "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"),
         (["--estimators", "a", "b", "--variants", "whole", "small"], "compare: allowed: "),
         (["--estimators", "learned", "best"], "'best' is unknown; allowed: "),
         (["--estimators", "learned", "learned"], "is given twice"),

@@ -417,20 +417,9 @@ def test_the_command_combines_what_is_there_and_names_the_rest(folder, tmp_path,
 
 # --- the table of runs: numbers from manifests ----------------------------------------------------
 
-
 OLD = {
-    "schema_version": 2,
-    "status": "complete",
-    "preset": "smoke",
-    "config": {},
-    "identity": "0123456789abcdef",
-    "counted": {},
-    "driver": None,
-    "estimation_episodes": {},
-    "sampler": "random",
+    **synthetic.manifest_of(RUN, 1_000),
     "variant": "default",
-    "goal_space": "25k",
-    "seed": 3,
     "wall_seconds": 120.0,
     "steps": 60_000,
     "updates": 1_875,
@@ -438,55 +427,28 @@ OLD = {
     "restarts": 0,
     "device": "cpu",
     "threads": 1,
-    "host": "x86_64, 2 cores, Linux",
+    "host": "x86_64",
 }
 NEW = OLD | {"attempts": 1, "stop_reasons": ["complete"], "saving_seconds": 0.6}
-RESTARTED = NEW | {
-    "wall_seconds": 240.0,
-    "restarts": 2,
-    "attempts": 3,
-    "stop_reasons": ["killed", "stopped: SIGTERM", "complete"],
-}
+BARE = {key: OLD[key] for key in ("sampler", "variant", "goal_space", "seed")}
+ALL_REASONS = ["killed", "stopped: SIGTERM", "complete"]
+RESTARTED = {"wall_seconds": 240.0, "restarts": 2, "attempts": 3, "stop_reasons": ALL_REASONS}
+PLACE = f"online default {FULL} 7"
+# Manifests, and the cells of their row; here a space parts two of them.
+ROWS = [
+    (NEW, f"{PLACE} 2.0 590 1,875 500 0 0.50 1 none cpu 1 x86_64"),
+    (NEW | RESTARTED, f"{PLACE} 4.0 590 1,875 250 2 0.25 3 killed;_stopped:_SIGTERM cpu 1 x86_64"),
+    (OLD, f"{PLACE} 2.0 590 1,875 500 0 n/a n/a n/a cpu 1 x86_64"),
+    (BARE, f"{PLACE}{' n/a' * 11}"),
+]
 
 
-def row(manifest):
+@pytest.mark.parametrize(("manifest", "cells"), ROWS)
+def test_the_table_of_runs_is_that_of_their_manifests(manifest, cells):
     table = coverage.run_table({"experiment": {"variants": {"default": {}}}, "runs": [manifest]})
-    (cells,) = table.rows
-    return dict(zip(table.columns, cells, strict=True))
-
-
-def test_a_run_of_one_attempt():
-    assert row(NEW) == {
-        "Sampler": "random",
-        "Variant": "default",
-        "Goal space": "25k",
-        "Seed": "3",
-        "Minutes": "2.0",
-        "Peak memory, MB": "590",
-        "Updates": "1,875",
-        "Steps/s": "500",
-        "Restarts": "0",
-        "Attempts": "1",
-        "Earlier stops": "none",
-        "Saving, % of time": "0.50",
-        "Device": "cpu",
-        "Threads": "1",
-        "Machine": "x86_64, 2 cores, Linux",
-    }
-
-
-def test_a_restarted_run_has_its_reasons_and_the_saving_of_all_attempts():
-    cells = row(RESTARTED)
-    assert cells["Restarts"] == "2"
-    assert cells["Attempts"] == "3"
-    assert cells["Earlier stops"] == "killed; stopped: SIGTERM"
-    assert cells["Saving, % of time"] == "0.25"
-
-
-def test_what_a_manifest_lacks_is_not_available():
-    cells = row(OLD)
-    absent = {name for name, cell in cells.items() if cell == "n/a"}
-    assert absent == {"Attempts", "Earlier stops", "Saving, % of time"}
-    bare = {key: OLD[key] for key in ("sampler", "variant", "goal_space", "seed")}
-    known = [cell for cell in row(bare).values() if cell != "n/a"]
-    assert known == ["random", "default", "25k", "3"]
+    assert " ".join(table.columns) == (
+        "Sampler Variant Goal space Seed Minutes Peak memory, MB Updates Steps/s Restarts "
+        "Saving, % of time Attempts Earlier stops Device Threads Machine"
+    )
+    (row,) = table.rows
+    assert [cell.replace(" ", "_") for cell in row] == cells.split(" ")

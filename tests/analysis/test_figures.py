@@ -1,9 +1,5 @@
 import functools
 import itertools
-import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,18 +9,16 @@ from matplotlib.text import Text
 
 from analysis import figures
 from analysis.figures import style
-from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.statistics.practice_shares import exploited_window_shares, window_shares
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import Algorithms, sampler_label
 from magellan.competence import ESTIMATORS
-from magellan.config import hash_of
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
-from tests.analysis.synthetic import to_markdown
+from tests.snippets import run_program
 
 GOAL_SPACE = synthetic.GOAL_SPACE
 PLAIN_FIGURES = synthetic.PLAIN_FIGURES
@@ -114,10 +108,8 @@ def test_two_reports_from_the_same_tables_are_identical_files(
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
         style.save(figure, tmp_path / "first" / name)
     # Another process with another order of sets, and seconds later: no dates may show.
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    command = [sys.executable, "-c", DRAW_ALL, folder, tmp_path / "second", GOAL_SPACE]
-    command += PLAIN_FIGURES
-    subprocess.run(command, check=True, env=environment, cwd=os.getcwd())
+    words = (str(folder), str(tmp_path / "second"), GOAL_SPACE, *PLAIN_FIGURES)
+    run_program(DRAW_ALL, *words, PYTHONHASHSEED="1")
     first = sorted((tmp_path / "first").iterdir())
     assert len(first) == len(summaries.STATISTICS) + 2 * len(PLAIN_FIGURES)
     for path in first:
@@ -414,32 +406,3 @@ def test_every_estimator_of_the_reference_has_its_line(shaped):
         mean = frame.groupby("episode")["competence"].mean()
         np.testing.assert_allclose(line.get_ydata(), mean)
         assert line.get_marker() == look.marker
-
-
-def renamed(results, old, new):
-    """The same tables, of a sampler that is not registered here."""
-    frames = {
-        name: frame.replace({"sampler": {old: new}}) for name, frame in results.tables.items()
-    }
-    manifest = json.loads(json.dumps(results.manifest).replace(f'"{old}"', f'"{new}"'))
-    identities = {}
-    for run in manifest["runs"]:
-        run["identity"] = identities[run["sampler"], run["seed"]] = hash_of(run["counted"])
-    for entry in manifest["plan"]:
-        entry["identity"] = identities[entry["sampler"], entry["seed"]]
-    return store.Results(frames, manifest)
-
-
-@pytest.mark.slow
-def test_tables_of_a_sampler_that_is_not_registered_still_draw(results, tmp_path):
-    other = renamed(results, "magellan", "newcomer")
-    store.write(synthetic.with_analysis(other, reference="newcomer"), tmp_path)
-    other = store.load(tmp_path)
-    statistics = summaries.compute(other)
-    for name in PLAIN_FIGURES:
-        figure = figures.draw(name, other, statistics, GOAL_SPACE)
-        words = words_of(figure)
-        # Nobody knows how a newcomer explores.
-        assert ("newcomer" in words) == (name != "exploitation"), name
-        assert "MAGELLAN" not in words
-    assert "| newcomer |" in to_markdown(summary, other, statistics)

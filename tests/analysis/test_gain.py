@@ -50,14 +50,6 @@ def test_the_mean_is_one_number_of_a_run(known):
     assert rows.loc["mean", "gain"] == pytest.approx(rows.loc["grow_plant", "gain"] / 4)
 
 
-def test_a_single_run_has_no_interval(tmp_path, printed):
-    single = synthetic.combined(tmp_path, ("random",), seeds=(1,), episodes=4_000)
-    text = printed("gain", single)
-    lines = [line for line in text.splitlines() if line.startswith("| Random")]
-    assert len(lines) == 2 * 5
-    assert all(line.endswith("| n/a | 1 |") for line in lines)
-
-
 def test_the_table_names_what_it_shows(known):
     text = to_markdown(gain, known)
     assert "minus at the first, goal space" in text

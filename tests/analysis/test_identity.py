@@ -190,22 +190,6 @@ def copied_with(folders, place, changes):
     return [*copies, *folders[len(copies) :]]
 
 
-def test_a_folder_of_another_run_is_refused_by_name_with_the_key(folders, tmp_path):
-    place = copied(folders[0], tmp_path / "run", lambda run: with_counted(run, "agent.gamma", 0.5))
-    with pytest.raises(InputError) as error:
-        store.combine([place, *folders[1:]], DECLARED)
-    assert str(error.value) == (
-        f"{place}: agent.gamma is 0.5 in the run and 0.9 in the experiment, for sampler 'random', "
-        "variant 'whole', goal space '1000-400-200-100-50', seed 0"
-    )
-
-
-def test_a_folder_of_no_run_of_the_grid_is_refused_by_name(folders):
-    declared = {**DECLARED, "seeds": [0]}
-    with pytest.raises(InputError, match=r"seed1/.*: undeclared run for sampler 'random'.*seed 1"):
-        store.combine(folders, declared)
-
-
 def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, refused):
     place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update({"\x1b[2J": 1}))
     edit(place / "manifest.json", lambda run: run.update(identity=hash_of(run["counted"])))
@@ -258,11 +242,6 @@ def test_notes_count_runs_by_version_and_name_what_no_commit_has():
     ]
     only_dirty = [run_with(code_version="0.1.0+abc.dirty")]
     assert identity.notes(only_dirty)[0].startswith("code: 0.1.0+abc.dirty (1 run); dirty: ")
-
-
-def test_module_files_that_differ_are_noted():
-    runs = [run_with(modules={"mine.py": digit * 64}) for digit in "aab"]
-    assert identity.notes(runs) == [f"module mine.py: {'a' * 12} (2 runs), {'b' * 12} (1 run)"]
 
 
 FLOAT, BFLOAT = {"dtype": "float32"}, {"dtype": "bfloat16"}

@@ -87,15 +87,6 @@ def test_two_or_three_runs_have_the_interval_of_student(runs):
     assert np.isfinite(bounds(both)).all()
 
 
-def test_percentiles_of_two_runs_by_enumeration():
-    # Resample means .2, .5, .8 with chances 1/4, 1/2, 1/4.
-    scores = np.array([[0.2], [0.8]])
-    estimate = intervals.percentile_estimate([scores], mean_of, Bootstrap(500))
-    np.testing.assert_allclose(bounds(estimate)[:, 0], [0.2, 0.8])
-    narrow = intervals.percentile_estimate([scores], mean_of, Bootstrap(500, confidence=0.3))
-    np.testing.assert_allclose(bounds(narrow)[:, 0], [0.5, 0.5])
-
-
 def test_equal_runs_have_intervals_without_width():
     same = np.full((5, 2), 0.1) + np.array([0.0, 0.2])
     for estimate in (

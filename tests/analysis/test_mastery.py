@@ -124,15 +124,6 @@ def test_kaplan_meier_by_hand():
     assert mastery.median_time(steps) == 3
 
 
-def test_kaplan_meier_equals_that_of_scipy():
-    rng = np.random.default_rng(2)
-    times, mastered = np.ceil(rng.exponential(3, 40)), rng.random(40) < 0.6
-    steps = kaplan_meier(times, mastered)
-    data = stats.CensoredData(uncensored=times[mastered], right=times[~mastered])
-    expected = stats.ecdf(data).sf
-    np.testing.assert_allclose(steps.shares[1:], expected.evaluate(steps.times[1:]))
-
-
 def test_restricted_mean_is_the_mean_of_times_where_all_are_censored_at_the_limit():
     times, mastered = group([100, 200, 200], [300, 300])
     assert restricted_mean(kaplan_meier(times, mastered), 300) == pytest.approx(times.mean())

@@ -1,10 +1,5 @@
 """A user's own statistic and figure: files outside the package, named on the command line."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -17,7 +12,7 @@ from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.core.registry import is_built_in
 from tests.analysis import synthetic
-from tests.snippets import write_files
+from tests.snippets import contents, run_program, write_files
 
 SPACE = synthetic.GOAL_SPACE
 
@@ -68,11 +63,16 @@ def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, res
     assert (folder.parent / "forgetting.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_without_only_it_stands_beside_those_of_the_package(files, folder, printed):
+def test_without_only_it_stands_beside_those_of_the_package(files, folder, statistics, printed):
+    """And these are the same as without it."""
     built_in = list(STATISTICS)
-    output = folder.parent / "statistics"
+    output, plain = folder.parent / "statistics", folder.parent / "plain"
     text = printed("statistics", folder, output, *modules(files[0]))
-    assert {path.stem for path in output.iterdir()} == {*built_in, "forgetting"}
+    summaries.write(statistics, plain)
+    written = contents(output)
+    assert written.pop("forgetting.csv")
+    assert written == contents(plain)
+    assert {path.stem for path in plain.iterdir()} == set(built_in)
     assert f"{len(built_in) + 1} tables" in text
 
 
@@ -159,12 +159,7 @@ def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
         "import sys\nassert 'matplotlib' not in sys.modules\n"
         "from analysis.figures import FIGURES\nprint(*FIGURES)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-    )
-    error, names = done.stdout.splitlines()
+    error, names = run_program(code, cwd=tmp_path).splitlines()
     assert error == ("modules: 'broken.py' cannot be loaded (ZeroDivisionError: division by zero)")
     assert names.split() == list(FIGURES)
 

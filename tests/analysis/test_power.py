@@ -34,13 +34,6 @@ def test_residuals_have_the_unbiased_variance_within_algorithms():
         power.residuals({A: np.ones(1)})
 
 
-def test_the_command_prints_a_table(results, printed):
-    text = printed("power", results, "--difference", "0.2")
-    assert "difference of 0.2 with a chance of 80%" in text
-    assert "| all algorithms | 8 |" in text
-    assert text.count("| MAGELLAN |") == 1
-
-
 @pytest.mark.parametrize("arguments", [["--difference", "0"], ["--power", "x"]])
 def test_other_numbers_are_refused_in_one_line(tmp_path, refused, arguments):
     assert arguments[0] in refused("power", tmp_path, *arguments)

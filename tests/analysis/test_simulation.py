@@ -1,4 +1,4 @@
-"""Coverage of the intervals, simulated small: the old ones fail, those in use pass."""
+"""Coverage of the intervals in use, simulated small, and the page of all."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from analysis.statistics.intervals import Bootstrap
 from analysis.statistics.simulation import METHODS, SIZES, WORLDS, coverage
 
 BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
-HALF, FIFTH, SPREAD = WORLDS
+HALF, _, SPREAD = WORLDS
 
 
 def covered(statistic, name, world, runs):
@@ -26,24 +26,12 @@ def test_made_up_runs_are_like_the_observed_ones():
     assert correlations[0, 2] < -0.6  # grasp and herbivore
 
 
-@pytest.mark.parametrize("runs", [5, 8, 20])
-def test_resampling_each_category_by_itself_covers_too_seldom(runs):
-    assert covered("mean", "percentile, per category", SPREAD, runs) < 0.85
-    assert covered("mean", "percentile, per category", HALF, runs) < 0.87
-
-
 @pytest.mark.parametrize("runs", [4, 5, 8, 20])
 def test_studentised_intervals_cover_about_as_often_as_they_say(runs):
     assert covered("mean", "studentised", SPREAD, runs) > 0.92
     assert covered("mean", "studentised", HALF, runs) > (0.88 if runs == 4 else 0.92)
     for world in WORLDS:
         assert covered("difference of means", "studentised", world, runs) > 0.89
-
-
-def test_rare_breakthroughs_are_beyond_any_interval_of_few_runs():
-    """One run in five: a third of all experiments of five runs see none."""
-    assert 0.68 < covered("mean", "studentised", FIFTH, 5) < 0.85
-    assert covered("mean", "percentile, per category", FIFTH, 5) < 0.7
 
 
 def test_tests_hold_their_level():

@@ -21,13 +21,6 @@ def test_iqm_curve_equals_rliable_at_each_point():
     np.testing.assert_allclose(matrices.iqm_curve(curves), expected)
 
 
-def test_probability_of_improvement_by_hand():
-    first = np.array([[0.5, 0.9], [0.7, 0.1]])
-    second = np.array([[0.5, 0.2], [0.6, 0.2]])
-    # First task: .5 ties .5, loses to .6; .7 beats both: 2.5 / 4. Second: .9 beats both: 2 / 4.
-    assert matrices.probability_of_improvement(first, second)[0] == pytest.approx(4.5 / 8)
-
-
 @pytest.mark.parametrize("levels", [3, 1_000])
 def test_probability_of_improvement_equals_rliable(levels):
     first = RNG.integers(0, levels, (4, 3)) / levels

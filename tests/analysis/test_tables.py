@@ -13,6 +13,7 @@ from analysis.tables.results import rows_where
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.snippets import contents
 
 SPACE = synthetic.GOAL_SPACE
 GRID = [(sampler, "default", SPACE, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1)]
@@ -123,10 +124,6 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
 
 
 # --- runs come out of combined tables as they went in ---------------------------------------------
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):

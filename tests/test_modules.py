@@ -9,7 +9,7 @@ import pytest
 from analysis.figures import FIGURES
 from magellan.cli import main
 from magellan.competence import ESTIMATORS
-from magellan.config import beginning, counted, grid, load_experiment, own_code_of, resolve_run
+from magellan.config import beginning, own_code_of, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
@@ -41,25 +41,6 @@ def test_a_rule_of_their_own_remembers(tmp_path):
         assert curriculum.probabilities() == pytest.approx([1 / 14, 4 / 14, 9 / 14])
     finally:
         SAMPLERS.remove("overdue")
-
-
-def test_both_are_named_in_an_experiment_with_constants_of_their_own(files):
-    variants = {"plain": {}, "soft": {"sharp": {"power": 0.5}}, "wide": {"counts": {"prior": 9}}}
-    values = {
-        "preset": "smoke",
-        "modules": files,
-        "samplers": ["random", "sharp"],
-        "goal_spaces": ["40-20-12-8-8"],
-        "overrides": {"observers": ["counts"]},
-        "variants": variants,
-        "seeds": [0],
-    }
-    runs = grid(load_experiment(values))
-    assert [(run.sampler, run.variant) for run in runs] == [
-        *(("random", variant) for variant in ("plain", "wide")),
-        *(("sharp", variant) for variant in variants),
-    ]
-    assert runs[3].config.sharp.power == 0.5
 
 
 @pytest.mark.parametrize("modules", ["[MINE]", "MINE", "{MINE: 1}"])
@@ -95,41 +76,29 @@ def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
     assert (tmp_path / "run/competence.csv").read_bytes() == first
 
 
-OWN_SAMPLERS = {
-    # It names `learned`.
-    "learned": """
-@register_sampler('mine', estimator='learned')
-def build(parts, settings):
-    estimator = parts.estimator
-    return GoalSampler(parts.goals, estimator, learnability, parts.epsilon, parts.rng)
-""",
-    # One that a sampler brings itself has the sampler's name.
-    "mine": """
+BRINGS_ITS_ESTIMATOR = """
+from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
+from magellan.samplers import GoalSampler, register_sampler
+from magellan.samplers.signals import learnability
 @register_sampler('mine')
 def build(parts, settings):
     estimator = EvaluatedBuckets(
         parts.goals, EvaluatedBucketsSettings(every=40, episodes=4), parts.rng)
     return GoalSampler(
         parts.goals, estimator, learnability, parts.epsilon, parts.rng, arms='categories')
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("driver", OWN_SAMPLERS)
-def test_who_drives_a_sampler_of_their_own(driver, tmp_path):
+def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(
-        "from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings\n"
-        "from magellan.samplers import GoalSampler, register_sampler\n"
-        f"from magellan.samplers.signals import learnability\n{OWN_SAMPLERS[driver]}"
-    )
+    path.write_text(BRINGS_ITS_ESTIMATOR)
     try:
         manifest = train(run_of(path), tmp_path / "run", False, "none")
     finally:
         SAMPLERS.remove("mine")
-    assert manifest["driver"] == driver
-    assert manifest["estimation_episodes"] == {driver: 0 if driver == "learned" else 5 * 4 * 3}
-    assert f",{driver},train,grasp,".encode() in (tmp_path / "run/competence.csv").read_bytes()
+    assert manifest["driver"] == "mine"
+    assert manifest["estimation_episodes"] == {"mine": 5 * 4 * 3}
+    assert b",mine,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
 
 
 BROKEN = {
@@ -163,11 +132,6 @@ def test_a_broken_file_is_named_and_leaves_nothing(case, tmp_path):
         load_modules([str(path)])
     assert words in str(error.value)
     assert (list(SAMPLERS), list(ESTIMATORS)) == before
-
-
-def test_where_a_module_lies_does_not_count(files):
-    layer = {"modules": files, "sampler": "sharp"}
-    assert "modules" not in json.dumps(counted(resolve_run("smoke", [layer])))
 
 
 # --- a file that changes ------------------------------------------------------------------------

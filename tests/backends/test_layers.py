@@ -92,12 +92,6 @@ def test_compiled_layers_give_the_same_numbers(monkeypatch):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("key", ["gradient_checkpointing", "compile"])
-def test_merged_weights_take_neither(key):
-    with pytest.raises(InputError, match=f"^backend.{key}: True is not for backbone.lora_mode 'm"):
-        make_backend(BackboneConfig(), BackendConfig(**{key: True}))
-
-
 def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
     backend = make("plain", dtype="bfloat16")
     dtypes = set()

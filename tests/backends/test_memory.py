@@ -113,6 +113,9 @@ def test_the_narrowest_group_counts(tmp_path):
     group(root / "slurm", "500", 300, 0)
     assert memory._free_in_groups(own, root) == 200
     assert memory._free_in_groups(tmp_path / "absent", root) is None
+    own.write_text("4:cpu,memory:/job\n0::/\n")
+    group(root / "memory/job", "900", 700, 50, memory.FIRST_VERSION)
+    assert memory._free_in_groups(own, root) == 250
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch, tmp_path, capsys):
@@ -159,10 +162,3 @@ def test_on_a_gpu_the_allocator_counts():
 def test_an_unknown_amount_is_refused(start):
     with pytest.raises(ValueError, match="does not say how much memory is free"):
         start(None)
-
-
-def test_groups_of_the_first_version_count_as_well(tmp_path):
-    own = tmp_path / "cgroup"
-    own.write_text("4:cpu,memory:/job\n0::/\n")
-    group(tmp_path / "sys/memory/job", "900", 700, 50, memory.FIRST_VERSION)
-    assert memory._free_in_groups(own, tmp_path / "sys") == 250

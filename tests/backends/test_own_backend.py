@@ -10,7 +10,6 @@ import pytest
 
 from magellan.backends import BACKENDS, register_backend
 from magellan.config import counted, identity, resolve_run
-from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from magellan.jobs.run import train
 from tests.runs import refusal, tables
@@ -127,14 +126,3 @@ def test_one_without_a_model_trains(register, tmp_path):
     assert backend.closed
     assert (parts.backbone, parts.settings) == (config.backbone, config.backend)
     assert parts.world.name == config.world
-
-
-def test_a_name_of_the_package_is_taken(tmp_path):
-    path = tmp_path / "taken.py"
-    path.write_text(
-        "from magellan.backends import register_backend\n"
-        "@register_backend('local')\ndef build(*_): ...\n"
-    )
-    with pytest.raises(InputError, match="backend: name 'local' is taken by "):
-        load_modules([str(path)])
-    assert list(BACKENDS) == ["local", "lamorel"]

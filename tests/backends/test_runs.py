@@ -6,8 +6,6 @@ from importlib.util import find_spec
 import pytest
 
 from magellan.cli import main
-from magellan.config import resolve_run
-from magellan.jobs.run import train
 from tests.snippets import run_program
 
 SPACE = "40-8-4-2-2"
@@ -24,24 +22,6 @@ def half(tmp_path_factory):
     options += [part for setting in settings for part in ("--set", setting)]
     assert main(["train", *options, "--progress", "none", "--output", str(folder)]) == 0
     return folder
-
-
-def test_manifest_and_log_name_device_and_number_format(half):
-    manifest = json.loads((half / "manifest.json").read_text())
-    assert manifest["device"].startswith(("cpu", "cuda ("))
-    assert (manifest["dtype"], manifest["passes"]) == ("bfloat16", "transformers")
-    log = (half / "run.log").read_text()
-    assert f"device {manifest['device']}, bfloat16, threads 1, passes transformers" in log
-
-
-def test_the_run_is_the_same_run(half):
-    """A finished run goes on in float32: nothing is left to do, and nothing is refused."""
-    manifest = json.loads((half / "manifest.json").read_text())
-    layer = {"sampler": "magellan", "goal_space": SPACE, "seed": 3, "budget": BRIEF}
-    plain = train(resolve_run("smoke", [layer]), half, resume=True, progress="none")
-    assert plain["identity"] == manifest["identity"]
-    assert (plain["dtype"], plain["restarts"]) == ("float32", 1)
-    (half / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_a_replay_is_computed_in_the_format_of_its_options(half, tmp_path, capsys):

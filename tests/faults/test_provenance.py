@@ -84,7 +84,10 @@ def test_a_repository_around_an_installed_package_is_ignored(clone, monkeypatch)
     assert code_version(clone / "magellan") == __version__
 
 
-def test_every_attempt_records_its_code_and_libraries(tmp_path, monkeypatch):
+def test_every_attempt_records_its_code_libraries_and_machine(tmp_path, monkeypatch):
+    speeds = iter([50.04, 25.0])
+    monkeypatch.setattr(versions, "cpu_model", lambda: "A Processor 1234")
+    monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
     code = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
     monkeypatch.setattr(versions, "code_version", lambda: next(code))
     stopped(config(), tmp_path)
@@ -104,7 +107,12 @@ def test_every_attempt_records_its_code_and_libraries(tmp_path, monkeypatch):
     lines = (tmp_path / "attempts.jsonl").read_text().splitlines()
     begun = [json.loads(line) for line in lines if "started" in line]
     assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second.dirty"]
-    assert "magellan-bench 0.1.0+second.dirty, python" in (tmp_path / "run.log").read_text()
+    machines = [(row["cpu"], row["matmul_gflop_per_second"]) for row in (first, second)]
+    assert machines == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]
+    assert (manifest["cpu"], manifest["matmul_gflop_per_second"]) == machines[-1]
+    log = (tmp_path / "run.log").read_text()
+    assert "magellan-bench 0.1.0+second.dirty, python" in log
+    assert "processor A Processor 1234, one core 25.0" in log
 
 
 FORMATS = [("float32", "cpu"), ("bfloat16", "cpu")]
@@ -124,6 +132,9 @@ def test_every_attempt_records_its_format_device_and_passes(tmp_path):
     assert manifest["attempt_log"][0]["passes"] != manifest["passes"]
     assert manifest["attempt_log"][0]["modules"] == manifest["modules"] == {}
     assert formats([manifest]) == FORMATS[1:]
+    assert manifest["passes"] == "transformers"
+    log = (tmp_path / "run.log").read_text()
+    assert "device cpu, bfloat16, threads 1, passes transformers" in log
     # A checkpoint lists each change once, as runs that start from it need.
     _, state = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
     assert formats(state["made_with"]) == FORMATS
@@ -154,18 +165,6 @@ def test_what_no_trainer_wrote_into_a_checkpoint_is_left_out(value):
     state = {"made_with": value, "started_from": value}
     assert ancestry(state) in ([], [{}])
     assert ancestry(value) == []
-
-
-def test_every_attempt_names_its_machine(tmp_path, monkeypatch):
-    speeds = iter([50.04, 25.0])
-    monkeypatch.setattr(versions, "cpu_model", lambda: "A Processor 1234")
-    monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
-    stopped(config(), tmp_path)
-    manifest = train(config(), tmp_path, resume=True, progress="none")
-    machines = [(row["cpu"], row["matmul_gflop_per_second"]) for row in manifest["attempt_log"]]
-    assert machines == [("A Processor 1234", 50.0), ("A Processor 1234", 25.0)]
-    assert (manifest["cpu"], manifest["matmul_gflop_per_second"]) == machines[-1]
-    assert "processor A Processor 1234, one core 25.0" in (tmp_path / "run.log").read_text()
 
 
 def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypatch):

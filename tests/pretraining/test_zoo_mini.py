@@ -7,10 +7,9 @@ import pytest
 
 from magellan.config import check_backbone
 from magellan.core.codec import Codec
-from magellan.core.errors import InputError
 from magellan.pretraining.build import object_rows
 from magellan.pretraining.play import random_play
-from magellan.pretraining.wheel import centroid_accuracy, check_wheel
+from magellan.pretraining.wheel import centroid_accuracy
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, KINDS, OBJECTS
 
@@ -57,12 +56,3 @@ def test_random_play_has_no_held_out_object_and_pursues_no_goal():
         if "Go to" in action
     ]
     assert 0.05 < np.mean(named) < 0.3
-
-
-def test_a_foreign_wheel_is_refused(tmp_path):
-    wheel = tmp_path / "other.whl"
-    wheel.write_bytes(b"not a model")
-    with pytest.raises(InputError, match="SHA-256"):
-        check_wheel(wheel)
-    with pytest.raises(InputError, match="does not exist"):
-        check_wheel(tmp_path / "absent.whl")

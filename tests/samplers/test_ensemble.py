@@ -62,14 +62,6 @@ def test_delayed_competence_is_that_of_so_many_updates_ago() -> None:
     np.testing.assert_array_equal(delayed, then)
 
 
-def test_a_restored_ensemble_goes_on_as_the_first() -> None:
-    first = practised(made(SIX), 30)
-    again = made(SIX, seed=9)
-    again.load_state_dict(first.state_dict())
-    for values, other in zip(*(practised(e, 30)._all() for e in (first, again)), strict=True):
-        np.testing.assert_array_equal(values, other)
-
-
 def test_it_goes_on_with_other_goals_and_predicts_for_any() -> None:
     """Goals 3 and 1 stay, in other places; 7 is of the kind of 1, and 9 of that of 3."""
     estimator = practised(made(SIX), 200)

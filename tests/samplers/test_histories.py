@@ -15,58 +15,11 @@ from tests.samplers.few_goals import TEN_GOALS, FewGoals, Given, exploration, ma
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
 
 
-def test_online_on_a_history() -> None:
-    """Window by window, oldest outcome first:
-
-    goal 1: 0 0 | 1 1 1     split at 2: older 0, newer 1,  learning progress 1
-    goal 2: 1 1 | 0 1       older 1, newer 1/2,            1/2 (a fall counts)
-    goal 5: 0 | 1 1         split at 1: older 0, newer 1,  1
-    goal 7: 1               fewer than two,                0
-    goal 9: 1 | 1           older 1, newer 1 (mastered),   0
-    Sum 2.5. With epsilon 1/2 goals 1 and 5 have 0.5/10 + 0.5 * 1/2.5 = 0.25, goal 2 has
-    0.05 + 0.5 * 0.5/2.5 = 0.15, and all others 0.05.
-    """
-    sampler = make("online", **HALF)
-    sampler.update(outcomes((1, 0), (2, 1), (1, 0), (5, 0), (7, 1), (2, 1)))
-    sampler.update(outcomes((1, 1), (2, 0), (9, 1), (5, 1), (1, 1)))
-    sampler.update(outcomes((2, 1), (5, 1), (9, 1), (1, 1)))
-    expected = np.full(10, 0.05)
-    expected[[1, 2, 5]] += [0.2, 0.1, 0.2]
-    np.testing.assert_allclose(sampler.probabilities(), expected, rtol=1e-12)
-
-
 def test_online_has_no_threshold() -> None:
     """250 successes, then 249 and a failure: learning progress 1/250 is all there is to follow."""
     sampler = make("online", epsilon_start=0.0, epsilon_end=0.0, window=500, lp_threshold=0.5)
     sampler.update(outcomes(*[(3, 1)] * 499, (3, 0)))
     np.testing.assert_allclose(sampler.probabilities(), np.eye(10)[3])
-
-
-def test_online_forgets_beyond_its_window() -> None:
-    """Four outcomes are held: 0 0 | 1 1 gives 1; then 1 1 push both failures out, 1 1 | 1 1."""
-    sampler = make("online", window=4, **HALF)
-    sampler.update(outcomes((6, 0), (6, 0), (6, 1), (6, 1)))
-    assert sampler.probabilities()[6] == pytest.approx(0.05 + 0.5)
-    sampler.update(outcomes((6, 1), (6, 1)))
-    np.testing.assert_allclose(sampler.probabilities(), 0.1)
-
-
-def test_ek_online_on_a_history() -> None:
-    """Category by category, oldest first, goals of a category sharing its window:
-
-    grasp (1, 5, 6):  0 0 | 1 0 1     split at 2: older 0, newer 2/3,  learning progress 2/3
-    plant (7):        1 | 0           older 1, newer 0,                1
-    carnivore (2, 8): 0 | 0                                            0
-    impossible:       1 | 0           has no window,                   0
-    Sum 5/3. With epsilon 1/2, the four groups that have goals get 1/8 each by exploration; then
-    grasp 0.5 * (2/3)/(5/3) = 0.2 and plant 0.5 * 1/(5/3) = 0.3. In a group all goals are equal.
-    """
-    sampler = make("ek_online", **HALF)
-    sampler.update(outcomes((1, 0), (0, 1), (5, 0), (7, 1), (2, 0), (6, 1)))
-    sampler.update(outcomes((1, 0), (8, 0), (7, 0), (3, 0), (5, 1)))
-    grasp, plant, carnivore, impossible = (0.125 + 0.2) / 3, 0.125 + 0.3, 0.125 / 2, 0.125 / 4
-    i, g, p, c = impossible, grasp, plant, carnivore
-    np.testing.assert_allclose(sampler.probabilities(), [i, g, c, i, i, g, g, p, c, i], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("dropped", "carnivore"), [(False, 0.25), (True, 0.0)])
@@ -101,19 +54,6 @@ def magellan_over(estimator: CompetenceEstimator, **settings: float):
     rng = np.random.default_rng(0)
     parts = SamplerParts(FewGoals([0, 1, 0, 2]), rng, exploration(**HALF), estimator)
     return make_sampler("magellan", parts, MagellanSettings(**settings))
-
-
-def test_magellan_on_given_competences() -> None:
-    """|now - delayed| = 0.3, 0.009, 0.1, 0; below 0.01 is noise, so 0.3, 0, 0.1, 0 with sum 0.4.
-
-    Epsilon 1/2: 0.125 for all, and 0.5 * 0.75 for goal 0 (a fall counts; nobody told that the goal
-    is impossible), 0.5 * 0.25 for goal 2.
-    """
-    estimator = Given([0.1, 0.509, 0.6, 0.9], [0.4, 0.5, 0.5, 0.9])
-    sampler = magellan_over(estimator)
-    np.testing.assert_allclose(sampler.probabilities(), [0.5, 0.125, 0.25, 0.125], rtol=1e-12)
-    sampler.update(outcomes((0, 1)))
-    assert estimator.updates == 1
 
 
 def test_magellan_refuses_a_competence_that_diverged() -> None:

@@ -20,7 +20,6 @@ from magellan.samplers import (
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import nearest, nearest_draw
-from magellan.samplers.signals import absolute_learning_progress, learnability
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
 
@@ -123,14 +122,6 @@ def test_epsilon_of_the_released_code() -> None:
     assert epsilon(0) == 1.0
     for step, value in [(100, 0.785), (320, 0.494), (1000, 0.235), (100_000, 0.2)]:
         assert epsilon(step) == pytest.approx(value, abs=5e-4)
-
-
-def test_signals() -> None:
-    now, delayed = np.array([0.5, 0.2, 0.51, 1.0]), np.array([0.25, 0.7, 0.5, 1.0])
-    np.testing.assert_allclose(absolute_learning_progress(now, delayed), [0.25, 0.5, 0.01, 0])
-    cut = absolute_learning_progress(now, delayed, threshold=0.05)
-    np.testing.assert_allclose(cut, [0.25, 0.5, 0, 0])
-    np.testing.assert_allclose(learnability(now, delayed), [0.25, 0.16, 0.2499, 0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 101])

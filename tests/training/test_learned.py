@@ -109,26 +109,6 @@ def test_candidates_know_what_the_estimators_predict_at_a_refresh(adapter):
     assert np.ptp(competence(learned)[0] - competence(learned)[1]) > 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("adapter", "updates"),
-    [("own", 3), ("own", 7), ("shared", 5), ("policy", 5), ("frozen", 5), ("ignored", 5)],
-)
-def test_state_round_trip_continues_the_same(adapter, updates):
-    settings = {"refresh": 2, "delay": 4, "adapter": adapter}
-    learned, copy = make(**settings), make(**settings)
-    for _ in range(updates):
-        train_policy(learned)
-        learned.update(outcomes(learned))
-    policy = learned.backend.backbone.adapter("policy")
-    copy.backend.backbone.load_adapter("policy", policy)  # as the agent's state does
-    load(copy, state(learned))
-    for estimator in (learned, copy):
-        practise(estimator, 3)
-    assert moved(snapshot(learned), snapshot(copy)) == set()
-    np.testing.assert_array_equal(competence(learned), competence(copy))
-
-
 def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
     learned = make(refresh=2, delay=4)  # int(4 / 2 + 1) = 3 snapshots
     history = [snapshot(learned)]
@@ -150,11 +130,6 @@ def test_competence_is_constant_between_refreshes():
         learned.update(outcomes(learned))
         assert learned.changed().tolist() == (list(range(32)) if changes else [])
         assert (competence(learned)[0] != start).any() == changes
-
-
-def test_learning_progress_is_zero_at_the_start():
-    now, delayed = competence(make())
-    np.testing.assert_array_equal(now, delayed)
 
 
 def test_it_learns_which_goals_succeed():

@@ -185,46 +185,11 @@ def test_phases_count_for_what_a_run_is():
     assert identity(config(written_out)) == identity(config(SAME))
 
 
-def test_runs_that_differ_in_their_last_phase_have_one_beginning():
-    runs = [
-        config(NEW, sampler, observers=EVERY, seed=seed)
-        for sampler in ("online", "ek_online", "random", "magellan")
-        for seed in (3, 4)
-    ]
-    assert len({identity(run) for run in runs}) == len(runs)
-    assert len({identity(beginning(run)) for run in runs}) == 1
-
-
-def test_a_beginning_of_one_phase_is_an_ordinary_run():
-    named = {"sampler": "magellan", "goal_space": SPACE, "seed": 5, "budget": {"episodes": 60}}
-    layer = {"evaluated_buckets": FEW, "observers": ["per_goal"]}
-    ordinary = resolve_run("smoke", [named, layer])
-    assert identity(beginning(config(NEW, "online"))) == identity(ordinary)
-
-
 def test_constants_of_every_sampler_of_a_run_count():
     phases = [{"until": 60, "sampler": "magellan"}, {}]
     threshold = {"magellan": {"lp_threshold": 0.3}}
     assert identity(config(phases, "random")) != identity(config(phases, "random", **threshold))
     assert identity(config([], "random")) == identity(config([], "random", **threshold))
-
-
-# --- refused starts -----------------------------------------------------------------------------
-
-
-def test_a_start_that_does_not_fit_is_refused(first, tmp_path):
-    def refused(*arguments, folder=first, **named):
-        message = refusal(trained, tmp_path / "run", *arguments, start=folder, **named)
-        assert not list((tmp_path / "run").glob("*.csv"))
-        assert message.startswith("--start: ")
-        return message
-
-    assert refused([], "online").startswith("--start: the run has one phase")
-    other = [{**NEW[0], "until": 50}, NEW[1]]
-    message = refused(other, "online", observers=EVERY)
-    assert "budget.episodes is 50 here and 60 there" in message
-    assert "observers" in refused(NEW, "online")
-    assert "holds no checkpoint" in refused(NEW, "online", folder=tmp_path / "nothing")
 
 
 # --- estimators and new goals ---------------------------------------------------------------------

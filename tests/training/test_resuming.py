@@ -16,6 +16,10 @@ RUNS = {
     "watched by all": config(
         observers=watchers("magellan"), budget={"record_goals": True}, **EVALUATED
     ),
+    **{
+        adapter: config(competence={"refresh": 2, "delay": 4, "adapter": adapter}, budget=SHORT)
+        for adapter in ("shared", "policy", "frozen", "ignored")
+    },
     "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
     "regions": config("regions", competence=GROUPS),
     "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),

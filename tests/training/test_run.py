@@ -50,14 +50,6 @@ def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
     assert rarely["evaluation"] != undisturbed["evaluation"]
 
 
-def test_a_finished_run_resumes_also_with_other_operational_settings(undisturbed, tmp_path):
-    trained(config(), tmp_path)
-    train(config(checkpoint_seconds=1, stop_margin_seconds=5), tmp_path, True, "none")
-    assert tables(tmp_path) == undisturbed
-    assert identity(config(checkpoint_seconds=1)) == identity(config())
-    assert identity(config(record_every=6)) != identity(config())
-
-
 def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
     broken = raising(InputError("backbone.model: weights are missing"))
     monkeypatch.setattr(run, "Trainer", broken)

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from magellan.competence import ESTIMATORS, EstimatorParts, Outcomes, make_estimator
+from magellan.competence import Outcomes
 from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
 from magellan.config import resolve_run
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import JobError
-from magellan.core.randomness import stream
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from magellan.worlds.little_zoo import CATEGORIES, GoalSpace
@@ -73,36 +72,6 @@ def test_every_estimator_predicts_for_the_same_goals(trained, sampler):
         assert len(predictions) == 3 * 2 * len(CATEGORIES)  # evaluations, splits, categories
         assert {row["n"] for row in predictions} == {"4"}
         assert all(float(row["learning_progress"]) <= 1.0 for row in predictions)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["per_goal", "expert_buckets", "learned", "learned_groups"])
-def test_a_watcher_of_a_replayed_stream_equals_the_driver(name, monkeypatch):
-    """A rebuilt driver, updated with the recorded outcomes, has the same estimates."""
-    sampler = next(spec.name for spec in SAMPLERS.values() if spec.estimator == name)
-    settings = config(sampler)
-    trainer = Trainer(settings)
-    stream_of_outcomes, update = [], trainer.sampler.update
-    monkeypatch.setattr(
-        trainer.sampler, "update", lambda o: (stream_of_outcomes.append(o), update(o))[1]
-    )
-    finish(trainer)
-    assert len(stream_of_outcomes) == trainer.updates > 20
-    fresh = Trainer(settings)  # its backbone and its goals, untouched by practice
-    parts = EstimatorParts(
-        fresh.goals,
-        lambda stream_name: stream(settings.seed, stream_name),
-        seed=int(stream(settings.seed, "init").integers(2**31, size=3)[2]),
-        backend=fresh.backend,
-    )
-    section = ESTIMATORS[name].section
-    watcher = make_estimator(name, parts, getattr(settings, section))
-    for outcomes in stream_of_outcomes:
-        watcher.update(outcomes)
-    driver = trainer.sampler.estimator
-    observed, driven = (estimator.competence(estimator.known()) for estimator in (watcher, driver))
-    np.testing.assert_array_equal(observed, driven)
-    assert len(driver.known())
 
 
 def test_cost_is_counted_and_only_where_there_is_one(trained):

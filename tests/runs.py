@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load, save
 
 from magellan.competence import ESTIMATORS
 from magellan.config import HEAD, RunConfig, resolve_run
 from magellan.core.columns import COLUMNS, OPTIONAL
 from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs import checkpoint
 from magellan.jobs.run import train
 from magellan.jobs.stopping import Stopper
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
+from tests.snippets import contents as contents
 
 SPACE = "40-20-10-5-5"
 EVALUATED = {
@@ -60,10 +65,38 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Contents of every file below a folder, except the lock."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+def metadata_of(content: bytes) -> dict[str, str]:
+    """What a checkpoint file says beside its tensors."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length])["__metadata__"]
+
+
+def signed(metadata: dict[str, str], tensors: dict) -> bytes:
+    """A checkpoint with a matching checksum."""
+    return save(tensors, {**metadata, "sha256": checkpoint._checksum(metadata, tensors)})
+
+
+def forge(path: Path, where: str, value: Any) -> None:
+    """Put another value, or that of a function of the tensor there, into a checkpoint's state.
+
+    The checksum matches. A part `*` of the place is the first key.
+    """
+    content = path.read_bytes()
+    metadata, tensors = metadata_of(content), load(content)
+    tree = inner = json.loads(metadata["state"])
+
+    def key_of(part: str) -> Any:
+        return next(iter(inner)) if part == "*" else int(part) if isinstance(inner, list) else part
+
+    *way, last = where.split("/")
+    for part in way:
+        inner = inner[key_of(part)]
+    if callable(value):
+        (name,) = inner[key_of(last)].values()
+        tensors[name] = value(tensors[name])
+    else:
+        inner[key_of(last)] = value
+    path.write_bytes(signed({**metadata, "state": json.dumps(tree)}, tensors))
 
 
 def refusal(call, *arguments, **named) -> str:

@@ -1,8 +1,9 @@
-"""Code blocks of the documentation, programs in another process, imports, and calls that fail."""
+"""Code blocks of the documentation, files, imports, programs in another process, failing calls."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -43,11 +44,18 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def run_program(program: str, *arguments: str) -> str:
-    """Run a Python program in another process, in the root of the repository; what it prints."""
+def contents(folder: Path) -> dict[str, bytes]:
+    """Contents of every file below a folder, except the lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def run_program(program: str, *arguments: str, cwd: Path = ROOT, **environment: str) -> str:
+    """Run a Python program in another process, with this repository's code; what it prints."""
     process = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        cwd=ROOT,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,

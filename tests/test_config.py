@@ -112,13 +112,6 @@ def test_paper_preset_has_the_papers_constants():
     assert config.competence.pool >= sum(parse_goal_space("100k"))  # every goal, as in the paper
 
 
-def test_configuration_and_goals_need_no_torch():
-    run_program(
-        "import sys, magellan.config, magellan.cli, magellan.worlds.little_zoo, magellan.samplers; "
-        "assert 'torch' not in sys.modules"
-    )
-
-
 @pytest.mark.parametrize(
     ("start", "command"),
     [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launcher.entry")],

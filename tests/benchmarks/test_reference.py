@@ -3,11 +3,10 @@
 import csv
 import json
 import re
-from pathlib import Path
 
 from benchmarks.run import number
+from tests.snippets import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 COMMITTED = ROOT / "results" / "reference" / "bench"
 CORE = json.loads((COMMITTED / "manifest.json").read_text())["matmul_gflop_per_second"]

@@ -1,28 +1,19 @@
 """A language model of one's own: the files of docs/models.md."""
 
 import json
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from magellan.config import grid, load_experiment, read_yaml
 from magellan.jobs.run import train
-from tests.snippets import ROOT, write_files
+from tests.snippets import run_program, write_files
 
 
 @pytest.mark.slow
 def test_a_folder_is_made_and_trained(tmp_path, monkeypatch):
     files = write_files("docs/models.md", tmp_path)
-    subprocess.run(
-        [sys.executable, files["make_model.py"]],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
+    run_program(Path(files["make_model.py"]).read_text(), cwd=tmp_path)
     monkeypatch.chdir(tmp_path)
     (run,) = grid(load_experiment(read_yaml(files["my_model.yaml"])))
     manifest = train(run.config, tmp_path / run.path, False, "none")

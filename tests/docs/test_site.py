@@ -1,14 +1,14 @@
 """The site's links, the picture of the layers, and the page of tables."""
 
-import subprocess
 import sys
 import types
 
 import pytest
 import yaml
 
+from tests.snippets import ROOT, run_program
 from tests.test_readme import PAGES
-from tests.workflow.conftest import ROOT, module_from
+from tests.workflow.conftest import module_from
 
 
 @pytest.fixture
@@ -19,11 +19,6 @@ def hooks(monkeypatch):
     files = sys.modules["mkdocs.structure.files"]
     files.File = files.Files = object
     return module_from(ROOT / "docs/hooks.py")
-
-
-@pytest.fixture(scope="module")
-def layers():
-    return module_from(ROOT / "workflow/scripts/draw_layers.py")
 
 
 def test_links_lead_to_pages_of_the_site_and_code_becomes_its_name(hooks):
@@ -51,35 +46,12 @@ def test_every_page_is_in_the_navigation(hooks):
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_layers_is_that_of_the_code(layers):
+def test_the_picture_of_the_layers_is_that_of_the_code():
+    layers = module_from(ROOT / "workflow/scripts/draw_layers.py")
     drawn = layers.to_svg(layers.graph(), layers.graph(late=False))
     assert layers.PICTURE.read_text() == drawn, (
         "out of date: python workflow/scripts/draw_layers.py"
     )
-
-
-def test_layers_of_a_small_graph(layers):
-    edges = {"a": {"b", "c"}, "b": {"c"}, "c": set(), "e": set()}
-    assert layers.reduced(edges) == {"a": {"b"}, "b": {"c"}, "c": set(), "e": set()}
-    assert layers.levels(edges) == [["c", "e"], ["b"], ["a"]]
-    with pytest.raises(ValueError, match="in a cycle"):
-        layers.levels({"a": {"b"}, "b": {"a"}})
-
-
-def test_lines_of_late_imports_are_dashed(layers):
-    edges, early = {"a": {"b", "c"}, "b": set(), "c": set()}, {"a": {"b"}, "b": set(), "c": set()}
-    lines = [line for line in layers.to_svg(edges, early).splitlines() if line.startswith("<path")]
-    assert ["dasharray" in line for line in lines] == [False, True]
-
-
-def test_imports_for_type_checkers_do_not_count(layers, tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(
-        "import a\nif TYPE_CHECKING:\n    import b\ntry:\n    from c.d import e\nexcept E:\n"
-        "    pass\ndef f():\n    import g\nclass H:\n    import i\n"
-    )
-    assert sorted(layers.imports(path)) == ["a", "c.d", "g", "i"]
-    assert sorted(layers.imports(path, late=False)) == ["a", "c.d", "i"]
 
 
 def test_the_analysis_needs_no_torch():
@@ -87,14 +59,12 @@ def test_the_analysis_needs_no_torch():
     files = (ROOT / "analysis").glob("*/[a-z]*.py")
     names = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files)
     assert len(names) > 30
+    names.append("analysis.__main__")
     code = (
         f"import sys\nfor name in {names!r}: __import__(name)\n"
         "print(sorted({'torch', 'transformers', 'peft'} & sys.modules.keys()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert run_program(code) == "[]"
 
 
 def test_the_lines_of_pandas_on_the_page_of_tables_run(monkeypatch, capsys):

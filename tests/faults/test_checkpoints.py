@@ -1,6 +1,5 @@
 """Damaged, truncated or foreign checkpoint files; interrupted or failed saves."""
 
-import json
 import re
 import shutil
 
@@ -17,7 +16,7 @@ from magellan.jobs.run import train
 from tests.faults.cases import FORGED, SAVE_CALLS, cases
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error, raising
-from tests.runs import contents, tables
+from tests.runs import contents, forge, metadata_of, signed, tables
 
 
 def state(number: int) -> dict:
@@ -156,16 +155,6 @@ def test_another_format_is_refused_and_not_called_damaged(case, saved, monkeypat
     assert contents(saved.folder) == before
 
 
-def metadata_of(content: bytes) -> dict[str, str]:
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length])["__metadata__"]
-
-
-def signed(metadata: dict[str, str], tensors: dict) -> bytes:
-    """A checkpoint with a matching checksum."""
-    return save(tensors, {**metadata, "sha256": checkpoint._checksum(metadata, tensors)})
-
-
 @pytest.mark.parametrize("version", ["2", "7", "c", ""])
 def test_a_wrong_bit_in_the_version_is_damage(version, saved):
     content = saved.paths()[-1].read_bytes()
@@ -287,53 +276,36 @@ RICH = config(
 
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory):
-    """Newest checkpoint of an interrupted MAGELLAN run, and its parts."""
+    """Newest checkpoint of an interrupted MAGELLAN run."""
     folder = tmp_path_factory.mktemp("halfway")
     killed_at_update_5(RICH, folder)
-    path = Checkpoints(folder, RICH).paths()[-1]
-    content = path.read_bytes()
-    return path.name, metadata_of(content), load(content)
+    return Checkpoints(folder, RICH).paths()[-1]
 
 
-def number(inner, key):
-    return int(key) if isinstance(inner, list) else key
-
-
-def forged(metadata, tensors, path, value) -> bytes:
-    """A checkpoint with another value at a path, and a matching checksum."""
-    tree, tensors = json.loads(metadata["state"]), dict(tensors)
-    *way, last = path.split("/")
-    inner = tree["trainer"]
-    for key in way:
-        inner = inner[next(iter(inner)) if key == "*" else number(inner, key)]
-    if callable(value):
-        (name,) = inner[last].values()
-        tensors[name] = value(tensors[name])
-    else:
-        inner[number(inner, last)] = value
-    return signed({**metadata, "state": json.dumps(tree)}, tensors)
+def forged(halfway, folder, where, value):
+    """A folder with the checkpoint, and another value at a place in it."""
+    (folder / "checkpoints").mkdir(parents=True)
+    path = folder / "checkpoints" / halfway.name
+    path.write_bytes(halfway.read_bytes())
+    forge(path, f"trainer/{where}", value)
+    return path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cases("forged"))
 def test_a_forged_state_is_one_clear_error(case, halfway, tmp_path):
-    name, metadata, tensors = halfway
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / name).write_bytes(forged(metadata, tensors, *FORGED[case]))
+    path = forged(halfway, tmp_path, *FORGED[case])
     before = contents(tmp_path)
     with pytest.raises(InputError) as caught:
         train(RICH, tmp_path, resume=True, progress="none")
-    assert str(caught.value).startswith(f"--resume: {tmp_path}/checkpoints/{name}")
+    assert str(caught.value).startswith(f"--resume: {path}")
     assert str(caught.value).endswith("move the checkpoints away to start over")
     assert contents(tmp_path) == before
 
 
 def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
-    name, metadata, tensors = halfway
     there, whole = tmp_path / "there", tmp_path / "whole"
-    (there / "checkpoints").mkdir(parents=True)
-    content = forged(metadata, tensors, "collector/positions", lambda old: old)
-    (there / "checkpoints" / name).write_bytes(content)
+    forged(halfway, there, "collector/positions", lambda old: old)
     for folder in (there, whole):
         train(RICH, folder, resume=True, progress="none")
     assert tables(there) == tables(whole)

@@ -18,7 +18,7 @@ from magellan.jobs.progress import TensorBoard
 from magellan.jobs.run import train
 from tests.faults.cases import cases
 from tests.faults.conftest import TRAIN, config
-from tests.runs import contents, tables
+from tests.runs import contents, error_line, tables
 
 
 @pytest.fixture
@@ -36,9 +36,7 @@ def stopped(tmp_path):
 
 def refusal(folder, capsys):
     assert main([*TRAIN, "--sampler", "random", "--resume", "--output", str(folder)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err
+    return error_line(capsys)
 
 
 @pytest.mark.parametrize("name", cases("link"))

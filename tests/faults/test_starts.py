@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from magellan.config import RunConfig, beginning, resolve_run
-from magellan.jobs.checkpoint import decode, encode
+from magellan.config import RunConfig, beginning
 from tests.faults.cases import FORGED_STARTS, cases
 from tests.faults.conftest import config
-from tests.runs import contents, refusal, tables, trained
+from tests.runs import contents, forge, refusal, tables, trained
 
 SAMPLER = "magellan"
 POINT = 20
@@ -172,15 +171,7 @@ def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
 @pytest.mark.parametrize(("of", "case"), cases("forged start"))
 def test_a_forged_start_is_one_clear_error(of, case, begun, tmp_path):
     first = begun(of)
-    metadata, state = decode(first.newest)
-    path, value = FORGED_STARTS[case]
-    *way, last = path.split("/")
-    inner = state
-    for key in way:
-        inner = inner[key]
-    inner[last] = value
-    run = resolve_run("smoke", [json.loads(metadata["config"])])
-    first.newest.write_bytes(encode(state, 1, run, metadata["backbone"]))
+    forge(first.newest, *FORGED_STARTS[case])
     before = contents(first.run)
     error = refusal(trained, first.config, tmp_path / "r", first.start)
     assert error.startswith(f"--start: {first.start} ")

@@ -9,7 +9,6 @@ from analysis.statistics import summaries
 from analysis.tables import store
 from tests.analysis import synthetic
 
-ROOT = Path(__file__).resolve().parents[2]
 # A temporary folder for Hypothesis, which needs it at collection.
 HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
 set_hypothesis_home_dir(HYPOTHESIS_HOME.name)

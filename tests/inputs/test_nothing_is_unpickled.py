@@ -14,7 +14,7 @@ import pytest
 import snakemake.parser
 from snakemake.sourcecache import LocalSourceFile
 
-from tests.inputs.conftest import ROOT
+from tests.snippets import ROOT
 from tests.test_packaging import tracked_files
 
 MODULES = {

@@ -10,7 +10,7 @@ from magellan.config import resolve_run
 from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases
-from tests.inputs.conftest import ROOT
+from tests.snippets import ROOT, contents
 from tests.workflow.conftest import Project, the_error
 
 ZOO_MINI = ROOT / "magellan/backbones/zoo-mini"
@@ -31,10 +31,6 @@ def refused(capfd, monkeypatch):
         assert not missing, f"{missing} not in {err}"
 
     return run
-
-
-def files_in(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def case_of(mapping):
@@ -85,7 +81,7 @@ def test_command_line(case, tmp_path, refused):
 @case_of(cases.ANALYSIS_COMMANDS)
 def test_command_line_of_the_analysis(case, places, tmp_path, refused):
     named = {**places, "OUT": tmp_path / "out"}
-    before = files_in(places["SOURCE"])
+    before = contents(places["SOURCE"])
 
     def placed(word):
         name, *rest = word.split("/")
@@ -94,7 +90,7 @@ def test_command_line_of_the_analysis(case, places, tmp_path, refused):
     words = map(placed, cases.ANALYSIS_COMMANDS[case].split(" | "))
     refused(analysis.__main__.main, map(placed, cases.arguments(case)), *words)
     assert not (tmp_path / "out").exists()
-    assert files_in(places["SOURCE"]) == before
+    assert contents(places["SOURCE"]) == before
 
 
 @case_of(cases.EXPERIMENT_ARGUMENTS)
@@ -108,10 +104,10 @@ def test_experiment_for_the_analysis(case, places, tmp_path, refused):
 @case_of(cases.TABLES | cases.MANIFESTS)
 def test_combined_tables(case, places, spoiled, tmp_path, refused):
     folder = spoiled(places["TABLES"], (cases.TABLES | cases.MANIFESTS)[case])
-    before = files_in(folder)
+    before = contents(folder)
     refused(analysis.__main__.main, ["statistics", folder, tmp_path / "out"], case)
     assert not (tmp_path / "out").exists()
-    assert files_in(folder) == before
+    assert contents(folder) == before
 
 
 @case_of(cases.RUN_FOLDERS)
@@ -129,10 +125,10 @@ def test_folder_to_train_in(case, tmp_path, refused):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
     (cases.OUTPUTS | cases.RESUMED)[case](folder)
-    before = files_in(folder)
+    before = contents(folder)
     more = ["--resume"] if case in cases.RESUMED else []
     refused(magellan.cli.main, [*SMALL, "--output", folder, *more], case)
-    assert files_in(folder) == before
+    assert contents(folder) == before
 
 
 @case_of(cases.BACKBONE_FILES | cases.BACKBONE_MODELS)
@@ -142,7 +138,7 @@ def test_backbone(case, spoiled, tmp_path, refused):
     refused(magellan.cli.main, arguments, "backbone.model | allowed", str(model)[:40], case)
     if case in cases.BACKBONE_FILES:
         assert not (tmp_path / "run").exists()
-    assert not files_in(tmp_path / "run")
+    assert not contents(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("files", "model", "words"), cases.BACKBONE_NAMES)

@@ -163,12 +163,6 @@ def test_an_agent_without_an_estimator_of_its_own_has_none():
     assert "competence" not in files["README.md"].decode()
 
 
-def test_equal_agents_have_equal_files():
-    config = config_of("zoo-mini")
-    state = state_of(make(config))
-    assert agent_files(config, state, ORIGIN, FOLDER) == agent_files(config, state, ORIGIN, FOLDER)
-
-
 def test_of_a_run_with_phases_the_last_one_counts():
     config = config_of("zoo-mini", phases=[{"until": 60}, {"goal_space": "10-9-8-7-6"}])
     rows = [

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 
-import numpy as np
 import pytest
 
 from magellan.cli import main
@@ -17,15 +16,12 @@ from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
-from tests.runs import contents, error_line
+from tests.faults.cases import cut
+from tests.runs import contents, error_line, forge
 from tests.snippets import write_files
 from tests.tools.conftest import config
 
-COMMANDS = {
-    "export": ("export", "--output", "OUT"),
-    "embed": ("embed", "--output", "OUT"),
-    "watch": ("watch",),
-}
+COMMANDS = (("export", "--output", "OUT"), ("embed", "--output", "OUT"), ("watch",))
 
 
 @pytest.fixture
@@ -34,10 +30,10 @@ def refusal(capsys, tmp_path):
 
     def refuse(folder, *more):
         before, lines = contents(folder), set()
-        for words in COMMANDS.values():
+        for words in COMMANDS:
             words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
             assert main([str(word) for word in (*words, folder, *more)]) == 2
-            lines.add(error_line(capsys))
+            lines.add(re.sub(r" \(\w+\);", ";", error_line(capsys)))  # without Python's name for it
         assert contents(folder) == before
         assert not (tmp_path / "out").exists()
         (line,) = lines
@@ -85,13 +81,6 @@ def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, cap
     assert contents(folder) == before
 
 
-def test_a_folder_without_a_checkpoint(tmp_path, refusal):
-    (tmp_path / "empty").mkdir()
-    line = refusal(tmp_path / "empty")
-    assert line.startswith("error: run: ")
-    assert "holds no checkpoint; allowed: the folder of a run" in line
-
-
 def test_only_damaged_checkpoints(spoiled, refusal):
     for path in (spoiled / "checkpoints").iterdir():
         path.write_bytes(b"x")
@@ -107,24 +96,21 @@ def test_a_checkpoint_that_is_a_link_or_a_pipe(spoiled, tmp_path, refusal):
     assert f"error: run: {place} is a named pipe; allowed" in refusal(spoiled)
 
 
-def rewritten(folder, change):
-    """Change the only checkpoint, with a right checksum."""
+def only_checkpoint(folder):
     (path,) = (folder / "checkpoints").iterdir()
-    metadata, state = decode(path)
-    settings, backbone = change(state, metadata) or (config(export=True), metadata["backbone"])
-    path.write_bytes(encode(state, 1, settings, backbone))
     return path
 
 
 def test_another_backbone(spoiled, refusal):
-    path = rewritten(spoiled, lambda *_: (config(), "0" * 64))
+    path = only_checkpoint(spoiled)
+    path.write_bytes(encode(decode(path)[1], 1, config(), "0" * 64))
     line = refusal(spoiled)
     assert f"{path}: the agent was trained on another backbone" in line
     assert "000000000000 then; allowed: the same files" in line
 
 
 def test_another_format(spoiled, refusal, monkeypatch):
-    (path,) = (spoiled / "checkpoints").iterdir()
+    path = only_checkpoint(spoiled)
     metadata, state = decode(path)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", "3")
@@ -138,12 +124,9 @@ def test_another_format(spoiled, refusal, monkeypatch):
 
 
 def test_a_state_without_an_agent(spoiled, refusal):
-    path = rewritten(spoiled, lambda state, _: state.update(trainer=[]))
+    path = only_checkpoint(spoiled)
+    forge(path, "trainer", [])
     assert f"error: {path} holds no trained agent" in refusal(spoiled)
-
-
-def cut(values):
-    return values[:-1].copy()
 
 
 FORGED = {
@@ -157,26 +140,12 @@ FORGED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("case", FORGED)
-def test_a_forged_agent_is_one_line(case, command, spoiled, tmp_path, capsys):
-    (*way, last), value = FORGED[case][0].split("/"), FORGED[case][1]
-
-    def forge(state, _):
-        inner = state["trainer"]
-        for key in way:
-            inner = inner[key]
-        key = next(iter(inner)) if last == "*" else last
-        inner[key] = value(np.asarray(inner[key])) if callable(value) else value
-
-    path = rewritten(spoiled, forge)
-    before = contents(spoiled)
-    words = [word.replace("OUT", str(tmp_path / "out")) for word in COMMANDS[command]]
-    assert main([*words, str(spoiled)]) == 2
-    error = error_line(capsys)
-    assert error.startswith(f"error: {path} does not fit this version of the code (")
-    assert contents(spoiled) == before
-    assert not (tmp_path / "out").exists()
+def test_a_forged_agent_is_one_line(case, spoiled, refusal):
+    where, value = FORGED[case]
+    path = only_checkpoint(spoiled)
+    forge(path, f"trainer/{where}", value)
+    assert refusal(spoiled).startswith(f"error: {path} does not fit this version of the code; ")
 
 
 def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys):

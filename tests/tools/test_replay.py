@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from magellan.cli import main
-from magellan.config import stored_config
 from magellan.core.columns import COLUMNS
-from magellan.jobs.checkpoint import decode, encode
 from magellan.tools.recorded import RecordedRun
 from magellan.tools.replay import brier, lag
 from magellan.training.parts import estimator_parts
 from tests import runs
 from tests.inputs.cases import gone
-from tests.runs import error_line, rows, trained
+from tests.runs import error_line, forge, rows, trained
 
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
 
@@ -180,21 +178,9 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     assert sum(len(run.received(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 
-def forged(path: str, value):
+def forged(where: str, value):
     """The last checkpoint has another value, and a right checksum."""
-
-    def change(run: Path) -> None:
-        checkpoint = max((run / "checkpoints").iterdir())
-        metadata, state = decode(checkpoint)
-        *way, last = path.split("/")
-        inner = state["trainer"]
-        for key in way:
-            inner = inner[key]
-        inner[last] = value(inner[last])
-        settings = stored_config(json.loads(metadata["config"]), metadata["identity"], (), run)
-        checkpoint.write_bytes(encode(state, 9, settings, metadata["backbone"]))
-
-    return change
+    return lambda run: forge(max((run / "checkpoints").iterdir()), f"trainer/{where}", value)
 
 
 LEARNED = ("--estimator", "learned")
@@ -216,9 +202,9 @@ LEARNED = ("--estimator", "learned")
             ("competence.adapter: 'policy'", "allowed: own, frozen"),
         ),
         (gone("manifest.json"), LEARNED, ("not the folder of a complete run",)),
-        (forged("next_evaluation", lambda _: 90), LEARNED, ("is not the end of the run",)),
+        (forged("next_evaluation", 90), LEARNED, ("is not the end of the run",)),
         (forged("record/outcomes", lambda old: old + 999), LEARNED, ("does not fit this version",)),
-        (forged("record/tables", lambda _: {}), LEARNED, ("does not fit this version",)),
+        (forged("record/tables", {}), LEARNED, ("does not fit this version",)),
     ],
 )
 def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, capsys):

@@ -15,7 +15,7 @@ from magellan.tools import commands as tools
 
 # In the order of --help.
 COMMANDS = (
-    *(add_train, tools.add_replay, tools.add_export, tools.add_embed, tools.add_critic),
+    *(add_train, tools.add_replay, tools.add_export, tools.add_embed),
     *(tools.add_watch, tools.add_play, tools.add_goals, add_backbone),
     *(tools.add_axes, tools.add_submit, tools.add_bench, add_check),
 )

@@ -14,12 +14,16 @@ from magellan.config import (
     load_experiment,
     resolve_run,
     run_model,
+    stored_config,
 )
 from magellan.config.identity import GENERATION, MATTERS_IF
+from magellan.config.resolve import RETIRED
+from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from magellan.worlds.little_zoo.goals import canonical_name, parse_goal_space
 
 DEFAULTS = Path(__file__).parent / "data" / "defaults.json"
+COMMITTED = Path(__file__).parents[1] / "results" / "reference"
 
 
 def run(sampler="magellan", **layer):
@@ -38,7 +42,7 @@ HOW_A_JOB_RUNS = {
     "micro-batches": {"backend": {"micro_batch": 8}},
     "micro-batches by memory": {"backend": {"micro_batch": "auto"}},
     "memory for kept states": {"backend": {"kept_states_mb": 100}},
-    "operations of a GPU": {"backend": {"deterministic": False, "length_bucket": 32}},
+    "operations of a GPU": {"backend": {"deterministic": False}},
     "one GPU of several": {"backend": {"device": "cuda:3"}},
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},
     "share of saving": {"budget": {"checkpoint_share": 0.5}},
@@ -51,7 +55,7 @@ HOW_A_JOB_RUNS = {
     "step size of a fixed temperature": {"agent": {"temperature_learning_rate": 0.5}},
     "scale of a target that is not aimed at": {"agent": {"target_entropy_scale": 0.5}},
     "a target that is not aimed at": {"agent": {"target_entropy": 0.5}},
-    "groups that nobody draws": {"competence": {"regions": 7, "space": "frozen"}},
+    "groups that nobody draws": {"competence": {"regions": 7, "regroup": 3}},
     "pool of a space that is scored whole": {"competence": {"pool": 5_000}},
     "an end in steps that is not used": {"budget": {"steps": 0, "updates": 0}},
     "constants of an estimator that is not there": {"per_goal": {"window": 7}},
@@ -99,7 +103,6 @@ def test_what_a_run_is_counts(case):
         ("ek_online", {"expert_buckets": {"window": 10}}, True),
         ("online", {"competence": {"delay": 3_200}, "observers": ["learned"]}, True),
         ("regions", {"competence": {"regions": 7}}, True),
-        ("online", {"competence": {"within": "progress"}, "observers": ["learned"]}, False),
     ],
 )
 def test_a_section_counts_only_for_runs_that_use_it(sampler, layer, counts):
@@ -189,6 +192,23 @@ def test_no_default_has_changed_without_a_new_generation():
     for key, value in kept["defaults"].items():
         assert now[key] == value, key
     assert MATTERS_IF.keys() <= now.keys()
+
+
+def test_committed_runs_keep_configuration_and_identity():
+    manifests = {path: json.loads(path.read_text()) for path in COMMITTED.glob("*/manifest.json")}
+    runs = [(path, run) for path, table in manifests.items() for run in table.get("runs", ())]
+    for path, stored in runs:
+        assert stored_config(stored["config"], stored["identity"], (), path).seed == stored["seed"]
+    assert set().union(*(flat_keys(stored["config"]) for _, stored in runs)) >= RETIRED.keys()
+
+
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_retired_key_with_a_value_that_is_gone_is_refused(key):
+    values, (section, name) = run().model_dump(mode="json"), key.split(".")
+    values[section][name] = "other"
+    message = f"old: config.{key}: 'other' is not an option of .*; allowed: {RETIRED[key]!r}$"
+    with pytest.raises(InputError, match=message):
+        stored_config(values, identity(run()), (), Path("old"))
 
 
 @pytest.mark.parametrize(

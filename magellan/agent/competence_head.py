@@ -142,10 +142,9 @@ class CompetenceHead:
                 self._load_delayed(self.snapshots[self._restored])
 
     @torch.no_grad()
-    def representation(self, prompts: PackedBatch, space: str = "read") -> np.ndarray:
-        """Input features of the head, or its `hidden` layer, of each prompt: float32 (n, width)."""
-        features = self._features(self.readers.now, prompts)
-        return (self.head[:-1](features) if space == "hidden" else features).cpu().numpy()
+    def representation(self, prompts: PackedBatch) -> np.ndarray:
+        """Input features of the head, of each prompt: float32 (n, width)."""
+        return self._features(self.readers.now, prompts).cpu().numpy()
 
     def _features(self, adapter: str, prompts: PackedBatch) -> Tensor:
         return prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)

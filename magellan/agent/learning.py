@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 
 def mlp(
-    width: int,
-    hidden: Sequence[int],
-    activation: type[nn.Module],
-    generator: torch.Generator,
-    normalised: bool = False,
+    width: int, hidden: Sequence[int], activation: type[nn.Module], generator: torch.Generator
 ) -> nn.Sequential:
-    """width -> hidden ... -> 1 with PyTorch's default initial values drawn from `generator`.
-
-    normalised: whether a layer norm precedes each activation.
-    """
+    """width -> hidden ... -> 1 with PyTorch's default initial values drawn from `generator`."""
     widths = [width, *hidden]
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
-        norm = [nn.LayerNorm(outputs)] if normalised else []
-        layers += [_linear(inputs, outputs, generator), *norm, activation()]
+        layers += [_linear(inputs, outputs, generator), activation()]
     return nn.Sequential(*layers, _linear(widths[-1], 1, generator))
 
 

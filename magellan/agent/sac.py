@@ -37,8 +37,6 @@ from magellan.model.settings import AgentConfig
 if TYPE_CHECKING:
     from magellan.model.backbone import Backbone
 
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
-"""Values of `agent.critic_activation`."""
 DORMANT = 0.025
 """Threshold tau of dormant neurons (ReDo; Sokar et al. 2023)."""
 
@@ -58,13 +56,7 @@ class SAC:
         self.updates = 0
         generator = torch.Generator().manual_seed(seed)
         critic, target = (
-            mlp(
-                backbone.width,
-                config.critic_hidden,
-                ACTIVATIONS[config.critic_activation],
-                generator,
-                config.critic_norm,
-            ).to(backbone.device)
+            mlp(backbone.width, config.critic_hidden, nn.ReLU, generator).to(backbone.device)
             for _ in range(2)
         )
         self.critic, self.target_critic = critic, frozen_copy(target)
@@ -103,7 +95,7 @@ class SAC:
     def values(self, states: list[PackedState]) -> np.ndarray:
         """Q(s, a) of each candidate, float64 (batch, candidates), 0 past the last."""
         scores = self._score("policy", self.backbone.batch(*stack(states)))
-        values = scores.spread(self._q(self.critic, scores.features))
+        values = scores.spread(apply_head(self.critic, scores.features))
         return values.cpu().numpy().astype(np.float64)
 
     @torch.no_grad()
@@ -121,11 +113,11 @@ class SAC:
         hidden, dormant = features, []
         for layer in self.critic:
             hidden = layer(hidden)
-            if isinstance(layer, ACTIVATIONS[self.config.critic_activation]):
+            if isinstance(layer, nn.ReLU):
                 activity = hidden.abs().mean(dim=0)
                 dormant.append(activity <= DORMANT * activity.mean())
         return {
-            "value": float(self._q(self.critic, features).mean()),
+            "value": float(apply_head(self.critic, features).mean()),
             "dormant": float(torch.cat(dormant).float().mean()),
             "spread": float((deviation / features.square().sum()).sqrt()),
         }
@@ -188,7 +180,7 @@ class SAC:
         policy = self._score("policy", states)
         own = self.config.target_adapter == "own"
         target = self._score("critic_target", states) if own else policy
-        values = target.spread(self._q(self.target_critic, target.features))
+        values = target.spread(apply_head(self.target_critic, target.features))
         return soft_value(policy, values, self.log_alpha.exp())
 
     def _next_states(self, transitions: Batch, rows: np.ndarray) -> PackedBatch:
@@ -235,27 +227,19 @@ class SAC:
         return _combine(parts)._replace(critic_loss=critic_loss)
 
     def _critic_loss(self, taken: Tensor, target: Tensor) -> Tensor:
-        """mean_s (Q(s, a) - y)^2, or the cross-entropy, from features of the actions taken.
+        """mean_s (Q(s, a) - y)^2, from features of the actions taken.
 
         Args:
             taken: (batch, width), hidden state of the last token of each action.
             target: y, (batch,).
         """
         features = taken if self.config.critic_trains_adapter else taken.detach()
-        output = apply_head(self.critic, features)
-        if self.config.critic_loss == "cross_entropy":
-            return nn.functional.binary_cross_entropy_with_logits(output, target.clamp(0.0, 1.0))
-        return nn.functional.mse_loss(output, target)
-
-    def _q(self, head: nn.Module, features: Tensor) -> Tensor:
-        """Q(s, a) from features (n, width), (n,): the head's output, or its sigmoid."""
-        output = apply_head(head, features)
-        return output.sigmoid() if self.config.critic_loss == "cross_entropy" else output
+        return nn.functional.mse_loss(apply_head(self.critic, features), target)
 
     def _actor_loss(self, scores: Scores) -> Tensor:
         """mean_s sum_a pi(a|s) (alpha log pi(a|s) - Q(s, a)), exact over the candidates."""
         with torch.no_grad():
-            values = scores.spread(self._q(self.critic, scores.features))
+            values = scores.spread(apply_head(self.critic, scores.features))
         return -soft_value(scores, values, self.log_alpha.detach().exp()).mean()
 
     def _temperature_step(self, entropy: Tensor, candidates: Tensor) -> None:

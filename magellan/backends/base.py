@@ -91,8 +91,8 @@ class Backend(ABC):
 
         Args:
             prompts: n packed prompts, or their handle from `hold`.
-            space: `read`, the input of its head; `hidden`, the head's hidden layer; or `frozen`,
-                the model's hidden state without any adapter, which needs no estimator.
+            space: `read`, the input of its head; or `frozen`, the model's hidden state without
+                any adapter, which needs no estimator.
 
         Raises:
             InputError: this backend does not support it.

@@ -104,7 +104,7 @@ class LocalBackend(Backend):
         states = self._states(prompts)
         if space == "frozen":
             return frozen_features(self.backbone, states)
-        return self.head.representation(states, space)
+        return self.head.representation(states)
 
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)

@@ -42,14 +42,8 @@ class Arms(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def draw_goals(
-        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Draw a goal uniformly from each of `arms` (n,): positions int64 (n,).
-
-        exploring: which of them are drawn to explore, bool (n,); None: none. Used only by a
-            partition that prefers some goals of an arm when exploiting.
-        """
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw a goal uniformly from each of `arms` (n,): positions int64 (n,)."""
 
     @abstractmethod
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
@@ -73,9 +67,7 @@ class EachGoal(Arms):
     def __len__(self) -> int:
         return len(self._goals)
 
-    def draw_goals(
-        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
-    ) -> np.ndarray:
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return arms
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
@@ -106,9 +98,7 @@ class EachCategory(Arms):
     def __len__(self) -> int:
         return len(self._goals.sizes)
 
-    def draw_goals(
-        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
-    ) -> np.ndarray:
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ranks = rng.integers(self._goals.sizes[arms])
         drawn = np.empty(len(arms), dtype=np.int64)
         for category in np.unique(arms):
@@ -138,22 +128,11 @@ class Regions(Arms):
         self.assign(np.arange(n_goals) % n_arms)
 
     def assign(self, region: np.ndarray) -> None:
-        """Assign each goal a region 0..n_arms-1, int64 (n_goals,); resets preferences."""
+        """Assign each goal a region 0..n_arms-1, int64 (n_goals,)."""
         self.region = region
         self.sizes = np.bincount(region, minlength=self._n_arms)
         self._order = np.argsort(region, kind="stable")
-        self._ends = np.cumsum(self.sizes)
-        self.prefer(np.ones(len(region)))
-
-    def prefer(self, weights: np.ndarray) -> None:
-        """When exploiting, draw goals of a region in proportion to `weights` (n_goals,).
-
-        Uniformly where all weights of a region are 0.
-        """
-        sums = self.mean_of(weights)[self.region]
-        self._share = np.where(sums > 0, weights, 1.0)
-        self._share /= (self.mean_of(self._share) * self.sizes)[self.region]
-        self._cumulative = np.cumsum(self._share[self._order])
+        self._begins = np.cumsum(self.sizes) - self.sizes
 
     def mean_of(self, values: np.ndarray) -> np.ndarray:
         """Mean of values (n_goals,) over the goals of each region, float64 (n_arms,)."""
@@ -162,17 +141,9 @@ class Regions(Arms):
     def __len__(self) -> int:
         return self._n_arms
 
-    def draw_goals(
-        self, arms: np.ndarray, rng: np.random.Generator, exploring: np.ndarray | None = None
-    ) -> np.ndarray:
-        ends = self._ends[arms]
-        begins, chance = ends - self.sizes[arms], rng.random(len(arms))
-        before = np.where(begins > 0, self._cumulative[begins - 1], 0.0)
-        target = before + chance * (self._cumulative[ends - 1] - before)
-        weighted = np.searchsorted(self._cumulative, target, side="right").clip(begins, ends - 1)
-        uniform = begins + (chance * self.sizes[arms]).astype(np.int64)
-        ranks = weighted if exploring is None else np.where(exploring, uniform, weighted)
-        return self._order[ranks]
+    def draw_goals(self, arms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        ranks = (rng.random(len(arms)) * self.sizes[arms]).astype(np.int64)
+        return self._order[self._begins[arms] + ranks]
 
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self.region[goals]
@@ -181,5 +152,4 @@ class Regions(Arms):
         return np.full(self._n_arms, -1)
 
     def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
-        uniform = np.broadcast_to(explored / self.sizes, self._n_arms)
-        return per_arm[self.region] * self._share + uniform[self.region]
+        return ((per_arm + explored) / self.sizes)[self.region]

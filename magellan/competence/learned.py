@@ -71,15 +71,6 @@ class LearnedSettings(Section):
         48, ge=2, le=10_000, description="Maximum number of groups of `learned_groups`."
     )
     regroup: Count = Field(8, description="Refreshes between regroupings.")
-    space: Literal["read", "hidden", "frozen"] = Field(
-        "read",
-        description="Where goals are grouped: the head's input, its hidden layer, or the frozen "
-        "model's representation.",
-    )
-    within: Literal["uniform", "progress"] = Field(
-        "uniform",
-        description="Draw of a goal in its group: uniform, or by its own learning progress.",
-    )
 
     @model_validator(mode="after")
     def _check_delay(self) -> LearnedSettings:

@@ -64,16 +64,13 @@ class LearnedGroups(LearnedCompetence):
     def _regroup(self) -> None:
         """Recompute the regions; each keeps the number of the former one it overlaps most."""
         if self._whole is not None:
-            points = whitened(self.backend.representation(self._whole, self.config.space))
+            points = whitened(self.backend.representation(self._whole))
             self.arms.assign(renumbered(kmeans(points, len(self.arms)), self.arms.region))
 
     def _update_regions(self) -> None:
-        """Set competence of regions and preferences within them from those of their goals."""
-        if self._whole is None:
-            return
-        self._means = self.arms.mean_of(self._now), self.arms.mean_of(self._delayed)
-        if self.config.within == "progress":
-            self.arms.prefer(np.abs(self._now - self._delayed))
+        """Set competence of regions from that of their goals."""
+        if self._whole is not None:
+            self._means = self.arms.mean_of(self._now), self.arms.mean_of(self._delayed)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the base class, and the region of each goal."""

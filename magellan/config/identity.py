@@ -65,7 +65,7 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "agent.target_entropy_scale": lambda config: config.agent.temperature == "max_entropy",
     "competence.pool": _samples_pool,
     **dict.fromkeys(
-        ("competence.regions", "competence.regroup", "competence.space", "competence.within"),
+        ("competence.regions", "competence.regroup"),
         lambda config: "learned_groups" in estimators_of(config),
     ),
     "budget.episodes": lambda config: config.budget.unit == "episodes",

@@ -17,6 +17,17 @@ from magellan.core.settings import validated
 from magellan.samplers import SAMPLERS
 from magellan.worlds import WORLDS
 
+RETIRED: Mapping[str, Any] = {
+    "agent.critic_activation": "relu",
+    "agent.critic_loss": "squared",
+    "agent.critic_norm": False,
+    "backend.compile": False,
+    "backend.length_bucket": 0,
+    "competence.space": "read",
+    "competence.within": "uniform",
+}
+"""Keys that only stored configurations have, and the only values there that this code can run."""
+
 
 def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     """Build a run's configuration: schema defaults, then the preset, then each layer in turn.
@@ -66,7 +77,8 @@ def stored_config(
         path: of the file, for errors.
 
     Raises:
-        InputError: an invalid configuration, another identity, or user files without `modules`.
+        InputError: an invalid configuration, another identity, user files without `modules`, or
+            a key of `RETIRED` with another value.
     """
     user_files = values.get("modules")
     if user_files and not modules:
@@ -75,13 +87,28 @@ def stored_config(
             "if you trust them: they are run"
         )
     load_modules(modules)
-    config = checked_run(values, f"{path}: config.")
+    config = checked_run(_without_retired(values, path), f"{path}: config.")
     if stored_identity != identity(config):
         raise InputError(
             f"{path}: identity is {shown(stored_identity)}, that of its configuration "
             f"{identity(config)}; was it edited, or trained with another version of the code?"
         )
     return config
+
+
+def _without_retired(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The values without the keys of `RETIRED`; InputError if one has another value."""
+    kept = {name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()}
+    for key, built_in in RETIRED.items():
+        section, name = key.split(".")
+        keys = kept.get(section)
+        value = keys.pop(name, built_in) if isinstance(keys, dict) else built_in
+        if value != built_in:
+            raise InputError(
+                f"{path}: config.{key}: {shown(value)} is not an option of this version of the "
+                f"code; allowed: {shown(built_in)}"
+            )
+    return kept
 
 
 def merged(base: Mapping[str, Any], extra: Any, where: str = "") -> dict[str, Any]:

@@ -30,10 +30,6 @@ from magellan.model.packing import PackedBatch, Piece
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
 
-COMPILER = "inductor"
-SHAPES = 64
-"""Variants of one layer that PyTorch may compile: adapters, gradients or none, lengths."""
-
 
 def repeated_layers(stack: nn.Module) -> list[nn.Module]:
     """The layers of an encoder or a decoder: its first `ModuleList`, if any."""
@@ -58,13 +54,6 @@ def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
 
     return checkpointed
-
-
-def compile_layers(layers: Iterable[nn.Module]) -> None:
-    """Let PyTorch compile each layer on its first call."""
-    torch._dynamo.config.recompile_limit = SHAPES
-    for layer in layers:
-        layer.compile(backend=COMPILER)
 
 
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
@@ -113,7 +102,7 @@ class Backbone:
         self.sizes_itself = backend.micro_batch == AUTO
         self.micro_batch = 0 if backend.micro_batch == AUTO else backend.micro_batch
         self._room = backend.kept_states_mb * 10**6
-        self._bucket = backend.length_bucket or (1 if self.device == CPU else GPU_BUCKET)
+        self._bucket = 1 if self.device == CPU else GPU_BUCKET
         four_bits = None if config.quantization == "none" else self.dtype
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
@@ -169,13 +158,10 @@ class Backbone:
                 model.to(self.device)
 
     def _change_layers(self, backend: BackendConfig) -> None:
-        """Apply checkpointing, compilation and mixed precision to the layers of `transformers`."""
+        """Apply checkpointing and mixed precision to the layers of `transformers`."""
         for stack in self.stacks().values():
-            layers = repeated_layers(stack)
             if backend.gradient_checkpointing:
-                checkpoint_layers(layers)
-            if backend.compile:
-                compile_layers(layers)
+                checkpoint_layers(repeated_layers(stack))
         if self.dtype == torch.bfloat16:
             for layer in self._layers.values():
                 # Autocast would narrow the input again; the float32 copy would only take memory.

@@ -104,18 +104,6 @@ class BackendConfig(Section):
         description="Recompute activations for the gradients: less memory, more time, the same "
         "numbers; with `lora_mode: per_token`.",
     )
-    length_bucket: int = Field(
-        0,
-        ge=0,
-        le=4096,
-        description="Batches are padded to a multiple of this many tokens; 0: 1 on a CPU, 16 on a "
-        "GPU.",
-    )
-    compile: bool = Field(
-        False,
-        description="Compile the layers of `transformers` with PyTorch; with `lora_mode: "
-        "per_token`.",
-    )
     deterministic: bool = Field(
         True,
         description="Only deterministic operations on a GPU; a CPU always is.",
@@ -138,13 +126,12 @@ class BackendConfig(Section):
 
 
 def check_together(backbone: BackboneConfig, backend: BackendConfig) -> None:
-    """Raise InputError for an option of `backend` that does not work with merged adapters."""
-    for key in ("gradient_checkpointing", "compile"):
-        if getattr(backend, key) and backbone.lora_mode == "merged":
-            raise InputError(
-                f"backend.{key}: True is not for backbone.lora_mode 'merged'; allowed: false, or "
-                "lora_mode per_token"
-            )
+    """Raise InputError for gradient checkpointing with merged adapters."""
+    if backend.gradient_checkpointing and backbone.lora_mode == "merged":
+        raise InputError(
+            "backend.gradient_checkpointing: True is not for backbone.lora_mode 'merged'; allowed: "
+            "false, or lora_mode per_token"
+        )
 
 
 class AgentConfig(Section):
@@ -166,18 +153,7 @@ class AgentConfig(Section):
     )
     learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
     critic_hidden: tuple[Width, ...] = Field(
-        (1024, 1024), max_length=16, description="Hidden widths of the critic head."
-    )
-    critic_activation: Literal["relu", "silu", "tanh"] = Field(
-        "relu", description="Activation of the critic head's hidden units."
-    )
-    critic_norm: bool = Field(
-        False, description="Whether a layer norm precedes each of these activations."
-    )
-    critic_loss: Literal["squared", "cross_entropy"] = Field(
-        "squared",
-        description="Squared error of Q, or cross-entropy with the target clipped to 0 to 1, where "
-        "Q is the sigmoid of the head's output.",
+        (1024, 1024), max_length=16, description="Widths of the critic head's hidden layers (ReLU)."
     )
     joint_update: bool = Field(
         False,

@@ -54,7 +54,7 @@ class GoalSampler:
 
     With probability epsilon an arm is drawn uniformly from the explored ones, otherwise from the
     exploited ones in proportion to the rule's weights, uniformly if all are 0. The goal is uniform
-    within the arm, unless the partition prefers some when exploiting.
+    within the arm.
 
     goals: the goal space.
     estimator: predicts competence per arm; None if not needed. Its competence may change only in
@@ -138,7 +138,7 @@ class GoalSampler:
         arms = np.empty(n, dtype=np.int64)
         arms[exploring] = self._draw_explored(n_exploring)
         arms[~exploring] = self._draw_exploited(n - n_exploring)
-        return self.arms.draw_goals(arms, self._rng, exploring)
+        return self.arms.draw_goals(arms, self._rng)
 
     def _draw_exploited(self, n: int) -> np.ndarray:
         with self._errors_with_origin():

@@ -112,7 +112,6 @@ class CompetenceOfRegions(CompetenceOfGoalNumber):
         goals = np.arange(self._n_goals)
         self.arms.assign((goals * (1 + 2 * (self._successes // 20)) + self._successes // 50) % 4)
         self.goals = super().competence(goals)
-        self.arms.prefer(np.abs(self.goals[0] - self.goals[1]))
 
     def update(self, outcomes: Outcomes) -> None:
         super().update(outcomes)

@@ -95,7 +95,17 @@ def add_embed(commands: Commands) -> None:
     embed = commands.add_parser(
         "embed", help="how a run's estimator represents goals, for python -m analysis embeddings"
     )
-    _add_goals_of_run(embed)
+    add_run(embed)
+    embed.add_argument(
+        "--per-category",
+        type=partial(whole_number, least=1, most=100_000),
+        default=100,
+        metavar="N",
+        help="maximum goals per category and split (default: %(default)s)",
+    )
+    add_seed(embed, "of the drawn goals")
+    add_backend(embed, "whatever the run used")
+    add_modules(embed)
     add_output(embed, "folder of the embeddings")
     embed.set_defaults(command=_embed)
 
@@ -108,46 +118,6 @@ def _embed(options: argparse.Namespace) -> None:
     draw = options.per_category, options.seed
     embed(agent, options.output, *draw, backend_given(options), tuple(options.module))
     print(f"embeddings from before training to {agent.where} in {options.output}")
-
-
-def add_critic(commands: Commands) -> None:
-    critic = commands.add_parser(
-        "critic", help="health of a run's critic: dormant units, spread of its inputs"
-    )
-    _add_goals_of_run(critic)
-    critic.set_defaults(command=_critic)
-
-
-def _critic(options: argparse.Namespace) -> None:
-    prepare_threads(1)
-    from magellan.tools.embed import drawn_sets
-    from magellan.training.evaluate import critic_by_category
-
-    agent = _agent(options)
-    sets = drawn_sets(agent, options.per_category, options.seed)
-    backend = agent.backend(backend_given(options))
-    print(
-        f"agent of {agent.path} ({agent.where})\nsplit    category          value  dormant spread"
-    )
-    for goals in sets:
-        measures = critic_by_category(backend, goals, options.seed, goals.space.world.environment)
-        for category, values in measures.items():
-            numbers = " ".join(f"{number:7.3f}" for number in values.values())
-            print(f"{goals.space.split:8} {category:15} {numbers}")
-
-
-def _add_goals_of_run(command: argparse.ArgumentParser) -> None:
-    add_run(command)
-    command.add_argument(
-        "--per-category",
-        type=partial(whole_number, least=1, most=100_000),
-        default=100,
-        metavar="N",
-        help="maximum goals per category and split (default: %(default)s)",
-    )
-    add_seed(command, "of the drawn goals")
-    add_backend(command, "whatever the run used")
-    add_modules(command)
 
 
 def add_watch(commands: Commands) -> None:

@@ -271,26 +271,10 @@ def test_spread_of_the_features_that_the_critic_reads(monkeypatch) -> None:
 
 
 def test_the_value_is_the_mean_of_q_and_looking_moves_nothing() -> None:
-    agent = make_agent(critic_loss="cross_entropy", critic_norm=True, critic_activation="silu")
+    agent = make_agent()
     before = snapshot(agent)
-    values = agent.values(states_of(agent))
-    existing = np.concatenate(
-        [row[: len(group)] for row, group in zip(values, CANDIDATES, strict=True)]
-    )
-    assert agent.critic_statistics(states_of(agent))["value"] == pytest.approx(
-        existing.mean(), rel=1e-5
-    )
+    rows = zip(agent.values(states_of(agent)), CANDIDATES, strict=True)
+    existing = np.concatenate([row[: len(group)] for row, group in rows])
+    looked = agent.critic_statistics(states_of(agent))
+    assert looked["value"] == pytest.approx(existing.mean(), rel=1e-5)
     assert moved(before, snapshot(agent)) == set()
-
-
-def test_a_critic_of_chances_learns_by_cross_entropy() -> None:
-    """Its Q are within 0 and 1, and its loss is the one worked out by hand."""
-    agent = make_agent(critic_loss="cross_entropy", critic_norm=True, critic_activation="silu")
-    assert ((agent.values(states_of(agent)) >= 0) & (agent.values(states_of(agent)) <= 1)).all()
-    features, target = torch.randn(3, agent.backbone.width), torch.tensor([0.0, 0.25, 1.3])
-    with torch.no_grad():
-        chance = agent._q(agent.critic, features)
-        loss = float(agent._critic_loss(features, target))
-    aim = target.clamp(max=1.0)
-    by_hand = -(aim * chance.log() + (1 - aim) * (1 - chance).log()).mean()
-    assert loss == pytest.approx(float(by_hand), rel=1e-5)

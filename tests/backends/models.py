@@ -90,7 +90,9 @@ def make_as_for_a_gpu(merged: bool, model: str, agent=None, **backend) -> LocalB
         patch.setattr(loading, "attention_on", lambda device: None)
         patch.setattr(Backbone, "_choose_reader", lambda self: (None, "transformers"))
         way = "torch" if merged else "plain"
-        return make(way, model, agent, length_bucket=GPU_BUCKET, **backend)
+        made = make(way, model, agent, **backend)
+        made.backbone._bucket = GPU_BUCKET
+        return made
 
 
 def some_states(backend: LocalBackend, n: int = 10):

@@ -196,7 +196,6 @@ backend.device=gpu -> backend.device: 'gpu' | 'auto'
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
 backend.micro_batch=large -> micro_batch: 'large' | 'auto'
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
-backend.compile=true -> backend.compile: True | lora_mode per_token
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
 'phases=[{}]' -> phases: one phase | none, or two

@@ -13,7 +13,6 @@ from magellan.cli import main
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import resolve_run
 from magellan.core.codec import stack
-from magellan.core.columns import CRITIC
 from magellan.core.errors import InputError
 from magellan.jobs import run
 from magellan.jobs.keeping import points
@@ -142,16 +141,3 @@ def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
     shutil.copytree(tmp_path / "other/50", copy / "50")
     with pytest.raises(InputError, match="is of another run than"):
         embed(TrainedAgent.read(copy), tmp_path / "out")
-
-
-def test_the_critic_is_looked_at_as_in_an_evaluation(kept, capsys):
-    """`python -m magellan critic` gives the last numbers of the run's own table."""
-    budget = TrainedAgent.read(kept).config.budget
-    goals, seed = str(budget.evaluation_goals), str(budget.evaluation_seed)
-    assert main(["critic", str(kept), "--per-category", goals, "--seed", seed]) == 0
-    printed = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    last = rows(kept, "evaluation")[-len(printed) :]
-    assert [line[:2] for line in printed] == [[row["split"], row["category"]] for row in last]
-    for line, row in zip(printed, last, strict=True):
-        expected = [float(row[name]) for name in CRITIC]
-        assert [float(cell) for cell in line[2:]] == pytest.approx(expected, abs=1e-3)

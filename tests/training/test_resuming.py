@@ -8,7 +8,7 @@ from tests.runs import EVALUATED, config, contents, finish, watchers
 
 STOPS = (0, 5, 12)  # updates
 PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
-GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6, "within": "progress"}
+GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6}
 SHORT = {"episodes": 40, "evaluate_every": 40}
 RUNS = {
     "steps": config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),

@@ -145,8 +145,8 @@ def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
             f"--runs: {runs} is not allowed; allowed: 0 to {len(values['seeds'])}, the seeds of "
             "the committed runs"
         )
-    seeds = values["seeds"][:runs]
-    return values | {"samplers": [name], "seeds": seeds, "modules": [str(file.resolve())]}
+    own = {"samplers": [name], "seeds": values["seeds"][:runs], "analysis": {}}
+    return values | own | {"modules": [str(file.resolve())]}
 
 
 def _train_and_compare(

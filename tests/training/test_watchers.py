@@ -130,9 +130,9 @@ def test_an_evaluation_by_hand():
     chosen = estimator.goals_to_evaluate(0)
     assert goals.categories_at(chosen).tolist() == [c for c in range(4) for _ in range(50)]
     assert len(set(chosen.tolist())) == 8
-    assert estimator.goals_to_evaluate(9) is None
     success = (chosen % 2 == 1).astype(float)
     estimator.record_evaluation(Outcomes(chosen, success))
+    assert estimator.goals_to_evaluate(9) is None
     everything = np.arange(5)
     assert estimator.competence(everything)[0].tolist() == [0] * 5  # not before an update
     estimator.update(Outcomes(np.array([0, 1]), np.array([1, 1])))  # practice is not looked at

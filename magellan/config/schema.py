@@ -487,7 +487,8 @@ class ExperimentConfig(Section):
     def _known_reference(self) -> ExperimentConfig:
         name = self.analysis.reference
         sampler, slash, variant = name.partition("/")
-        if name and (sampler not in self.samplers or (slash and variant not in self.variants)):
+        variants = self.variants or {PLAIN: {}}
+        if name and (sampler not in self.samplers or (slash and variant not in variants)):
             raise InputError(
                 f"analysis.reference: {name!r} is not allowed; allowed: "
                 f"{', '.join(self.samplers)}, or with one of the variants: SAMPLER/VARIANT"

@@ -22,6 +22,7 @@ from analysis.statistics.comparison import BOOTSTRAP, Side, error_of, mean_diffe
 from analysis.statistics.intervals import Matrix, holm, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import evaluated_categories, success_curves
+from analysis.statistics.standing import LEVEL
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.printing import Table, interval_cell
@@ -33,7 +34,6 @@ from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
 REFERENCE = Path("results/reference")
-SIGNIFICANT = 0.05
 NO_STUDY = "none"
 Verdict = Literal["reproduced", "contradicted", "undecided", "not tested"]
 
@@ -250,7 +250,7 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
             return "reproduced"
         outside = judged.low > threshold or judged.high < -threshold
         return "contradicted" if outside else "undecided"
-    if not judged.p_holm < SIGNIFICANT or (study.halves and not _halves_agree(judged, results)):
+    if not judged.p_holm < LEVEL or (study.halves and not _halves_agree(judged, results)):
         return "undecided"
     above, below = judged.low > threshold, judged.high < threshold
     if not (above or below):

@@ -425,6 +425,7 @@ def marker_spacing(points: int) -> int:
     return max(1, -(-points // 9))
 
 
+@matplotlib.rc_context(MATPLOTLIB_SETTINGS)  # ticks are chosen when read, by their font's size
 def fingerprint(figure: Figure) -> str:
     """SHA-256 of a figure's content: texts, positions, data and looks of its marks.
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
@@ -60,6 +67,12 @@ class GoalConfig(Section):
         if number == "run" or (isinstance(number, int) and 0 <= number <= LARGEST_SEED):
             return number
         raise ValueError(f"Input should be a valid integer from 0 to {LARGEST_SEED}, or 'run'")
+
+
+SamplerName = Annotated[str, AfterValidator(lambda name: SAMPLERS.find(name).name)]
+"""A registered sampler."""
+WorldName = Annotated[str, AfterValidator(lambda name: WORLDS.find(name).name)]
+"""A registered world."""
 
 
 class SamplerConfig(Section):
@@ -193,7 +206,7 @@ class PhaseConfig(Section):
         description="Length of the run at which the phase ends, in the unit of the budget; not for "
         "the last phase, which takes the rest.",
     )
-    sampler: str | None = Field(
+    sampler: SamplerName | None = Field(
         None, description="Goal sampler; not for the last phase, which has the run's own."
     )
     goal_space: str | None = Field(None, description="Goal space.")
@@ -207,11 +220,6 @@ class PhaseConfig(Section):
         False,
         description="Whether epsilon restarts from its initial value; otherwise it keeps decaying.",
     )
-
-    @field_validator("sampler")
-    @classmethod
-    def _known_sampler(cls, name: str | None) -> str | None:
-        return None if name is None else SAMPLERS.find(name).name
 
 
 MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
@@ -227,8 +235,8 @@ PHASES_DESCRIPTION = (
 class RunConfig(Section):
     """One training run. The sections of samplers, estimators and backends are in `run_model()`."""
 
-    sampler: str = Field("magellan", description="Goal sampler.")
-    world: str = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
+    sampler: SamplerName = Field("magellan", description="Goal sampler.")
+    world: WorldName = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
     goal_space: str = Field(
         "25k",
         description="25k, 50k, 100k, another size up to 1.29M in the same proportions, a mix such "
@@ -248,21 +256,11 @@ class RunConfig(Section):
     samplers: SamplerConfig = Field(default_factory=SamplerConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
 
-    @field_validator("sampler")
-    @classmethod
-    def _known_sampler(cls, name: str) -> str:
-        return SAMPLERS.find(name).name
-
     @field_validator("observers")
     @classmethod
     def _known_observers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         without_duplicates([ESTIMATORS.find(name, "observers").name for name in names])
         return tuple(name for name in ESTIMATORS if name in names)
-
-    @field_validator("world")
-    @classmethod
-    def _known_world(cls, name: str) -> str:
-        return WORLDS.find(name).name
 
     @field_validator("goal_space")
     @classmethod
@@ -409,12 +407,14 @@ class ExperimentConfig(Section):
         "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
     )
     # No braces: wildcards to Snakemake. No <: Snakemake's report embeds paths in a script.
-    results: str = Field(
+    results: Annotated[str, AfterValidator(lambda path: path.rstrip("/") or "/")] = Field(
         "results",
         pattern=r"^[^\x00-\x1f{}<>]+$",
         description="Folder that holds the experiments.",
     )
-    preset: str = Field("laptop", description="Preset of every run: smoke, laptop or paper.")
+    preset: Annotated[str, AfterValidator(check_preset)] = Field(
+        "laptop", description="Preset of every run: smoke, laptop or paper."
+    )
     modules: tuple[str, ...] = Field(
         (), description=f"{MODULES_DESCRIPTION} Their paths are relative to the experiment file."
     )
@@ -423,11 +423,13 @@ class ExperimentConfig(Section):
         min_length=1,
         description="Samplers to compare.",
     )
-    world: str = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
+    world: WorldName = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
     goal_spaces: list[str] = Field(
         ["1000-400-200-100-50"], min_length=1, description="Goal spaces, by size or by mix."
     )
-    seeds: list[Seed] = Field([0, 1], min_length=1, description="Root seeds.")
+    seeds: Annotated[list[Seed], AfterValidator(without_duplicates)] = Field(
+        [0, 1], min_length=1, description="Root seeds."
+    )
     overrides: dict[str, Any] = Field(
         {}, description="Keys of the run configuration that override the preset, by section."
     )
@@ -446,11 +448,6 @@ class ExperimentConfig(Section):
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 
-    @field_validator("world")
-    @classmethod
-    def _known_world(cls, name: str) -> str:
-        return WORLDS.find(name).name
-
     @field_validator("goal_spaces")
     @classmethod
     def _known_goal_spaces(cls, names: list[str], info: ValidationInfo) -> list[str]:
@@ -462,21 +459,6 @@ class ExperimentConfig(Section):
         for index, name in enumerate(names):
             SAMPLERS.find(name, f"samplers.{index}")
         return without_duplicates(names)
-
-    @field_validator("seeds")
-    @classmethod
-    def _no_duplicates(cls, values: list) -> list:
-        return without_duplicates(values)
-
-    @field_validator("preset")
-    @classmethod
-    def _known_preset(cls, name: str) -> str:
-        return check_preset(name)
-
-    @field_validator("results")
-    @classmethod
-    def _no_slash_at_the_end(cls, path: str) -> str:
-        return path.rstrip("/") or "/"
 
     @property
     def common(self) -> dict[str, Any]:

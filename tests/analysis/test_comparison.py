@@ -68,6 +68,12 @@ def test_equal_runs_do_not_differ(first):
         assert row[4:] == ["+0.000", "none: all differences equal", "3", "", p]
 
 
+def test_an_interval_of_a_difference_of_differences_reaches_two():
+    differences = np.array([1.2, 1.3, 1.25, 1.28, 1.1, 1.35])
+    value, (low, high) = comparison.mean_difference(differences, 2.0)
+    assert 1.0 < low < value < high < 2.0
+
+
 def test_halves_of_the_seeds_need_two_each():
     assert comparison.halves(np.array([0.1, 0.2, 0.3, 0.4, -0.5])) == "+0.15, +0.07"
     assert comparison.halves(np.array([0.1, 0.2, 0.3])) == ""

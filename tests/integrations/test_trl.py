@@ -182,6 +182,10 @@ def test_a_resumed_trainer_draws_as_one_that_never_stopped(
 def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^resume_from_checkpoint: \S+curriculum.* is missing"):
         trainer(hook, tmp_path).train(str(tmp_path / "checkpoint-2"))
+    grpo = trainer(hook, tmp_path)
+    grpo.args.output_dir = tmp_path / "checkpoint-0"  # without checkpoints inside
+    with pytest.raises(InputError, match=r"^resume_from_checkpoint: no checkpoint in"):
+        grpo.train(True)
     with pytest.raises(InputError, match=r"^judge: 'a/model' is not allowed; allowed: a plain"):
         trainer(hook, tmp_path, reward_funcs=["a/model"])
     few = Curriculum(GOALS[:5], "random")

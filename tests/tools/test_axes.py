@@ -56,6 +56,19 @@ axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
     assert len(path.read_text().splitlines()) == 3
 
 
+def test_the_origin_of_kept_rows_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(axes, "UPDATES", 3)
+    monkeypatch.setattr(axes, "AXES", {})
+    path, about = tmp_path / "axes.csv", tmp_path / "axes.json"
+    axes.table(["random"], 1, path, print)
+    own = json.loads(about.read_text())
+    about.write_text(json.dumps({**own, "code_version": "older"}))
+    axes.table(["random"], 1, path, print)
+    assert json.loads(about.read_text())["code_version"] == "older"
+    axes.table(["random", "online"], 1, path, print)
+    assert json.loads(about.read_text())["code_version"] == f"older, {own['code_version']}"
+
+
 @pytest.mark.parametrize("name", axes.READ_ALL)
 def test_a_sampler_that_reads_all_goals_runs_with_more_than_the_pool(name, monkeypatch):
     monkeypatch.setattr(axes, "UPDATES", 12)

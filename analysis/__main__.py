@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -73,9 +72,11 @@ FORMAT = option(
 )
 
 
-def names_option(name: str, text: str) -> Option:
-    """An option that takes one or more names."""
-    return option(name, nargs="+", metavar="NAME", help=f"{text} (default: none)")
+def against(default: str) -> Option:
+    """The option that names the reference of errors."""
+    text = "reference of the errors: observed (success), known (the competence of the simulated "
+    text += f"learner), or an estimator of every run, on training goals (default: {default})"
+    return option("--against", metavar="NAME", help=text)
 
 
 def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "") -> None:
@@ -283,89 +284,41 @@ def _coverage(arguments: Arguments) -> None:
 
 @command(
     "compare",
-    "compare variants, samplers or estimators of an experiment, paired by seed",
+    "compare algorithms of an experiment, paired by seed",
     TABLES,
-    names_option("--variants", "compare the first variant with each other one"),
-    names_option(
-        "--samplers",
-        "compare the first sampler with each other one; with --variants: compare its lead in the "
-        "first variant with its lead in each other one",
-    ),
-    names_option(
-        "--estimators",
-        "compare errors of the first estimator with those of each other one in the same runs",
-    ),
     option(
-        "--known-competence",
-        action="store_true",
-        help="errors against the competence of the simulated learner; with --estimators (default: "
-        "against observed success)",
-    ),
-    option(
-        "--against",
-        metavar="NAME",
-        help="errors on training goals against the predictions of this estimator; with "
-        "--estimators (default: against observed success)",
+        "contrasts",
+        nargs="+",
+        metavar="CONTRAST",
+        help='such as "magellan - random", with p corrected over all that are given; a term is '
+        "SAMPLER, SAMPLER/VARIANT (default: the variant of the reference), and with --of error "
+        "SAMPLER:ESTIMATOR; with @GOAL-SPACE in one of them (default: in each)",
     ),
     option(
         "--of",
-        choices=("success", "error"),
+        choices=("success", "error", "gain"),
         default="success",
-        help="success over training, or error of the predicted competence (default: success)",
+        help="success over training, error of the predicted competence, or success at the end "
+        "minus at the start (default: success)",
     ),
+    against("observed"),
     FORMAT,
 )
 def _compare(arguments: Arguments) -> None:
-    from analysis.statistics import comparison
-
-    _check_compare(arguments)
-    results, of, against = _load_with_truth(arguments), arguments.of, arguments.against
-    if arguments.estimators:
-        pairs, of = comparison.pairs_of_estimators(results, arguments.estimators), "error"
-    elif arguments.samplers and arguments.variants:
-        names = arguments.samplers, arguments.variants
-        pairs = comparison.pairs_of_interactions(results, *names)
-    elif arguments.samplers:
-        pairs = comparison.pairs_of_samplers(results, arguments.samplers)
-    else:
-        pairs = comparison.pairs_of_variants(results, arguments.variants)
-    observed = against in (None, "observed")
-    splits = SPLITS if observed else ("train",)  # estimators measure no unseen goals
-    _print(arguments, comparison.tables(pairs, of, splits, "" if observed else against))
-
-
-def _check_compare(arguments: Arguments) -> None:
-    """Refuse options that exclude each other."""
-    for name in ("known_competence", "against"):
-        if getattr(arguments, name) and not arguments.estimators:
-            raise InputError(f"--{name.replace('_', '-')}: allowed: with --estimators")
-    if arguments.known_competence and arguments.against:
-        raise InputError("--against: not allowed with --known-competence; allowed: one of the two")
-    interaction = bool(arguments.samplers and arguments.variants)
-    modes = (arguments.variants, arguments.samplers, arguments.estimators)
-    if sum(value is not None for value in modes) != 1 + interaction:
-        raise InputError(
-            "compare: allowed: --variants A B, --samplers A B (or both) or --estimators A B"
-        )
-    if interaction and arguments.of != "success":
-        raise InputError("--of: error is not for --samplers with --variants; allowed: success")
-    if arguments.against and arguments.against in arguments.estimators:
-        raise InputError(
-            f"--against: {arguments.against!r} is one of --estimators; allowed: one that is not "
-            "compared"
-        )
-
-
-def _load_with_truth(arguments: Arguments) -> Results:
-    """Load tables, with the reference of the errors as observed success."""
+    from analysis.statistics import contrasts
     from analysis.studies import estimation
 
-    results = store.load(arguments.tables)
-    if arguments.known_competence:
-        return estimation.with_known_competence(results)
-    if arguments.against not in (None, estimation.OBSERVED):
-        return estimation.with_truth(results, arguments.against)
-    return results
+    truth = arguments.against or estimation.OBSERVED
+    estimators = {t.estimator for text in arguments.contrasts for t in contrasts.parse(text)}
+    if arguments.of != "error" and (arguments.against or estimators != {""}):
+        raise InputError("compare: --against and :ESTIMATOR are allowed with --of error")
+    if truth in estimators:
+        raise InputError(f"--against: {truth!r} is compared; allowed: one that is not")
+    results = estimation.with_truth(store.load(arguments.tables), truth)
+    observed = truth in (estimation.OBSERVED, estimation.KNOWN)
+    splits = SPLITS if observed else ("train",)  # estimators measure no unseen goals
+    truth = "" if truth == estimation.OBSERVED else truth
+    _print(arguments, contrasts.tables(results, arguments.contrasts, arguments.of, splits, truth))
 
 
 def _fraction(text: str) -> float:
@@ -404,29 +357,23 @@ def _power(arguments: Arguments) -> None:
 # --- studies --------------------------------------------------------------------------------------
 
 
-def _study(name: str, text: str) -> None:
-    """Add a command that prints the tables of the module `analysis.studies.NAME`."""
+@command(
+    "behaviour",
+    "print what samplers practised, what their estimators predicted, and their lag",
+    TABLES,
+    FORMAT,
+)
+def _behaviour(arguments: Arguments) -> None:
+    from analysis.studies import behaviour
 
-    @command(name, text, TABLES, FORMAT)
-    def run(arguments: Arguments) -> None:
-        module = importlib.import_module(f"analysis.studies.{name}")
-        _print(arguments, module.tables(store.load(arguments.tables)))
-
-
-_study("behaviour", "print what samplers practised, what their estimators predicted, and their lag")
-_study("gain", "print success at the end minus success at the start")
+    _print(arguments, behaviour.tables(store.load(arguments.tables)))
 
 
 @command(
     "estimation",
     "print the error of every estimator, and the episodes played to estimate",
     TABLES,
-    option(
-        "--against",
-        metavar="NAME",
-        help="reference of the errors: observed, or an estimator of every run (default: "
-        "evaluated_buckets if all runs have it, else observed)",
-    ),
+    against("evaluated_buckets if all runs have it, else observed"),
     option(
         "--split",
         choices=("train", "unseen"),

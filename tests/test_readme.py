@@ -4,22 +4,23 @@ import itertools
 import re
 from collections import Counter
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis.report import claims
-from analysis.statistics import comparison, standing
-from analysis.statistics.intervals import holm, percentile_estimate, sign_flip_test
+from analysis.statistics import contrasts, standing
+from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import score_matrices, settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
 from analysis.statistics.primary import comparison as compared
-from analysis.studies import behaviour, cost, estimation, gain
-from analysis.studies.estimation import with_known_competence
+from analysis.studies import behaviour, cost, estimation
 from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
+from analysis.tables.results import SPLITS
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from magellan.samplers.conformance import track_of
 from tests.analysis.synthetic import to_markdown
@@ -119,7 +120,7 @@ def unseen_errors(results) -> str:
         row += [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
         row += papers
     header = ["", *labels, *(f"paper: {label}" for label in labels)]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 def test_the_default_comparison_is_that_of_its_tables():
@@ -133,10 +134,10 @@ def test_the_default_comparison_is_that_of_its_tables():
 
 
 ARCHIVED = {
-    "noise": ("variants", ["base", "five", "ten"]),
-    "adapters": ("variants", ["own", "ignored"]),
-    "evolving": ("samplers", ["magellan", "random", "online", "ek_online"]),
-    "pool_again": ("variants", ["small", "whole"]),
+    "noise": ["magellan/base - magellan/five", "magellan/base - magellan/ten"],
+    "adapters": ["magellan/own - magellan/ignored"],
+    "evolving": ["magellan - random", "magellan - online", "magellan - ek_online"],
+    "pool_again": ["magellan/small - magellan/whole"],
 }
 """Folders of tables that the archive quotes, and what is compared in them."""
 
@@ -152,14 +153,12 @@ def quoted(value: float, low: float, high: float, digits: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ARCHIVED)
 def test_the_archive_quotes_its_tables(folder):
-    kind, names = ARCHIVED[folder]
-    pairs = getattr(comparison, f"pairs_of_{kind}")(store.load(REFERENCE / folder), names)
     split = "unseen" if folder == "evolving" else "train"  # the goals of its second phase
-    assert len(pairs) >= len(names) - 1
-    for pair in pairs:
-        sides = (pair.first, pair.second)
-        first, second = (comparison.success_of(side, "25k", split)[1] for side in sides)
-        value, interval = comparison.mean_difference((first - second).mean(axis=1))
+    for one in contrasts.compare(
+        store.load(REFERENCE / folder), ARCHIVED[folder], "success", [split]
+    ):
+        differences = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
+        value, interval = contrasts.mean_and_interval(differences)
         assert interval is not None
         assert quoted(value, *interval, 3) in " ".join(page("archive").split())
 
@@ -308,7 +307,7 @@ def finding(folder: str = "samplers", variant: str = "base") -> str:
         rows.append([f"`{sampler}`", *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
     header += ["plants", "herbivores", "carnivores"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 def separated() -> str:
@@ -339,7 +338,7 @@ def separated() -> str:
             rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
     header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
     header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 VARIANTS = {
@@ -351,68 +350,80 @@ VARIANTS = {
 
 def with_ends(values: np.ndarray) -> str:
     """Mean of the pairs and its 95 % interval."""
-    mean, interval = comparison.mean_difference(values, 2.0)
+    mean, interval = contrasts.mean_and_interval(values, (-2.0, 2.0))
     assert interval is not None
     return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
 
 
+def with_tests(
+    rows: list[tuple[list[str], np.ndarray]], families: Any = None, halves: bool = False
+) -> list[list[str]]:
+    """To the cells of each row the mean of its values, its interval, and p after Holm."""
+    chances = [sign_flip_test(values).p for _, values in rows]
+    corrected = holm_within(chances, families or [0] * len(rows))
+    return [
+        [*cells, with_ends(values), *[contrasts.halves(values)] * halves, f"{p:.3f}"]
+        for (cells, values), p in zip(rows, corrected, strict=True)
+    ]
+
+
+def in_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+
+
+def success(folder: str, sampler: str, variant: str = "base", split: str = "train") -> np.ndarray:
+    """Mean success over training of each run: (seeds,)."""
+    return run_means(of(folder), Algorithm(sampler, variant), "25k", split)
+
+
+def lead(folder: str, other: str, variant: str, split: str) -> np.ndarray:
+    """MAGELLAN minus another sampler in a variant: (seeds,)."""
+    return success(folder, "magellan", variant, split) - success(folder, other, variant, split)
+
+
+OTHERS = [*itertools.product(("random", "online", "ek_online"), SPLITS)]
+"""What MAGELLAN is compared with, and on which goals."""
+
+
 def interactions(folder: str) -> str:
     """MAGELLAN's leads on both sides; p after Holm over the 12 tests of the protocol's family."""
-    others = ["random", "online", "ek_online"]
-    rows, chances = {}, []
+    rows = []
     for name, (variant, *_) in VARIANTS.items():
-        algorithms, rows[name] = ["magellan", *others], []
-        pairs = comparison.pairs_of_interactions(of(name), algorithms, ["base", variant])
-        for other, pair in zip(others, pairs, strict=True):
-            for split in comparison.SPLITS:
-                sides = (pair.first, pair.second)
-                leads = [comparison.success_of(s, "25k", split)[1].mean(axis=1) for s in sides]
-                chances.append(sign_flip_test(leads[0] - leads[1]).p)
-                cells = map(with_ends, [*leads, leads[0] - leads[1]])
-                rows[name].append([f"`{other}`", split, *cells])
-    corrected = np.split(holm(np.array(chances)), len(VARIANTS))[list(VARIANTS).index(folder)]
+        for other, split in OTHERS:
+            base, changed = (lead(name, other, side, split) for side in ("base", variant))
+            rows.append(([f"`{other}`", split, *map(with_ends, (base, changed))], base - changed))
     header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference", "p, Holm over 12"]
-    cells = [[*row, f"{p:.3f}"] for row, p in zip(rows[folder], corrected, strict=True)]
-    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+    start = len(OTHERS) * list(VARIANTS).index(folder)
+    return in_table(header, with_tests(rows)[start : start + len(OTHERS)])
 
 
 def other_build_tests() -> str:
     """MAGELLAN's leads with the other build, and what they are more than; Holm over six each."""
-    leads, rows = [], []
-    for other, split in itertools.product(("random", "online", "ek_online"), comparison.SPLITS):
-        new, base = (
-            run_means(of("other_build"), Algorithm("magellan", variant), "25k", split)
-            - run_means(of("other_build"), Algorithm(other, variant), "25k", split)
-            for variant in ("other_build", "base")
-        )
-        rows.append([f"`{other}`", split])
-        leads.append((new, new - base))
-    for values in zip(*leads, strict=True):
-        corrected = holm(np.array([sign_flip_test(value).p for value in values]))
-        for row, value, p in zip(rows, values, corrected, strict=True):
-            row += [with_ends(value), comparison.halves(value), f"{p:.3f}"]
+    new, base = (
+        [lead("other_build", other, variant, split) for other, split in OTHERS]
+        for variant in ("other_build", "base")
+    )
+    first = [
+        ([f"`{other}`", split], lead) for (other, split), lead in zip(OTHERS, new, strict=True)
+    ]
+    more = [([], one - other) for one, other in zip(new, base, strict=True)]
+    both = (with_tests(rows, halves=True) for rows in (first, more))
+    rows = [[*cells, *others] for cells, others in zip(*both, strict=True)]
     header = ["MAGELLAN minus", "goals", "`zoo-reader-1`", "halves of the seeds", "p, Holm"]
-    header += ["minus the same with `zoo-reader`", "halves", "p, Holm"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table([*header, "minus the same with `zoo-reader`", "halves", "p, Holm"], rows)
 
 
 def one_constant() -> str:
     """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
-    rows, splits = [], comparison.SPLITS
-    names = ["base", "text_window", "explore_goals"]
-    for pair in comparison.pairs_of_variants(of("samplers_settings"), names):
-        scores = [
-            [comparison.success_of(side, "25k", split)[1].mean(axis=1) for split in splits]
-            for side in (pair.second, pair.first)
-        ]
-        chances = [sign_flip_test(one - other).p for one, other in zip(*scores, strict=True)]
-        corrected = holm(np.array(chances))
-        for split, changed, base, p in zip(splits, *scores, corrected, strict=True):
-            means = (f"{values.mean():.3f}" for values in (changed, base))
-            name = f"`{pair.second.algorithm.sampler}`, `{pair.second.name}`"
-            rows.append([name, split, *means, with_ends(changed - base), f"{p:.3f}"])
+    rows, changes = [], (("magellan", "text_window"), ("ek_online", "explore_goals"))
+    for (sampler, variant), split in itertools.product(changes, SPLITS):
+        changed, base = (
+            success("samplers_settings", sampler, name, split) for name in (variant, "base")
+        )
+        cells = [f"`{sampler}`, `{variant}`", split, f"{changed.mean():.3f}", f"{base.mean():.3f}"]
+        rows.append((cells, changed - base))
     header = ["variant", "goals", "success", "of `base`", "difference", "p, Holm over 2"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows]))
 
 
 def orders() -> str:
@@ -435,7 +446,7 @@ def orders() -> str:
             cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
             rows.append([f"`{variant}`", str(seed), cells])
     header = ["variant", "seed", "mean success over training, training goals"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
@@ -451,7 +462,7 @@ def covered(*sides: np.ndarray) -> str:
         rule, low, high = np.moveaxis(values.mean(axis=-2), -1, 0)
         return ((rule - low) / (high - low))[..., None]
 
-    found = percentile_estimate([np.stack(sides, axis=1)], share, comparison.BOOTSTRAP)
+    found = percentile_estimate([np.stack(sides, axis=1)], share, contrasts.BOOTSTRAP)
     return f"{found.value[0]:.2f} ({found.low[0]:.2f} to {found.high[0]:.2f})"
 
 
@@ -469,52 +480,50 @@ def rules() -> str:
         rule = row[0].strip("`")
         way = covered(scores[rule], scores["random"], scores["ek_online"])
         cells.append([*row, way, masteries(results, Algorithm(rule, "default"), "25k")])
-    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+    return in_table(header, cells)
+
+
+def against(
+    pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], families: Any = None
+) -> str:
+    """Pairs of rules and the means of both, tested."""
+    rows = [
+        (
+            [first, second, *(f"{scores[name].mean():.3f}" for name in (first, second))],
+            scores[first] - scores[second],
+        )
+        for first, second in pairs
+    ]
+    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
+    return in_table(header, with_tests(rows, families))
 
 
 def signals() -> str:
     """MAGELLAN minus rules with its estimator (Holm over four), these minus the same rules with
     windows of their own (Holm over three).
     """
-    own, learned = (standing.scores_of(of(folder)) for folder in ("rules", "signals"))
     others = ("learnability", "procurl", "pools")
-    pairs = [
-        ("`magellan`", f"`{name}`, learned", own["magellan"], learned[name]) for name in others
-    ]
-    pairs.insert(2, ("`magellan`", "`pcl`", own["magellan"], own["pcl"]))
-    windows = [
-        (f"`{name}`, learned", f"`{name}`, windows", learned[name], own[name]) for name in others
-    ]
-    rows = []
-    for family in (pairs, windows):
-        chances = [sign_flip_test(first - second).p for *_, first, second in family]
-        for (one, other, first, second), p in zip(family, holm(np.array(chances)), strict=True):
-            means = (f"{values.mean():.3f}" for values in (first, second))
-            rows.append([one, other, *means, with_ends(first - second), f"{p:.3f}"])
-    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    scores = {f"`{name}`": success("rules", name, "default") for name in ("magellan", "pcl")}
+    for name in others:
+        scores[f"`{name}`, windows"] = success("rules", name, "default")
+        scores[f"`{name}`, learned"] = success("signals", name, "default")
+    pairs = [("`magellan`", f"`{name}`, learned") for name in others]
+    pairs.insert(2, ("`magellan`", "`pcl`"))
+    windows = [(f"`{name}`, learned", f"`{name}`, windows") for name in others]
+    return against([*pairs, *windows], scores, [0] * len(pairs) + [1] * len(windows))
 
 
 def exploration() -> str:
     """MAGELLAN and `learnability` without epsilon against themselves and rules that explore by
     themselves; p after Holm over the four.
     """
-    results = of("exploration")
-    scores = {
-        (algorithm.sampler, algorithm.variant): run_means(results, algorithm, "25k", "train")
-        for algorithm in results.algorithms
-    }
-    pairs = [("magellan", "magellan"), ("learnability", "learnability")]
-    pairs += [("magellan", "pcl"), ("learnability", "procurl")]
-    sides = [(scores[first, "no_epsilon"], scores[second, "base"]) for first, second in pairs]
-    corrected = holm(np.array([sign_flip_test(one - other).p for one, other in sides]))
-    rows = []
-    for (first, second), (one, other), p in zip(pairs, sides, corrected, strict=True):
-        means = (f"{values.mean():.3f}" for values in (one, other))
-        names = (f"`{first}`, no epsilon", f"`{second}`")
-        rows.append([*names, *means, with_ends(one - other), f"{p:.3f}"])
-    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    names = ("magellan", "learnability")
+    scores = {f"`{name}`": success("exploration", name) for name in (*names, "pcl", "procurl")}
+    for name in names:
+        scores[f"`{name}`, no epsilon"] = success("exploration", name, "no_epsilon")
+    seconds = ("magellan", "learnability", "pcl", "procurl")
+    firsts = [f"`{name}`, no epsilon" for name in names * 2]
+    return against([*zip(firsts, (f"`{name}`" for name in seconds), strict=True)], scores)
 
 
 WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
@@ -523,13 +532,10 @@ WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
 
 def long_scores() -> dict[str, dict[str, np.ndarray]]:
     """Split -> rule -> mean success over training of each seed, in the long study."""
-    results = of("rules_long")
+    rules = [algorithm.sampler for algorithm in of("rules_long").algorithms]
     return {
-        split: {
-            algorithm.sampler: run_means(results, algorithm, "25k", split)
-            for algorithm in results.algorithms
-        }
-        for split in comparison.SPLITS
+        split: {rule: success("rules_long", rule, "default", split) for rule in rules}
+        for split in SPLITS
     }
 
 
@@ -550,14 +556,14 @@ def long_rules() -> str:
         "unseen",
         "runs of 12 that master grasping, plants, herbivores, carnivores",
     ]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 def ends_of(results: store.Results, rule: str) -> list[str]:
     """Mean success at the last evaluation, training goals and unseen ones."""
     ends = [
         score_matrices(results, Algorithm(rule, "default"), "25k", split)["final"].mean()
-        for split in comparison.SPLITS
+        for split in SPLITS
     ]
     return [f"{end:.3f}" for end in ends]
 
@@ -570,17 +576,13 @@ def long_tests() -> str:
 
 def pairs_tested(scores: dict[str, dict[str, np.ndarray]], pairs: list[tuple[str, str]]) -> str:
     """Pairs of rules on both splits, tested; p after Holm over all of them."""
-    rows, chances = [], []
-    for first, second in pairs:
-        for split, means in scores.items():
-            lead = means[first] - means[second]
-            chances.append(sign_flip_test(lead).p)
-            rows.append(
-                [f"`{first}`", f"`{second}`", split, with_ends(lead), comparison.halves(lead)]
-            )
+    rows = [
+        ([f"`{first}`", f"`{second}`", split], means[first] - means[second])
+        for first, second in pairs
+        for split, means in scores.items()
+    ]
     header = ["first", "second", "goals", "first minus second", "halves of the seeds", "p, Holm"]
-    cells = [[*row, f"{p:.3f}"] for row, p in zip(rows, holm(np.array(chances)), strict=True)]
-    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+    return in_table(header, with_tests(rows, halves=True))
 
 
 FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
@@ -590,12 +592,11 @@ FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
 def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
     """Split -> rule -> mean success over training of each seed, beside the long study's rules."""
     scores = long_scores()
-    goals = Algorithm("ek_online", "explore_goals")
     for split, means in scores.items():
-        means["ek_online, goals"] = run_means(of("samplers_settings"), goals, "25k", split)
+        goals = success("samplers_settings", "ek_online", "explore_goals", split)
+        means["ek_online, goals"] = goals
         for name, variant in FRONTIER.items():
-            algorithm = Algorithm("frontier", variant)
-            means[name] = run_means(of("frontier"), algorithm, "25k", split)
+            means[name] = success("frontier", "frontier", variant, split)
     return scores
 
 
@@ -616,7 +617,7 @@ def frontier() -> str:
     header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
     header += ["of the way to `ek_online` exploring over goals", "unseen"]
     header += ["runs of 12 that master grasping, plants, herbivores, carnivores"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, rows)
 
 
 def frontier_tests() -> str:
@@ -644,7 +645,7 @@ def practice() -> str:
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
     header += ["grasping mastered, step", "plants mastered, step"]
     cells = [[row[0], *(f"{share:.3f}" for share in row[1:6]), *row[6:]] for row in rows]
-    return "\n".join([*printing.head(header), *map(printing.row, cells)])
+    return in_table(header, cells)
 
 
 @cache
@@ -652,13 +653,17 @@ def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
 
-def samplers(folder: str, *names: str) -> str:
-    return to_markdown(comparison, comparison.pairs_of_samplers(of(folder), list(names)), "success")
+def compared_in(results: store.Results, *named: str, measure: str = "success") -> str:
+    return to_markdown(contrasts, results, named, measure)
 
 
-def simulated(results: store.Results) -> str:
-    pairs = comparison.pairs_of_estimators(results, ["learned", "per_goal", "expert_buckets"])
-    return to_markdown(comparison, pairs, "error")
+OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
+"""MAGELLAN's estimator against each other one."""
+
+
+def simulated(truth: str) -> str:
+    results = estimation.with_truth(of("simulated"), truth)
+    return compared_in(results, *OBSERVERS, measure="error")
 
 
 def observed_errors(folder: str) -> str:
@@ -669,25 +674,18 @@ def observed_errors(folder: str) -> str:
 def estimated() -> str:
     """MAGELLAN's estimator against each other one; p after Holm over both, in each goal space."""
     measured = estimation.with_truth(of("estimation"), estimation.MEASURED)
-    names = ["learned", "per_goal", "expert_buckets"]
-    pairs, rows = comparison.pairs_of_estimators(measured, names), []
-    for space in measured.goal_spaces:
-        here = [pair for pair in pairs if pair.goal_space == space]
-        errors = [
-            [
-                comparison.error_of(side, space, "train")[1].mean(axis=1)
-                for side in (pair.first, pair.second)
-            ]
-            for pair in here
-        ]
-        chances = holm(np.array([sign_flip_test(one - other).p for one, other in errors]))
-        for pair, (one, other), p in zip(here, errors, chances, strict=True):
-            means = (f"{values.mean():.3f}" for values in (one, other))
-            cells = [with_ends(one - other), comparison.halves(one - other), f"{p:.3f}"]
-            rows.append([space, f"`{pair.second.estimator}`", *means, *cells])
+    observers = [text.replace("random", "ek_eval") for text in OBSERVERS]
+    compared = contrasts.compare(measured, observers, "error", ["train"])
+    compared.sort(key=lambda one: measured.goal_spaces.index(one.goal_space))
+    rows = []
+    for one in compared:
+        errors = [side.mean(axis=1) for side in one.sides]
+        means = (f"{values.mean():.3f}" for values in errors)
+        cells = [one.goal_space, f"`{one.terms[1].estimator}`", *means]
+        rows.append((cells, (errors[0] - errors[1]).to_numpy()))
     header = ["goals", "other", "error of `learned`", "of the other", "difference"]
     header += ["halves of the seeds", "p, Holm over 2"]
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
+    return in_table(header, with_tests(rows, [one.goal_space for one in compared], halves=True))
 
 
 def verdicts() -> str:
@@ -702,15 +700,17 @@ def costs() -> str:
 
 BLOCKS = {
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
-    ("simulated", "observed"): lambda: simulated(of("simulated")),
-    ("simulated", "known"): lambda: simulated(with_known_competence(of("simulated"))),
-    ("smollm2", "smollm2 gain"): lambda: to_markdown(gain, of("smollm2")),
+    ("simulated", "observed"): lambda: simulated("observed"),
+    ("simulated", "known"): lambda: simulated("known"),
+    ("smollm2", "smollm2 gain"): lambda: compared_in(
+        of("smollm2"), "random", "magellan", measure="gain"
+    ),
     ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
     ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
     ("separated", "separated"): separated,
     ("samplers", "finding"): finding,
-    ("samplers", "samplers success"): lambda: samplers(
-        "samplers", "magellan", "random", "online", "ek_online"
+    ("samplers", "samplers success"): lambda: compared_in(
+        of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),

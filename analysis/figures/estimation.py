@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from analysis.figures import style
-from analysis.studies.estimation import COMPUTED, OBSERVED, RUN
+from analysis.studies.estimation import COMPUTED, RUN, truth_label
 from analysis.tables.grid import number_text
-from analysis.tables.labels import SPLIT_LABELS, estimator_label
+from analysis.tables.labels import SPLIT_LABELS
 from analysis.tables.results import Results
 
 SMALLEST = 1_000
@@ -31,12 +31,7 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
-    truth = frame["truth"].iloc[0]
-    against = (
-        "success observed in evaluation"
-        if truth == OBSERVED
-        else estimator_label(truth, results.names)
-    )
+    against = truth_label(frame["truth"].iloc[0], results)
     goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
     counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
     figure, axes = style.page(

@@ -18,17 +18,15 @@ import pandas as pd
 from pydantic import Field, field_validator, model_validator
 from scipy import stats
 
-from analysis.statistics.comparison import BOOTSTRAP, Side, error_of, mean_difference, success_of
-from analysis.statistics.intervals import Matrix, holm, sign_flip_test
+from analysis.statistics import contrasts
+from analysis.statistics.contrasts import BOOTSTRAP, Term
+from analysis.statistics.intervals import Matrix, holm_within, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.matrices import evaluated_categories, success_curves
 from analysis.statistics.standing import LEVEL
 from analysis.tables import store
-from analysis.tables.grid import Algorithm
 from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
-from magellan.config.schema import PLAIN
 from magellan.core.errors import InputError
 from magellan.core.settings import Section, validated
 
@@ -37,18 +35,7 @@ REFERENCE = Path("results/reference")
 NO_STUDY = "none"
 Verdict = Literal["reproduced", "contradicted", "undecided", "not tested"]
 
-ALGORITHM = r"([a-z0-9_]+)(?:/(\w+))?(?:@([\w-]+))?(?::(\w+))?"
-TERM = re.compile(rf"(?:^|([+-]) ){ALGORITHM}")
 EXPECTED = re.compile(r"(above|below|within) (\d+(?:\.\d+)?)")
-
-
-class Term(NamedTuple):
-    """One algorithm of a claim's value: added (sign 1) or subtracted (-1)."""
-
-    sign: int
-    algorithm: Algorithm
-    goal_space: str
-    estimator: str
 
 
 class Study(Section):
@@ -84,8 +71,7 @@ class Claim(Section):
     @field_validator("value")
     @classmethod
     def _check_sum(cls, value: str) -> str:
-        if " ".join(match.group() for match in TERM.finditer(value)) != value:
-            raise ValueError(f"{value!r} is no sum; allowed: SAMPLER/VARIANT@SPACE:ESTIMATOR - ...")
+        contrasts.parse(value)
         return value
 
     @field_validator("expected")
@@ -96,12 +82,9 @@ class Claim(Section):
         return value
 
     @property
-    def terms(self) -> list[Term]:
+    def terms(self) -> tuple[Term, ...]:
         """The algorithms of `value`."""
-        return [
-            Term(-1 if sign == "-" else 1, Algorithm(name, variant or PLAIN), space, estimator)
-            for sign, name, variant, space, estimator in TERM.findall(self.value)
-        ]
+        return contrasts.parse(self.value)
 
     @property
     def rule(self) -> tuple[str, float]:
@@ -170,11 +153,9 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
     judged = [
         _estimate(claim, claims.studies[claim.study], results.get(claim.study)) for claim in listed
     ]
-    for family in {(claim.study, claim.question) for claim in listed}:
-        rows = [i for i, claim in enumerate(listed) if (claim.study, claim.question) == family]
-        corrected = holm(np.array([judged[row].p for row in rows]))
-        for row, p in zip(rows, corrected, strict=True):
-            judged[row] = judged[row]._replace(p_holm=float(p))
+    families = [(claim.study, claim.question) for claim in listed]
+    corrected = holm_within([result.p for result in judged], families)
+    judged = [result._replace(p_holm=p) for result, p in zip(judged, corrected, strict=True)]
     return [
         result._replace(verdict=_verdict(result, claims.studies[result.claim.study], results))
         for result in judged
@@ -185,7 +166,9 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
     """Value, interval and uncorrected p of a claim; `not tested` without the planned runs."""
     nan = math.nan
     untested = Judged(claim, 0, nan, nan, nan, nan, nan, "not tested")
-    if results is None or any(_lacks_runs(results, term) for term in claim.terms):
+    if results is None:
+        return untested
+    if not all(term.has_runs(results, results.goal_spaces[0]) for term in claim.terms):
         return untested
     values = _values_by_seed(claim, results)
     if len(values) < study.seeds:
@@ -196,48 +179,34 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         interval = test.proportion_ci(BOOTSTRAP.confidence)
         bounds, p = (float(interval.low), float(interval.high)), float(test.pvalue)
     else:
-        _, interval = mean_difference(values, len(claim.terms))
+        bounds = contrasts.bounds_of(claim.terms, claim.measure)
+        _, interval = contrasts.mean_and_interval(values, bounds)
         bounds = interval or (float(values.mean()),) * 2
         p = sign_flip_test(values - (threshold if word != "within" else 0.0), BOOTSTRAP.seed).p
     p = math.nan if word == "within" else p
     return Judged(claim, len(values), float(values.mean()), *bounds, p, math.nan, "undecided")
 
 
-def _lacks_runs(results: Results, term: Term) -> bool:
-    space = term.goal_space or results.goal_spaces[0]
-    return space not in results.goal_spaces or term.algorithm not in results.algorithms_in(space)
-
-
 def _values_by_seed(claim: Claim, results: Results) -> Matrix:
     """The claim's value for each seed that all its algorithms have, increasing seeds: (n,)."""
-    columns = []
-    for term in claim.terms:
-        space = term.goal_space or results.goal_spaces[0]
-        seeds = sorted(results.seeds_of(term.algorithm, space))
-        columns.append(pd.Series(term.sign * _measure(claim, results, term, space), index=seeds))
-    return pd.concat(columns, axis=1, join="inner").sort_index().sum(axis=1).to_numpy()
+    sides = [_measure(claim, results, term) for term in claim.terms]
+    return contrasts.total(claim.terms, sides).to_numpy()
 
 
-def _measure(claim: Claim, results: Results, term: Term, space: str) -> Matrix:
-    """The measure of each run of an algorithm in a goal space, increasing seeds: (runs,)."""
-    side = Side("", results, term.algorithm, term.estimator)
-    order = np.argsort(results.seeds_of(term.algorithm, space))
+def _measure(claim: Claim, results: Results, term: Term) -> pd.Series:
+    """The measure of each run of a term, by seed."""
     if claim.measure == "mastered":
-        times = times_of(results, term.algorithm, space, claim.split).values()
-        return np.all([mastered for _, mastered in times], axis=0)[order].astype(np.float64)
-    if claim.measure == "gain":
-        curves = success_curves(results, term.algorithm, space, claim.split)
-        names = list(evaluated_categories(results, space, claim.split))
-        scores = (curves[..., -1] - curves[..., 0])[order]
-    else:
-        measure = {"success": success_of, "error": error_of}[claim.measure]
-        names, scores = measure(side, space, claim.split)
+        space, algorithm = term.goal_space or results.goal_spaces[0], term.algorithm(results)
+        times = times_of(results, algorithm, space, claim.split).values()
+        mastered = np.all([flags for _, flags in times], axis=0)
+        return pd.Series(mastered, results.seeds_of(algorithm, space), dtype=np.float64)
+    scores = contrasts.scores(results, term, claim.measure, claim.split)
     if not claim.category:
         return scores.mean(axis=1)
-    if claim.category not in names:
-        allowed = ", ".join(names)
+    if claim.category not in scores:
+        allowed = ", ".join(scores)
         raise InputError(f"category: {claim.category!r} is unknown; allowed: {allowed}")
-    return scores[:, names.index(claim.category)]
+    return scores[claim.category]
 
 
 def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Verdict:

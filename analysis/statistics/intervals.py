@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -357,3 +357,12 @@ def holm(p_values: Matrix) -> Matrix:
     factors = np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
     return corrected
+
+
+def holm_within(p_values: Sequence[float], families: Sequence[Hashable]) -> list[float]:
+    """Holm's correction of p values (tests,) within each family (tests,)."""
+    corrected = np.full(len(p_values), np.nan)
+    for family in set(families):
+        rows = [row for row, name in enumerate(families) if name == family]
+        corrected[rows] = holm(np.array([p_values[row] for row in rows]))
+    return corrected.tolist()

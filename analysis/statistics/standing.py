@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.statistics.comparison import BOOTSTRAP, mean_difference
+from analysis.statistics.contrasts import BOOTSTRAP, mean_and_interval
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
@@ -130,7 +130,7 @@ def _mean(values: Matrix) -> Interval:
 
 
 def _difference(first: Matrix, second: Matrix) -> Interval:
-    value, interval = mean_difference(first - second)
+    value, interval = mean_and_interval(first - second)
     return Interval(value, *(interval or (value, value)))
 
 

@@ -28,8 +28,8 @@ from magellan.core.errors import InputError
 from magellan.worlds import DEFAULT_WORLD, Category
 from magellan.worlds.simulated import KINDS, SimulatedWorld, chance, practised
 
-OBSERVED = "observed"
-"""Truth: success in evaluation."""
+OBSERVED, KNOWN = "observed", "known"
+"""Truths: success in evaluation, and the simulated learner's competence."""
 MEASURED, PER_GOAL = "evaluated_buckets", "evaluated_goals"
 """Estimators of EK-Eval-ALP, and of Eval-ALP, whose cost can be computed without running it."""
 PLAYING = (MEASURED, PER_GOAL)
@@ -44,15 +44,19 @@ HEADER = ("mean", "interval", "n", "episodes to estimate", "episodes of training
 
 
 def with_truth(results: Results, name: str) -> Results:
-    """Results with an estimator's predictions as observed success on training goals.
+    """Results with a truth as observed success.
 
-    Success on unseen goals is unchanged. An evaluation precedes a measurement due at the same time,
-    so for estimators that play, the truth of an evaluation is their prediction at the next one, and
-    the last evaluation is left out.
+    `OBSERVED` and `KNOWN` cover both splits, an estimator's predictions training goals only. An
+    evaluation precedes a measurement due at the same time, so for estimators that play, the truth
+    of an evaluation is their prediction at the next one, and the last evaluation is left out.
 
     Raises:
         InputError: a run has no such estimator, or practises unseen goals.
     """
+    if name == OBSERVED:
+        return results
+    if name == KNOWN:
+        return _with_known_competence(results)
     check_one_phase(results, "--against")
     if practised_split(results) != "train":
         raise InputError(
@@ -113,8 +117,8 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
 
     Args:
         results: runs with estimators.
-        truth: `OBSERVED`, or an estimator of every run.
-        split: split of the goals; unseen goals only against `OBSERVED`.
+        truth: `OBSERVED`, `KNOWN` or an estimator of every run.
+        split: split of the goals; training goals only against an estimator.
 
     Raises:
         InputError: a run lacks the true estimator, there is no other one, or runs have phases.
@@ -156,12 +160,12 @@ def _mean_over_categories(errors: pd.DataFrame) -> pd.DataFrame:
 def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
     """Error of each run, estimator and category."""
     check_one_phase(results, "estimation")
-    if truth != OBSERVED and split != "train":
+    if truth not in (OBSERVED, KNOWN) and split != "train":
         raise InputError(
             f"--split: {split!r} is not allowed against {truth}, which covers training goals only; "
             f"allowed: train, or --against {OBSERVED}"
         )
-    results = results if truth == OBSERVED else with_truth(results, truth)
+    results = with_truth(results, truth)
     errors = rows_where(summaries.calibration(results), split=split)
     if not len(errors):
         raise InputError("estimation: no run has an estimator; allowed: runs that predict")
@@ -219,14 +223,19 @@ def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str,
     return [{**where, **NO_ERROR, **computed}]
 
 
+def truth_label(truth: str, results: Results) -> str:
+    """A truth in words."""
+    labels = {OBSERVED: "success observed in evaluation", KNOWN: "the known competence"}
+    return labels.get(truth) or estimator_label(truth, results.names)
+
+
 def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
     """A table for each goal space, sampler and variant, smallest error first, and one of `growth`.
 
     frame: from `table`.
     """
     truth, split = frame.loc[0, ["truth", "split"]]
-    observed, names = truth == OBSERVED, results.names
-    against = "success observed in evaluation" if observed else estimator_label(truth, names)
+    against, names = truth_label(truth, results), results.names
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         title = (
             f"Error on {SPLIT_LABELS[split].lower()} against {against}, and cost: goal space "
@@ -273,7 +282,7 @@ def _interval_text(row: Any, form: str) -> str:
 # --- the exact truth: the simulated learner's competence, rebuilt from its practice ---
 
 
-def with_known_competence(results: Results) -> Results:
+def _with_known_competence(results: Results) -> Results:
     """Results with the simulated learner's competence as success of every evaluation.
 
     Goals are assumed to be spread evenly over a window of the table of practice, as their order is

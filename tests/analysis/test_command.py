@@ -45,7 +45,7 @@ def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_standard_output_is_reported_in_one_line(folder):
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "analysis", "gain", str(folder)]
+        command = [sys.executable, "-m", "analysis", "power", str(folder)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert done.returncode != 0
     first = done.stderr.splitlines()[0]
@@ -93,8 +93,7 @@ def test_tables_in_every_form():
 # Commands, and how often they print cells in Markdown.
 COMMANDS = {
     "summary": {},
-    "gain": {},
-    "compare --samplers magellan random": {},
+    "compare magellan random": {},
     "behaviour": {"| MAGELLAN |": 3 + 5 + 2},
     "power --difference 0.2": {"| all algorithms | 8 |": 1, "| MAGELLAN |": 1},
     "claims --reference results/none-there": {"| not tested |": len(everything(claims.load()))},

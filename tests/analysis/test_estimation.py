@@ -1,6 +1,7 @@
 """Errors and costs of estimators that watched the same training."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from tests.runs import finish
 from tests.workflow.conftest import ROOT
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
+PAIR, ERRORS = "ek_eval:learned - ek_eval:per_goal", ("--of", "error")
 SPACES = ("500-100-20-20-10", "1000-400-200-100-50")
 
 
@@ -202,8 +204,7 @@ def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_p
 
 
 def test_compare_takes_the_same_truth(watched, printed):
-    names = ["--estimators", "learned", "per_goal", "--against", "evaluated_buckets"]
-    text = printed("compare", watched, *names)
+    text = printed("compare", watched, PAIR, *ERRORS, "--against", "evaluated_buckets")
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
     errors = frame[SPACES[0]]
     assert f"| train | mean | {errors['learned']:.3f} | {errors['per_goal']:.3f} |" in text
@@ -212,11 +213,9 @@ def test_compare_takes_the_same_truth(watched, printed):
 
 
 @pytest.mark.slow
-def test_compare_takes_what_was_observed_and_no_truth_that_is_compared(watched, printed, refused):
-    call = ["compare", watched, "--estimators", "learned", "per_goal"]
+def test_compare_takes_what_was_observed(watched, printed):
+    call = ["compare", watched, PAIR, *ERRORS]
     assert printed(*call, "--against", "observed") == printed(*call)
-    line = refused(*call, "--against", "learned")
-    assert "--against: 'learned' is one of --estimators" in line
 
 
 def marks_inside(ax):
@@ -285,7 +284,7 @@ def test_skills_are_those_of_the_learner(practice):
 
 
 def test_success_becomes_the_competence_and_nothing_else_changes(study):
-    exact = estimation.with_known_competence(study)
+    exact = estimation.with_truth(study, estimation.KNOWN)
     frame = exact.tables["evaluation"]
     keys = ["sampler", "seed", "episode", "category"]
     splits = frame.pivot_table(index=keys, columns="split", values="success")
@@ -301,13 +300,17 @@ def test_success_becomes_the_competence_and_nothing_else_changes(study):
 
 def test_other_worlds_and_phases_are_refused(study):
     with pytest.raises(InputError, match="world is 'little_zoo'; allowed: simulated"):
-        estimation.with_known_competence(store.load(REFERENCE / "default"))
+        estimation.with_truth(store.load(REFERENCE / "default"), estimation.KNOWN)
     phases = {"phases": [{}, {}]}
     runs = [{**run, "config": {**run["config"], **phases}} for run in study.manifest["runs"]]
     with pytest.raises(InputError, match="allowed: runs of one phase"):
-        estimation.with_known_competence(with_manifest(study, runs=runs))
+        estimation.with_truth(with_manifest(study, runs=runs), estimation.KNOWN)
 
 
-def test_the_option_wants_estimators(refused):
-    line = refused("compare", REFERENCE / "simulated", "--known-competence")
-    assert "--known-competence: allowed: with --estimators" in line
+def test_the_command_takes_the_known_competence(study, printed):
+    """On both splits, and the errors are those of `compare`."""
+    text = printed("estimation", study, "--against", "known", "--split", "unseen")
+    assert "against the known competence" in text
+    error = re.search(r"\| Learned \|.* (\d\.\d{3}) \| \d\.\d{3} to", text)[1]
+    compared = printed("compare", study, "random:learned", *ERRORS, "--against", "known")
+    assert f"| unseen | mean | +{error} |" in compared

@@ -169,7 +169,7 @@ def test_tables_with_another_run_are_refused_in_one_line(
     assert re.search(pattern, line), line
     for command in (
         ["statistics", with_backbones, tmp_path / "statistics"],
-        ["compare", with_backbones, "--variants", "whole", "small"],
+        ["compare", with_backbones, "magellan/whole - magellan/small"],
     ):
         assert refused(*command) == f"error: {line}\n"
     assert not (tmp_path / "statistics").exists()

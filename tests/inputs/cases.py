@@ -320,16 +320,16 @@ guess -> 'guess' | choose from | combine
 embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
-compare results/reference/first_learner --variants paper ten --against observed
-    -> --against | with --estimators
-compare results/reference/simulated --estimators learned per_goal --known-competence --against
-    per_goal -> --against | --known-competence | one of the two
-compare results/reference/simulated --estimators learned per_goal --against nobody
+compare results/reference/first_learner magellan/paper --against observed
+    -> --against | --of error
+compare results/reference/simulated random:learned --of error --against learned
+    -> --against: 'learned' | one that is not
+compare results/reference/simulated random:learned --of error --against nobody
     -> --against: 'nobody' | expert_buckets, learned, per_goal
 combine --output OUT --experiment '{}' -> runs | required
-compare TABLES -> compare | --variants A B
-compare TABLES --variants small big -> --variants: 'small' is unknown | allowed: default
-gain nowhere -> tables | nowhere
+compare TABLES -> CONTRAST | required
+compare TABLES magellan/small -> 'magellan/small' | allowed: random/default
+compare nowhere magellan -> tables | nowhere
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem OUT/a

@@ -1,0 +1,319 @@
+"""Contrasts: numbers of algorithms, added and subtracted seed by seed.
+
+`magellan - random` is a difference, `magellan/a - random/a - magellan/b + random/b` a difference of
+differences, `magellan` a mean. A term is SAMPLER, /VARIANT (default: that of the reference),
+@GOAL-SPACE (default: each one) and :ESTIMATOR (default: the one that chooses goals, or the only
+one). The value in a category is the mean over seeds, with a studentised bootstrap interval. Only
+the mean of the categories, one number per run, has a test: sign flips by seed, Holm-corrected over
+the contrasts that are given together. Runs of several phases are compared in their last one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.statistics import summaries
+from analysis.statistics.intervals import (
+    EQUAL,
+    SINGLE,
+    Bootstrap,
+    Bounds,
+    Matrix,
+    holm_within,
+    mean_estimate,
+    sign_flip_test,
+)
+from analysis.statistics.matrices import (
+    evaluated_categories,
+    score_matrices,
+    settings,
+    success_curves,
+)
+from analysis.tables.grid import Algorithm, run_name
+from analysis.tables.printing import Table, interval_cell
+from analysis.tables.results import SPLITS, Results, rows_where
+from magellan.core.errors import InputError
+
+BOOTSTRAP = Bootstrap(repetitions=9_999)
+NONE = "none: all equal"
+"""Shown instead of an interval."""
+MEAN = "mean"
+"""Row of the mean of the categories."""
+
+TERM = re.compile(r"(?:^|([+-]) )([a-z][a-z0-9_]*)(?:/([\w.-]+))?(?:@([\w-]+))?(?::(\w+))?")
+FORM = "SAMPLER/VARIANT@SPACE:ESTIMATOR - ..."
+
+
+class Term(NamedTuple):
+    """One algorithm of a contrast: added (sign 1) or subtracted (-1); empty: see the module."""
+
+    sign: int
+    text: str
+    sampler: str
+    variant: str
+    goal_space: str
+    estimator: str
+
+    def algorithm(self, results: Results) -> Algorithm:
+        """The algorithm, of the reference's variant if the term names none."""
+        return Algorithm(self.sampler, self.variant or results.reference.variant)
+
+    def has_runs(self, results: Results, goal_space: str) -> bool:
+        """Whether its algorithm has runs in its goal space, or else in this one."""
+        space = self.goal_space or goal_space
+        known = space in results.goal_spaces
+        return known and self.algorithm(results) in results.algorithms_in(space)
+
+
+def parse(text: str) -> tuple[Term, ...]:
+    """Read a contrast.
+
+    Raises:
+        InputError: it is no sum or difference of terms.
+    """
+    found = list(TERM.finditer(text))
+    if not text or " ".join(match.group() for match in found) != text:
+        raise InputError(f"{text!r} is no sum; allowed: {FORM}")
+    return tuple(
+        Term(-1 if match[1] == "-" else 1, match.group().lstrip("+- "), *match.groups("")[1:])
+        for match in found
+    )
+
+
+# --- measures -----------------------------------------------------------------------------------
+
+
+def _success(results: Results, algorithm: Algorithm, space: str, split: str, _: str) -> Matrix:
+    return score_matrices(results, algorithm, space, split)["area"]
+
+
+def _gain(results: Results, algorithm: Algorithm, space: str, split: str, _: str) -> Matrix:
+    curves = success_curves(results, algorithm, space, split)
+    return curves[..., -1] - curves[..., 0]
+
+
+def _error(
+    results: Results, algorithm: Algorithm, space: str, split: str, estimator: str
+) -> pd.DataFrame:
+    """Mean over evaluations of |predicted competence - observed success|, with impossible goals."""
+    where = {"goal_space": space, "split": split, **algorithm._asdict()}
+    frame = rows_where(summaries.calibration(results), **where)
+    estimators = list(dict.fromkeys(frame["estimator"]))
+    preferred = estimator or results.driver_of(algorithm)
+    candidates = [name for name in estimators if name == preferred]
+    candidates = candidates or ([] if estimator else estimators)
+    if len(candidates) != 1:
+        listed = ", ".join(estimators) or "none"
+        raise InputError(f"{algorithm.sampler}: error needs one estimator; allowed: {listed}")
+    errors = rows_where(frame, estimator=candidates[0]).pivot_table(
+        index="seed", columns="category", values="mean_absolute_error"
+    )
+    return errors[[name for name in results.categories.names if name in errors.columns]]
+
+
+Measure = Callable[[Results, Algorithm, str, str, str], Matrix | pd.DataFrame]
+
+MEASURES: Mapping[str, tuple[str, Measure]] = {
+    "success": ("Mean success over training", _success),
+    "error": ("Error of the predicted competence, mean over training", _error),
+    "gain": ("Success at the last evaluation minus at the first", _gain),
+}
+"""Title of a number for each run and category, and the function that reads it."""
+
+
+def scores(
+    results: Results, term: Term, of: str, split: str = "train", goal_space: str = ""
+) -> pd.DataFrame:
+    """Numbers of a term's runs, without its sign: a row for each seed, a column for each category.
+
+    Args:
+        results: combined tables.
+        term: an algorithm with runs.
+        of: a key of `MEASURES`.
+        split: split of the goals.
+        goal_space: for a term that names none (default: the first).
+
+    Raises:
+        InputError: errors are asked for, and the term has no predictions or several observers.
+    """
+    space = term.goal_space or goal_space or results.goal_spaces[0]
+    algorithm = term.algorithm(results)
+    values = MEASURES[of][1](results, algorithm, space, split, term.estimator)
+    if isinstance(values, pd.DataFrame):
+        return values
+    names = list(evaluated_categories(results, space, split))
+    return pd.DataFrame(values, results.seeds_of(algorithm, space), names)
+
+
+def total(terms: Sequence[Term], sides: Sequence[pd.DataFrame | pd.Series]) -> pd.DataFrame:
+    """Numbers of a contrast, for the seeds that all its terms have, increasing."""
+    signed = (term.sign * side for term, side in zip(terms, sides, strict=True))
+    return sum(signed).dropna().sort_index()
+
+
+def mean_and_interval(
+    values: Matrix, bounds: Bounds = (-1.0, 1.0)
+) -> tuple[float, tuple[float, float] | None]:
+    """Mean of numbers (seeds,) and its interval; None for a single seed or equal values."""
+    estimate = mean_estimate(values[:, None], BOOTSTRAP, bounds)
+    has_interval = estimate.method[0] not in (SINGLE, EQUAL)
+    interval = (float(estimate.low[0]), float(estimate.high[0])) if has_interval else None
+    return float(values.mean()), interval
+
+
+def bounds_of(terms: Sequence[Term], of: str) -> Bounds:
+    """Smallest and largest possible value of a contrast."""
+    added = sum(term.sign > 0 for term in terms)
+    subtracted = len(terms) - added
+    return (-len(terms), len(terms)) if of == "gain" else (-subtracted, added)
+
+
+# --- comparisons --------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """A contrast in a goal space, on a split of the goals.
+
+    Attributes:
+        sides: numbers of each term, (seeds, categories).
+        p: of the mean of the categories; NaN where 0 is no hypothesis: a mean that is no gain.
+        p_holm: corrected over the `tests` of its family.
+    """
+
+    text: str
+    terms: tuple[Term, ...]
+    goal_space: str
+    split: str
+    sides: Sequence[pd.DataFrame]
+    p: float
+    p_holm: float = np.nan
+    tests: int = 0
+
+
+def compare(
+    results: Results, contrasts: Sequence[str], of: str = "success", splits: Sequence[str] = SPLITS
+) -> list[Compared]:
+    """Compute contrasts in every goal space, or once if all terms name theirs.
+
+    p values are corrected over the contrasts of a goal space, on each split or on all together
+    (`analysis.family`).
+
+    Raises:
+        InputError: a contrast has no runs, or a seed that not all its terms have.
+    """
+    compared = []
+    for text in contrasts:
+        terms = parse(text)
+        for space, split in itertools.product(_spaces(results, text, terms), splits):
+            sides = [scores(results, term, of, split, space) for term in terms]
+            p = np.nan
+            if of == "gain" or sum(term.sign for term in terms) == 0:
+                p = sign_flip_test(total(terms, sides).mean(axis=1).to_numpy(), BOOTSTRAP.seed).p
+            compared.append(Compared(text, terms, space, split, sides, p))
+    together = settings(results).family == "question"
+    families = [(one.goal_space, "" if together else one.split) for one in compared]
+    corrected = holm_within([one.p for one in compared], families)
+    counts = Counter(
+        family for family, one in zip(families, compared, strict=True) if one.p == one.p
+    )
+    return [
+        one._replace(p_holm=p, tests=counts[family])
+        for one, p, family in zip(compared, corrected, families, strict=True)
+    ]
+
+
+def _spaces(results: Results, text: str, terms: Sequence[Term]) -> list[str]:
+    """Goal spaces in which all terms have runs, of the same seeds."""
+    for term in terms:
+        if not any(term.has_runs(results, space) for space in results.goal_spaces):
+            names = ", ".join("/".join(algorithm) for algorithm in results.algorithms)
+            allowed = f"{names}; goal spaces {', '.join(results.goal_spaces)}"
+            raise InputError(f"{text!r}: {term.text} has no runs; allowed: {allowed}")
+    named = all(term.goal_space for term in terms)
+    spaces = [
+        space
+        for space in results.goal_spaces[: 1 if named else None]
+        if all(term.has_runs(results, space) for term in terms)
+    ]
+    for space in spaces:
+        first, *others = (
+            {
+                run.seed: run
+                for run in results.runs
+                if run.goal_space == (term.goal_space or space)
+                and run.algorithm == term.algorithm(results)
+            }
+            for term in terms
+        )
+        for by_seed in others:
+            for seed in sorted(by_seed.keys() ^ first.keys()):
+                run = by_seed.get(seed) or first[seed]
+                raise InputError(f"{text!r}: {run_name(run)} exists on one side only")
+    return spaces
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def tables(
+    results: Results,
+    contrasts: Sequence[str],
+    of: str = "success",
+    splits: Sequence[str] = SPLITS,
+    truth: str = "",
+) -> list[Table]:
+    """A table for each contrast and goal space: a row per split and category, and for their mean.
+
+    Args:
+        results, contrasts, of, splits: as for `compare`.
+        truth: reference of the errors; empty: observed success.
+    """
+    measure = MEASURES[of][0] + (f" against {truth}" if truth else "") + results.counted_from
+    compared = compare(results, contrasts, of, splits)
+    return [
+        _table(measure, list(group), bounds_of(parse(text), of))
+        for (text, _), group in itertools.groupby(compared, lambda one: (one.text, one.goal_space))
+    ]
+
+
+def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table:
+    first = on_splits[0]
+    terms = [term.text for term in first.terms] if len(first.terms) > 1 else []
+    header = ["split", "category", *terms, "difference" if terms else "mean"]
+    header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "halves of the seeds", "p"]
+    header += ["p, uncorrected"] * (first.tests > 1)
+    rows = []
+    for one in on_splits:
+        shown = (*one.sides[: len(terms)], total(one.terms, one.sides))
+        sides = [side.assign(**{MEAN: side.mean(axis=1)}) for side in shown]
+        p_values = [one.p_holm, one.p][: 2 if one.tests > 1 else 1]
+        for name, column in sides[-1].items():
+            values = column.to_numpy()
+            cells = [f"{side[name].mean():.3f}" for side in sides[:-1]]
+            tested = [""] * (1 + len(p_values))
+            if name == MEAN:
+                tested = [halves(values), *(f"{p:.3f}" if p == p else "" for p in p_values)]
+            rows.append([one.split, name, *cells, *_numbers(values, bounds), *tested])
+    holm = f", Holm over {first.tests}" if first.tests > 1 else ""
+    test = f" (sign flips by seed{holm})" if first.p == first.p else ""
+    return Table(f"{measure}, goal space {first.goal_space}: {first.text}{test}", header, rows)
+
+
+def halves(values: Matrix) -> str:
+    """Means of both halves of (increasing seeds,); empty for fewer than four seeds."""
+    middle = len(values) // 2
+    return f"{values[:middle].mean():+.2f}, {values[middle:].mean():+.2f}" if middle > 1 else ""
+
+
+def _numbers(values: Matrix, bounds: Bounds) -> list[str]:
+    """Mean, interval and n of (seeds,)."""
+    mean, interval = mean_and_interval(values, bounds)
+    ends = "n/a" if len(values) == 1 else NONE
+    return [f"{mean:+.3f}", interval_cell(*interval) if interval else ends, str(len(values))]

@@ -1,0 +1,254 @@
+"""Contrasts by seed: what they add up, their intervals and tests, what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.statistics import contrasts
+from analysis.statistics.contrasts import parse
+from analysis.statistics.matrices import score_matrices
+from analysis.tables import store
+from analysis.tables.grid import Algorithm
+from analysis.tables.results import rows_where
+from magellan.core.errors import InputError
+from tests.analysis import synthetic
+from tests.analysis.synthetic import to_markdown
+
+SEEDS = (3, 1, 2)
+GOAL_SPACE = synthetic.GOAL_SPACE
+SHIFTS = {
+    "a": {1: 0.1, 2: 0.2, 3: 0.6},
+    "b": {1: 0.0, 2: 0.0, 3: 0.0},
+    "c": {1: 0.1, 2: -0.1, 3: 0.2},
+    "d": {1: 0.25, 2: 0.25, 3: 0.25},
+}
+"""Variant -> what its success has more than half of the base's, by seed."""
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """Variants of `magellan` that differ by `SHIFTS`, with seeds declared in another order."""
+    variants = {name: {"agent": {"gamma": 0.9 + at / 100}} for at, name in enumerate(SHIFTS)}
+    folder = tmp_path_factory.mktemp("known")
+    results = synthetic.combined(
+        folder, ("magellan",), seeds=SEEDS, variants=variants, episodes=4_000
+    )
+    evaluation = results.tables["evaluation"]
+    keys = ["seed", "split", "category", "episode"]
+    base = rows_where(evaluation, variant="b").set_index(keys)["success"] * 0.5
+    shifts = [
+        SHIFTS[variant][seed]
+        for variant, seed in zip(evaluation["variant"], evaluation["seed"], strict=True)
+    ]
+    success = base.reindex(pd.MultiIndex.from_frame(evaluation[keys])).to_numpy() + shifts
+    return synthetic.with_tables(results, evaluation=evaluation.assign(success=success))
+
+
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory):
+    """Three samplers with two learners each."""
+    variants = {"uniform": {}, "success": {"agent": {"success_fraction": 0.7}}}
+    folder, samplers = tmp_path_factory.mktemp("replays"), ("random", "online", "magellan")
+    return synthetic.combined(folder, samplers, seeds=SEEDS, variants=variants, episodes=4_000)
+
+
+def cells(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith(("| train", "| unseen"))
+    ]
+
+
+def rows_of(results, *texts, of="success"):
+    return cells(to_markdown(contrasts, results, texts, of))
+
+
+def means(results, *texts):
+    """Rows of the mean of the categories on training goals."""
+    return [row for row in rows_of(results, *texts) if row[:2] == ["train", "mean"]]
+
+
+def area(results, sampler, variant):
+    algorithm = Algorithm(sampler, variant)
+    return score_matrices(results, algorithm, GOAL_SPACE, "train")["area"].mean(axis=1)
+
+
+def test_terms_are_read():
+    first, second = parse("a/b.c@25k:learned + b1")
+    assert first == (1, "a/b.c@25k:learned", "a", "b.c", "25k", "learned")
+    assert second == (1, "b1", "b1", "", "", "")
+    assert [term.sign for term in parse("a - b + c - d")] == [1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("text", ["", "a-b", "a minus b", "a -", "- a b", "A", "a - b,"])
+def test_other_texts_are_no_contrasts(text):
+    with pytest.raises(InputError, match="is no sum; allowed: SAMPLER/VARIANT@SPACE:ESTIMATOR"):
+        parse(text)
+
+
+def test_equal_runs_do_not_differ(known):
+    rows = rows_of(known, "magellan - magellan/a")  # the first variant is the reference's
+    assert [row[1] for row in rows].count("mean") == 2
+    assert len(rows) == 2 * (4 + 1)
+    for row in rows:
+        assert row[2] == row[3]
+        p = "1.000" if row[1] == "mean" else ""
+        assert row[4:] == ["+0.000", "none: all equal", "3", "", p]
+
+
+def test_differences_are_paired_by_seed_and_first_minus_second(known):
+    row = rows_of(known, "magellan/a - magellan/b")[0]
+    assert row[:2] == ["train", "grasp"]
+    assert row[4] == "+0.300"
+    assert row[5] == "-0.357 to +0.957"  # three seeds: Student t, .3 -+ 4.303 * .265 / sqrt(3)
+    assert rows_of(known, "magellan/b - magellan/a")[0][4] == "-0.300"
+    # A constant shift has no spread, however much the seeds differ.
+    shifted = {tuple(row[4:6]) for row in rows_of(known, "magellan/d - magellan/b")}
+    assert shifted == {("+0.250", "none: all equal")}
+
+
+def test_the_mean_of_the_categories_is_one_number_of_a_run(known):
+    """Differences 0.1, 0.2 and 0.6 in each category: all of one sign, 2 of 8 sign flips as far."""
+    rows = rows_of(known, "magellan/a - magellan/b")
+    mean = next(row for row in rows if row[1] == "mean")
+    assert mean[4:] == ["+0.300", "-0.357 to +0.957", "3", "", "0.250"]
+    four = [float(row[2]) for row in rows if row[0] == "train" and row[1] != "mean"]
+    assert float(mean[2]) == pytest.approx(sum(four) / 4, abs=0.001)
+
+
+def test_contrasts_given_together_are_corrected_after_holm(known):
+    """n = 3: all of one sign, 2 of 8 sign flips as far; .1, -.1, .2: 6 of 8. The least twice."""
+    both = "magellan/a - magellan/b", "magellan/c - magellan/b"
+    text = to_markdown(contrasts, known, both)
+    assert text.count("| n | halves of the seeds | p | p, uncorrected |") == 2
+    assert text.count("magellan/c - magellan/b (sign flips by seed, Holm over 2)") == 1
+    assert [row[8:] for row in means(known, *both)] == [["0.500", "0.250"], ["0.750", "0.750"]]
+    [alone] = means(known, both[1])
+    assert alone == [*means(known, *both)[1][:8], "0.750"]
+
+
+def test_one_family_may_have_both_splits(known):
+    """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
+    results = synthetic.with_analysis(known, family="question")
+    rows = rows_of(results, "magellan/a - magellan/b")
+    assert [row[8:] for row in rows if row[1] == "mean"] == [["0.500", "0.250"]] * 2
+
+
+def test_a_single_algorithm_has_a_mean_and_no_test(known):
+    text = to_markdown(contrasts, known, ["magellan/a", "magellan/a - magellan/b"])
+    assert "| split | category | mean | 95% interval | n | halves of the seeds | p |" in text
+    assert "goal space 1000-400-200-100-50: magellan/a\n" in text.replace("**", "")
+    first = next(row for row in cells(text) if row[1] == "mean")
+    assert first[2] == f"{area(known, 'magellan', 'a').mean():+.3f}"
+    assert first[5:] == ["", ""]
+
+
+def test_a_gain_is_tested_against_none(known):
+    """Ends minus starts, a pair for each run; no gain is larger than 1."""
+    evaluation = known.tables["evaluation"].assign(success=0.5)
+    for end, values in (("min", {3: 0.1, 1: 0.2, 2: 0.0}), ("max", {3: 0.9, 1: 0.4, 2: 0.5})):
+        rows = evaluation["episode"] == evaluation["episode"].agg(end)
+        evaluation.loc[rows, "success"] = evaluation["seed"].map(values)
+    results = synthetic.with_tables(known, evaluation=evaluation)
+    rows = rows_of(results, "magellan", of="gain")
+    # .8, .2 and .5: Student's t, 4.303 * .3 / sqrt(3) either side
+    assert rows[0] == ["train", "grasp", "+0.500", "-0.245 to +1.000", "3", "", ""]
+    assert rows[4] == ["train", "mean", "+0.500", "-0.245 to +1.000", "3", "", "0.250"]
+
+
+def test_intervals_of_differences_of_differences_reach_beyond_one():
+    differences = np.array([1.2, 1.3, 1.25, 1.28, 1.1, 1.35])
+    value, (low, high) = contrasts.mean_and_interval(
+        differences, contrasts.bounds_of(parse("a - b - c + d"), "success")
+    )
+    assert 1.0 < low < value < high < 2.0
+    assert contrasts.bounds_of(parse("a"), "success") == (0, 1)
+    assert contrasts.bounds_of(parse("a - b"), "error") == (-1, 1)
+    assert contrasts.bounds_of(parse("a"), "gain") == (-1, 1)
+    assert contrasts.mean_and_interval(np.array([0.2])) == (0.2, None)
+
+
+def test_halves_of_the_seeds_need_two_each():
+    assert contrasts.halves(np.array([0.1, 0.2, 0.3, 0.4, -0.5])) == "+0.15, +0.07"
+    assert contrasts.halves(np.array([0.1, 0.2, 0.3])) == ""
+
+
+def test_an_interaction_is_the_difference_of_two_leads(replays, printed):
+    """And the sides are shown term by term."""
+    text = "magellan/uniform - random/uniform - magellan/success + random/success"
+    rows = cells(printed("compare", replays, text, "magellan - online"))
+    row = next(row for row in rows if row[:2] == ["train", "mean"])
+    sides = [area(replays, *term.algorithm(replays)) for term in parse(text)]
+    assert row[2:6] == [f"{side.mean():.3f}" for side in sides]
+    assert row[6] == f"{(sides[0] - sides[1] - sides[2] + sides[3]).mean():+.3f}"
+    assert len(row) == 12  # with p corrected over the two contrasts
+
+
+# --- errors of estimators -----------------------------------------------------------------------
+
+
+def test_errors_of_predictions_are_compared_too(varied, printed):
+    """The error of the estimator that chose the goals, of all five categories."""
+    evaluation = varied.tables["evaluation"].assign(success=0.5)
+    competence = varied.tables["competence"].assign(competence=0.5)
+    idle = competence["category"] == "impossible"
+    competence.loc[idle, "competence"] = 0.0
+    small = (competence["variant"] == "small") & (competence["estimator"] == "learned")
+    competence.loc[small, "competence"] = 0.6
+    competence.loc[small & idle, "competence"] = 0.2
+    competence.loc[competence["estimator"] != "learned", "competence"] = 0.9
+    results = synthetic.with_tables(varied, evaluation=evaluation, competence=competence)
+    text = printed("compare", results, "magellan/whole - magellan/small", "--of", "error")
+    assert "**Error of the predicted competence" in text
+    rows = {row[1]: row[2:5] for row in cells(text) if row[0] == "train"}
+    assert rows["impossible"] == ["0.000", "0.200", "-0.200"]
+    assert rows["grasp"] == ["0.000", "0.100", "-0.100"]
+    assert rows["mean"] == ["0.000", "0.120", "-0.120"]
+
+
+def test_two_estimators_of_the_same_runs_are_compared(varied):
+    driving = rows_where(varied.tables["competence"], estimator="learned").assign(competence=0.5)
+    watching = driving.assign(estimator="per_goal", competence=0.0)
+    both = synthetic.with_tables(
+        varied,
+        evaluation=varied.tables["evaluation"].assign(success=0.5),
+        competence=pd.concat([driving, watching]),
+    )
+    rows = rows_of(both, "magellan:learned - magellan:per_goal", of="error")
+    assert [row[2:5] for row in rows if row[1] == "grasp"] == [["0.000", "0.500", "-0.500"]] * 2
+    impossible = [row[2:5] for row in rows if row[1] == "impossible"]
+    assert impossible == [["0.500", "0.000", "+0.500"]] * 2
+
+
+@pytest.mark.parametrize("estimator", ["", ":best"])
+def test_errors_need_an_estimator(varied, estimator):
+    changed = synthetic.with_tables(varied, competence=varied.tables["competence"].iloc[:0])
+    results = varied if estimator else changed
+    with pytest.raises(InputError, match="magellan: error needs one estimator; allowed: "):
+        contrasts.compare(results, [f"magellan{estimator}"], "error")
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["magellan - swim"], "'magellan - swim': swim has no runs; allowed: online/whole, "),
+        (["online/small"], "online/small has no runs"),  # the variants are the same for `online`
+        (["magellan@7-7"], "magellan@7-7 has no runs"),
+        (["magellan-online"], "is no sum"),
+        (["magellan:learned"], "allowed with --of error"),
+        (["magellan", "--against", "observed"], "allowed with --of error"),
+        (["magellan:learned", "--of", "error", "--against", "learned"], "'learned' is compared"),
+    ],
+)
+def test_other_calls_are_refused_in_one_line(varied, refused, words, says):
+    assert says in refused("compare", varied, *words)
+
+
+def test_a_seed_that_one_side_lacks_is_refused(varied_runs, tmp_path):
+    partial = store.combine(varied_runs[:-1], synthetic.VARIED, incomplete=tmp_path)
+    with pytest.raises(InputError, match=r"'whole'.*seed 1 exists on one side only"):
+        contrasts.compare(partial, ["magellan/whole - magellan/small"])

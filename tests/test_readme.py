@@ -1,54 +1,30 @@
 """Numbers in README and docs are those of the committed results."""
 
-import itertools
 import re
 from collections import Counter
-from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis.report import claims
 from analysis.statistics import contrasts, standing
-from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.matrices import score_matrices, settings
-from analysis.statistics.primary import PRIMARY_SCORE, run_means
+from analysis.statistics.matrices import settings
+from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.primary import comparison as compared
-from analysis.studies import behaviour, cost, estimation
-from analysis.tables import printing, store
+from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.labels import sampler_label
-from analysis.tables.results import SPLITS
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from magellan.samplers.conformance import track_of
-from tests.analysis.synthetic import to_markdown
+from tests import pages
 from tests.faults import cases as faults
 from tests.inputs import cases
+from tests.pages import REFERENCE, between_markers, page
 from tests.snippets import ROOT
 
-REFERENCE = ROOT / "results" / "reference"
 STUDIES = ROOT / "config" / "studies"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def page(name: str) -> str:
-    """A page of the docs, wherever it lies in them."""
-    (path,) = (ROOT / "docs").rglob(f"{name}.md")
-    return path.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def results():
-    return store.load(REFERENCE / "first_learner")
-
-
-def between_markers(name: str, text: str) -> str:
-    found = re.search(f"<!-- begin: {name} -->\n(.*)<!-- end: {name} -->", text, re.DOTALL)
-    assert found is not None
-    return found.group(1).strip()
 
 
 def test_faults_are_those_of_the_campaign():
@@ -89,7 +65,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
-    committed = store.load(REFERENCE / folder)
+    committed = pages.of(folder)
     (path,) = (ROOT / "config").rglob(f"{file}.yaml")
     experiment = load_experiment(read_yaml(path))
     declared = dict(committed.manifest["experiment"])
@@ -100,31 +76,8 @@ def test_committed_tables_are_those_of_a_configuration(folder, file):
     assert {run["identity"] for run in committed.manifest["runs"]} == planned
 
 
-PAPERS_ERRORS = {
-    "grasp": (".01", ".98", ".01"),
-    "grow_plant": (".05", ".78", ".03"),
-    "grow_herbivore": (".08", ".34", ".06"),
-    "grow_carnivore": (".30", ".00", ".28"),
-}
-"""Table 2 of Gaven et al. 2025: MAGELLAN, Online-ALP, EK-Online-ALP."""
-
-
-def unseen_errors(results) -> str:
-    """The same table from the reference study, beside the paper's."""
-    frame = estimation.table(results, estimation.OBSERVED, "unseen")
-    frame = frame[frame["variant"] == "base"].set_index("sampler")["categories"]
-    samplers = ("magellan", "online", "ek_online")
-    labels = [sampler_label(name) for name in samplers]
-    rows = [[results.categories.named(name).words] for name in PAPERS_ERRORS]
-    for row, (name, papers) in zip(rows, PAPERS_ERRORS.items(), strict=True):
-        row += [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
-        row += papers
-    header = ["", *labels, *(f"paper: {label}" for label in labels)]
-    return in_table(header, rows)
-
-
 def test_the_default_comparison_is_that_of_its_tables():
-    found = compared(store.load(REFERENCE / "default"))
+    found = compared(pages.of("default"))
     found = found[found["score"] == PRIMARY_SCORE]
     assert len(found) == 6
     for row in found.itertuples():
@@ -154,17 +107,15 @@ def quoted(value: float, low: float, high: float, digits: int) -> str:
 @pytest.mark.parametrize("folder", ARCHIVED)
 def test_the_archive_quotes_its_tables(folder):
     split = "unseen" if folder == "evolving" else "train"  # the goals of its second phase
-    for one in contrasts.compare(
-        store.load(REFERENCE / folder), ARCHIVED[folder], "success", [split]
-    ):
+    for one in contrasts.compare(pages.of(folder), ARCHIVED[folder], splits=[split]):
         differences = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
         value, interval = contrasts.mean_and_interval(differences)
         assert interval is not None
         assert quoted(value, *interval, 3) in " ".join(page("archive").split())
 
 
-def test_the_archive_quotes_the_first_reference_study(results):
-    found = compared(results)
+def test_the_archive_quotes_the_first_reference_study():
+    found = compared(pages.of("first_learner"))
     found = found[(found["score"] == PRIMARY_SCORE) & (found["split"] == "train")]
     found = found[found["baseline_variant"] != "long_window"]
     assert len(found)
@@ -194,7 +145,7 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
     words = f"Of {len(judged)} claims of the paper {n['reproduced']} are reproduced, "
     words += f"{n['contradicted']} contradicted, {n['undecided']} undecided and {n['not tested']}"
     assert words in README
-    rows = [line.split(" | ") for line in estimated().splitlines()]
+    rows = [line.split(" | ") for line in pages.estimated().splitlines()]
     errors = [" and ".join(f"{float(cell):.2f}" for cell in row[2:4]) for row in rows[2:]]
     assert f"({errors[0]} on" in README.replace("mean error ", "")
     assert errors[4] in README
@@ -202,7 +153,7 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
 
 
 def test_the_readme_quotes_the_study_of_all_rules():
-    scores = standing.scores_of(of("rules"))
+    scores = standing.scores_of(pages.of("rules"))
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     p = {rank.rule: f"{rank.p_best:.3f}".removeprefix("0") for rank in ranked}
     mean = {rule: f"{values.mean():.2f}" for rule, values in scores.items()}
@@ -213,27 +164,31 @@ def test_the_readme_quotes_the_study_of_all_rules():
 
 @pytest.mark.slow
 def test_the_readme_quotes_the_rules_over_the_whole_length():
-    rows = [line.split(" | ") for line in long_tests().splitlines()[2:]]
+    rows = [line.split(" | ") for line in pages.long_tests().splitlines()[2:]]
     p = {tuple(cells[:3]): float(cells[-1].rstrip(" |")) for cells in rows}
     told = next(cells for cells in rows if cells[0] == "| `adarft`" and cells[2] == "train")
     mean, low, high = (abs(float(end)) for end in re.findall(r"0\.\d+", told[3]))
     chance = f"{p[tuple(told[:3])]:.3f}".removeprefix("0")
     assert f"overtaken by {mean:.2f} ({high:.2f} to {low:.2f}; p = {chance})" in README
-    for rule in WITHOUT_GROUPS:
+    for rule in pages.WITHOUT_GROUPS:
         first, second = f"| `{rule}`", "`magellan`"
         assert p[first, second, "train"] >= 0.05
         assert (p[first, second, "unseen"] < 0.05) == (rule == "fast_slow")
-    scores = long_scores()["train"]
+    scores = pages.long_scores()["train"]
     half = (scores["random"].mean() + scores["ek_online"].mean()) / 2
-    assert max(scores[rule].mean() for rule in WITHOUT_GROUPS) < half
+    assert max(scores[rule].mean() for rule in pages.WITHOUT_GROUPS) < half
 
 
 @pytest.mark.slow
 def test_the_readme_quotes_frontier():
-    train = frontier_scores()["train"]
-    way = covered(train["frontier"], train["random"], train["ek_online"])
-    carnivores = masteries(of("frontier"), Algorithm("frontier", "base"), "25k").split(", ")[-1]
-    told = next(line for line in frontier_tests().splitlines() if "`magellan` | train |" in line)
+    train = pages.frontier_scores()["train"]
+    way = pages.covered(train["frontier"], train["random"], train["ek_online"])
+    carnivores = pages.masteries(pages.of("frontier"), Algorithm("frontier", "base"), "25k").split(
+        ", "
+    )[-1]
+    told = next(
+        line for line in pages.frontier_tests().splitlines() if "`magellan` | train |" in line
+    )
     mean, low, high, *_, p = re.findall(r"0\.\d+", told)
     lead = f"{float(mean):.2f} ahead, {float(low):.2f} to {float(high):.2f}; p = {p[1:]}"
     for quoted in (f"{way} of the way from `random`", f"{carnivores} of 12 runs", lead):
@@ -241,7 +196,7 @@ def test_the_readme_quotes_frontier():
 
 
 def test_the_readme_quotes_the_other_build():
-    results = of("other_build")
+    results = pages.of("other_build")
     times = times_of(results, Algorithm("magellan", "other_build"), "25k", "train").values()
     masters = np.all([flags for _, flags in times], axis=0)
     assert not masters.any()
@@ -252,7 +207,9 @@ def test_the_readme_quotes_the_other_build():
 
 @pytest.mark.slow
 def test_the_readme_quotes_what_exploring_over_goals_costs():
-    row = next(line for line in one_constant().splitlines() if "`explore_goals` | train" in line)
+    row = next(
+        line for line in pages.one_constant().splitlines() if "`explore_goals` | train" in line
+    )
     mean, low, high, p = (abs(float(cell)) for cell in re.findall(r"-?0\.\d+", row)[2:])
     quoted = f"costs it {mean:.2f} ({high:.2f} to {low:.2f}; p = {p:.3f})".replace("= 0.", "= .")
     assert quoted in " ".join(README.split())
@@ -288,456 +245,7 @@ def test_replay_ratios_are_those_of_the_files():
     assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
 
 
-def finding(folder: str = "samplers", variant: str = "base") -> str:
-    """A row for each sampler of a study: what its runs master, and when."""
-    results = of(folder)
-    rows = []
-    for sampler in ("ek_online", "magellan", "online", "random"):
-        algorithm = Algorithm(sampler, variant)
-        areas = [
-            f"{run_means(results, algorithm, '25k', split).mean():.2f}"
-            for split in ("train", "unseen")
-        ]
-        times = times_of(results, algorithm, "25k", "train").values()
-        count = len(results.seeds_of(algorithm, "25k"))
-        mastered = [
-            f"{flags.sum()} of {count}" + (f", {np.median(at[flags]):,.0f}" if flags.any() else "")
-            for at, flags in times
-        ]
-        rows.append([f"`{sampler}`", *areas, *mastered])
-    header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
-    header += ["plants", "herbivores", "carnivores"]
-    return in_table(header, rows)
-
-
-def separated() -> str:
-    """A row for each run that goes on from MAGELLAN: success, mastery, dormant units."""
-    results = store.load(REFERENCE / "separated")
-    frame = results.tables["evaluation"]
-    frame = frame[frame["split"] == "train"]
-    rows = []
-    for sampler in ("magellan", "scripted"):
-        algorithm = Algorithm(sampler, "default")
-        areas = dict(
-            zip(
-                results.seeds_of(algorithm, "25k"),
-                run_means(results, algorithm, "25k", "train"),
-                strict=True,
-            )
-        )
-        mastered = times_of(results, algorithm, "25k", "train")
-        for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
-            run = frame[(frame["sampler"] == sampler) & (frame["seed"] == seed)]
-            hunters = run[run["category"] == "grow_carnivore"].sort_values("step")
-            cells = []
-            for name in ("grow_plant", "grow_herbivore", "grow_carnivore"):
-                at, flags = (each[place] for each in mastered[name])
-                last = run[run["category"] == name].sort_values("step")["success"].iloc[-1]
-                cells.append(f"{last:.2f}, " + (f"{at:,.0f}" if flags else "never"))
-            dormant = (f"{hunters['dormant'].iloc[at]:.2f}" for at in (0, -1))
-            rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
-    header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
-    header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
-    return in_table(header, rows)
-
-
-VARIANTS = {
-    "samplers_replay": ("success_replay", "uniform replay", "success replay"),
-    "samplers_tenfold": ("tenfold_step", "step size 2e-4", "step size 1e-3"),
-}
-"""Folders of the interactions' family: the variant, and what its sides are called."""
-
-
-def with_ends(values: np.ndarray) -> str:
-    """Mean of the pairs and its 95 % interval."""
-    mean, interval = contrasts.mean_and_interval(values, (-2.0, 2.0))
-    assert interval is not None
-    return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
-
-
-def with_tests(
-    rows: list[tuple[list[str], np.ndarray]], families: Any = None, halves: bool = False
-) -> list[list[str]]:
-    """To the cells of each row the mean of its values, its interval, and p after Holm."""
-    chances = [sign_flip_test(values).p for _, values in rows]
-    corrected = holm_within(chances, families or [0] * len(rows))
-    return [
-        [*cells, with_ends(values), *[contrasts.halves(values)] * halves, f"{p:.3f}"]
-        for (cells, values), p in zip(rows, corrected, strict=True)
-    ]
-
-
-def in_table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join([*printing.head(header), *map(printing.row, rows)])
-
-
-def success(folder: str, sampler: str, variant: str = "base", split: str = "train") -> np.ndarray:
-    """Mean success over training of each run: (seeds,)."""
-    return run_means(of(folder), Algorithm(sampler, variant), "25k", split)
-
-
-def lead(folder: str, other: str, variant: str, split: str) -> np.ndarray:
-    """MAGELLAN minus another sampler in a variant: (seeds,)."""
-    return success(folder, "magellan", variant, split) - success(folder, other, variant, split)
-
-
-OTHERS = [*itertools.product(("random", "online", "ek_online"), SPLITS)]
-"""What MAGELLAN is compared with, and on which goals."""
-
-
-def interactions(folder: str) -> str:
-    """MAGELLAN's leads on both sides; p after Holm over the 12 tests of the protocol's family."""
-    rows = []
-    for name, (variant, *_) in VARIANTS.items():
-        for other, split in OTHERS:
-            base, changed = (lead(name, other, side, split) for side in ("base", variant))
-            rows.append(([f"`{other}`", split, *map(with_ends, (base, changed))], base - changed))
-    header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference", "p, Holm over 12"]
-    start = len(OTHERS) * list(VARIANTS).index(folder)
-    return in_table(header, with_tests(rows)[start : start + len(OTHERS)])
-
-
-def other_build_tests() -> str:
-    """MAGELLAN's leads with the other build, and what they are more than; Holm over six each."""
-    new, base = (
-        [lead("other_build", other, variant, split) for other, split in OTHERS]
-        for variant in ("other_build", "base")
-    )
-    first = [
-        ([f"`{other}`", split], lead) for (other, split), lead in zip(OTHERS, new, strict=True)
-    ]
-    more = [([], one - other) for one, other in zip(new, base, strict=True)]
-    both = (with_tests(rows, halves=True) for rows in (first, more))
-    rows = [[*cells, *others] for cells, others in zip(*both, strict=True)]
-    header = ["MAGELLAN minus", "goals", "`zoo-reader-1`", "halves of the seeds", "p, Holm"]
-    return in_table([*header, "minus the same with `zoo-reader`", "halves", "p, Holm"], rows)
-
-
-def one_constant() -> str:
-    """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
-    rows, changes = [], (("magellan", "text_window"), ("ek_online", "explore_goals"))
-    for (sampler, variant), split in itertools.product(changes, SPLITS):
-        changed, base = (
-            success("samplers_settings", sampler, name, split) for name in (variant, "base")
-        )
-        cells = [f"`{sampler}`, `{variant}`", split, f"{changed.mean():.3f}", f"{base.mean():.3f}"]
-        rows.append((cells, changed - base))
-    header = ["variant", "goals", "success", "of `base`", "difference", "p, Holm over 2"]
-    return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows]))
-
-
-def orders() -> str:
-    """Success of each sampler in each variant and seed, best first."""
-    results, rows = of("sensitivity"), []
-    for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
-        success = {
-            algorithm.sampler: dict(
-                zip(
-                    results.seeds_of(algorithm, "25k"),
-                    run_means(results, algorithm, "25k", "train"),
-                    strict=True,
-                )
-            )
-            for algorithm in results.algorithms
-            if algorithm.variant == variant
-        }
-        for seed in results.experiment["seeds"]:
-            ranked = sorted(((means[seed], name) for name, means in success.items()), reverse=True)
-            cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
-            rows.append([f"`{variant}`", str(seed), cells])
-    header = ["variant", "seed", "mean success over training, training goals"]
-    return in_table(header, rows)
-
-
-def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
-    """Runs that master each category, in the world's order."""
-    times = times_of(results, algorithm, space, "train").values()
-    return ", ".join(str(flags.sum()) for _, flags in times)
-
-
-def covered(*sides: np.ndarray) -> str:
-    """Share of the way from the second to the third that the first covers; seeds resampled."""
-
-    def share(values: np.ndarray) -> np.ndarray:
-        rule, low, high = np.moveaxis(values.mean(axis=-2), -1, 0)
-        return ((rule - low) / (high - low))[..., None]
-
-    found = percentile_estimate([np.stack(sides, axis=1)], share, contrasts.BOOTSTRAP)
-    return f"{found.value[0]:.2f} ({found.low[0]:.2f} to {found.high[0]:.2f})"
-
-
-def rules() -> str:
-    """Each rule's place among those of its track, and how many of its runs master what."""
-    results = of("rules")
-    scores = standing.scores_of(results)
-    listed = standing.table(
-        "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
-    )
-    header = [*listed.columns, "of the way to `ek_online`"]
-    header += ["runs that master grasping, plants, herbivores, carnivores"]
-    cells = []
-    for row in listed.rows:
-        rule = row[0].strip("`")
-        way = covered(scores[rule], scores["random"], scores["ek_online"])
-        cells.append([*row, way, masteries(results, Algorithm(rule, "default"), "25k")])
-    return in_table(header, cells)
-
-
-def against(
-    pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], families: Any = None
-) -> str:
-    """Pairs of rules and the means of both, tested."""
-    rows = [
-        (
-            [first, second, *(f"{scores[name].mean():.3f}" for name in (first, second))],
-            scores[first] - scores[second],
-        )
-        for first, second in pairs
-    ]
-    header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
-    return in_table(header, with_tests(rows, families))
-
-
-def signals() -> str:
-    """MAGELLAN minus rules with its estimator (Holm over four), these minus the same rules with
-    windows of their own (Holm over three).
-    """
-    others = ("learnability", "procurl", "pools")
-    scores = {f"`{name}`": success("rules", name, "default") for name in ("magellan", "pcl")}
-    for name in others:
-        scores[f"`{name}`, windows"] = success("rules", name, "default")
-        scores[f"`{name}`, learned"] = success("signals", name, "default")
-    pairs = [("`magellan`", f"`{name}`, learned") for name in others]
-    pairs.insert(2, ("`magellan`", "`pcl`"))
-    windows = [(f"`{name}`, learned", f"`{name}`, windows") for name in others]
-    return against([*pairs, *windows], scores, [0] * len(pairs) + [1] * len(windows))
-
-
-def exploration() -> str:
-    """MAGELLAN and `learnability` without epsilon against themselves and rules that explore by
-    themselves; p after Holm over the four.
-    """
-    names = ("magellan", "learnability")
-    scores = {f"`{name}`": success("exploration", name) for name in (*names, "pcl", "procurl")}
-    for name in names:
-        scores[f"`{name}`, no epsilon"] = success("exploration", name, "no_epsilon")
-    seconds = ("magellan", "learnability", "pcl", "procurl")
-    firsts = [f"`{name}`, no epsilon" for name in names * 2]
-    return against([*zip(firsts, (f"`{name}`" for name in seconds), strict=True)], scores)
-
-
-WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
-"""Rules of the long study that are not told the groups, beside the reference study's."""
-
-
-def long_scores() -> dict[str, dict[str, np.ndarray]]:
-    """Split -> rule -> mean success over training of each seed, in the long study."""
-    rules = [algorithm.sampler for algorithm in of("rules_long").algorithms]
-    return {
-        split: {rule: success("rules_long", rule, "default", split) for rule in rules}
-        for split in SPLITS
-    }
-
-
-def long_rules() -> str:
-    """Each rule over the whole length, best first: success, the way to `ek_online`, mastery."""
-    scores, results, rows = long_scores(), of("rules_long"), []
-    train = scores["train"]
-    for rule in sorted(train, key=lambda rule: -train[rule].mean()):
-        ways = [
-            covered(means[rule], means["random"], means["ek_online"]) for means in scores.values()
-        ]
-        means = (f"{means[rule].mean():.3f}" for means in scores.values())
-        mastered = masteries(results, Algorithm(rule, "default"), "25k")
-        rows.append([f"`{rule}`", track_of(rule), *means, *ends_of(results, rule), *ways, mastered])
-    header = ["rule", "track", "success", "unseen goals", "at the end", "unseen"]
-    header += [
-        "of the way to `ek_online`",
-        "unseen",
-        "runs of 12 that master grasping, plants, herbivores, carnivores",
-    ]
-    return in_table(header, rows)
-
-
-def ends_of(results: store.Results, rule: str) -> list[str]:
-    """Mean success at the last evaluation, training goals and unseen ones."""
-    ends = [
-        score_matrices(results, Algorithm(rule, "default"), "25k", split)["final"].mean()
-        for split in SPLITS
-    ]
-    return [f"{end:.3f}" for end in ends]
-
-
-def long_tests() -> str:
-    """The eighteen tests of the third question."""
-    pairs = [(rule, other) for other in ("magellan", "random") for rule in WITHOUT_GROUPS]
-    return pairs_tested(long_scores(), [*pairs, ("adarft", "ek_online")])
-
-
-def pairs_tested(scores: dict[str, dict[str, np.ndarray]], pairs: list[tuple[str, str]]) -> str:
-    """Pairs of rules on both splits, tested; p after Holm over all of them."""
-    rows = [
-        ([f"`{first}`", f"`{second}`", split], means[first] - means[second])
-        for first, second in pairs
-        for split, means in scores.items()
-    ]
-    header = ["first", "second", "goals", "first minus second", "halves of the seeds", "p, Holm"]
-    return in_table(header, with_tests(rows, halves=True))
-
-
-FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
-"""Name in the fifth question's tables -> variant."""
-
-
-def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
-    """Split -> rule -> mean success over training of each seed, beside the long study's rules."""
-    scores = long_scores()
-    for split, means in scores.items():
-        goals = success("samplers_settings", "ek_online", "explore_goals", split)
-        means["ek_online, goals"] = goals
-        for name, variant in FRONTIER.items():
-            means[name] = success("frontier", "frontier", variant, split)
-    return scores
-
-
-def frontier() -> str:
-    """The fifth question's rules, and those beside them, best first."""
-    scores, rows = frontier_scores(), []
-    beside = ("ek_online", "ek_online, goals", "pcl", "magellan", "random")
-    for name in sorted((*FRONTIER, *beside), key=lambda name: -scores["train"][name].mean()):
-        means = (f"{values[name].mean():.3f}" for values in scores.values())
-        ways = [
-            covered(values[name], values["random"], values[top])
-            for top in ("ek_online", "ek_online, goals")
-            for values in scores.values()
-        ]
-        algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
-        mastered = masteries(of("frontier"), algorithm, "25k") if name in FRONTIER else ""
-        rows.append([f"`{name}`", *means, *ways, mastered])
-    header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
-    header += ["of the way to `ek_online` exploring over goals", "unseen"]
-    header += ["runs of 12 that master grasping, plants, herbivores, carnivores"]
-    return in_table(header, rows)
-
-
-def frontier_tests() -> str:
-    """The eight tests of the fifth question."""
-    others = ("magellan", "pcl", "ek_online", "frontier, one kind")
-    return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
-
-
-def practice() -> str:
-    """Where a rule's episodes go, most on herbivores first, and when half of its runs master."""
-    names, rows = {variant: name for name, variant in FRONTIER.items()}, []
-    for folder in ("rules_long", "frontier"):
-        results = of(folder)
-        keys = ["sampler", "variant", "seed"]
-        episodes = results.table("practice").groupby([*keys, "category"])["n"].sum()
-        shares = episodes / episodes.groupby(keys).transform("sum")
-        means = shares.reset_index().pivot_table("n", ["sampler", "variant"], "category")
-        for rule, variant in means.index:
-            times = times_of(results, Algorithm(rule, variant), "25k", "train").values()
-            medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
-            cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
-            listed = means.loc[rule, variant][[c.name for c in results.categories]]
-            rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
-    rows.sort(key=lambda row: -row[4])
-    header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
-    header += ["grasping mastered, step", "plants mastered, step"]
-    cells = [[row[0], *(f"{share:.3f}" for share in row[1:6]), *row[6:]] for row in rows]
-    return in_table(header, cells)
-
-
-@cache
-def of(folder: str) -> store.Results:
-    return store.load(REFERENCE / folder)
-
-
-def compared_in(results: store.Results, *named: str, measure: str = "success") -> str:
-    return to_markdown(contrasts, results, named, measure)
-
-
-OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
-"""MAGELLAN's estimator against each other one."""
-
-
-def simulated(truth: str) -> str:
-    results = estimation.with_truth(of("simulated"), truth)
-    return compared_in(results, *OBSERVERS, measure="error")
-
-
-def observed_errors(folder: str) -> str:
-    table = estimation.table(of(folder), estimation.OBSERVED)
-    return to_markdown(estimation, of(folder), table)
-
-
-def estimated() -> str:
-    """MAGELLAN's estimator against each other one; p after Holm over both, in each goal space."""
-    measured = estimation.with_truth(of("estimation"), estimation.MEASURED)
-    observers = [text.replace("random", "ek_eval") for text in OBSERVERS]
-    compared = contrasts.compare(measured, observers, "error", ["train"])
-    compared.sort(key=lambda one: measured.goal_spaces.index(one.goal_space))
-    rows = []
-    for one in compared:
-        errors = [side.mean(axis=1) for side in one.sides]
-        means = (f"{values.mean():.3f}" for values in errors)
-        cells = [one.goal_space, f"`{one.terms[1].estimator}`", *means]
-        rows.append((cells, (errors[0] - errors[1]).to_numpy()))
-    header = ["goals", "other", "error of `learned`", "of the other", "difference"]
-    header += ["halves of the seeds", "p, Holm over 2"]
-    return in_table(header, with_tests(rows, [one.goal_space for one in compared], halves=True))
-
-
-def verdicts() -> str:
-    listed = claims.load()
-    return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
-
-
-def costs() -> str:
-    text = printing.render([cost.table(cost.costs(of("learner")))])
-    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
-
-
-BLOCKS = {
-    ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
-    ("simulated", "observed"): lambda: simulated("observed"),
-    ("simulated", "known"): lambda: simulated("known"),
-    ("smollm2", "smollm2 gain"): lambda: compared_in(
-        of("smollm2"), "random", "magellan", measure="gain"
-    ),
-    ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
-    ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
-    ("separated", "separated"): separated,
-    ("samplers", "finding"): finding,
-    ("samplers", "samplers success"): lambda: compared_in(
-        of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
-    ),
-    ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
-    ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
-    ("samplers", "samplers constants"): one_constant,
-    ("sensitivity", "sensitivity"): orders,
-    ("sensitivity", "other build"): lambda: finding("other_build", "other_build"),
-    ("sensitivity", "other build tests"): other_build_tests,
-    ("rules", "rules"): rules,
-    ("rules", "signals"): signals,
-    ("rules", "exploration"): exploration,
-    ("rules", "rules long"): long_rules,
-    ("rules", "rules long tests"): long_tests,
-    ("rules", "practice"): practice,
-    ("rules", "frontier"): frontier,
-    ("rules", "frontier tests"): frontier_tests,
-    ("estimation", "estimation"): estimated,
-    ("claims", "claims"): verdicts,
-    ("learner", "learner"): costs,
-}
-"""Page and marker of a block -> the block anew from the committed tables."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[1])
+@pytest.mark.parametrize("block", pages.BLOCKS, ids=lambda block: block[1])
 def test_a_block_of_a_page_is_that_of_the_tables(block):
-    assert between_markers(block[1], page(block[0])) == BLOCKS[block]().strip()
-
-
-def test_the_finding_of_the_readme_is_that_of_the_tables():
-    assert between_markers("finding", README) == finding()
+    assert between_markers(block[1], page(block[0])) == pages.BLOCKS[block]().strip()

@@ -182,6 +182,7 @@ class Compared(NamedTuple):
     """A contrast in a goal space, on a split of the goals.
 
     Attributes:
+        goal_space: empty if all terms name theirs.
         sides: numbers of each term, (seeds, categories).
         p: of the mean of the categories; NaN where 0 is no hypothesis: a mean that is no gain.
         p_holm: corrected over the `tests` of its family.
@@ -206,10 +207,12 @@ def compare(
     (`analysis.family`).
 
     Raises:
-        InputError: a contrast has no runs, or a seed that not all its terms have.
+        InputError: a contrast is given twice, has no runs, or a seed that not all its terms have.
     """
     compared = []
     for text in contrasts:
+        if contrasts.count(text) > 1:
+            raise InputError(f"{text!r} is given twice; allowed: different contrasts")
         terms = parse(text)
         for space, split in itertools.product(_spaces(results, text, terms), splits):
             sides = [scores(results, term, of, split, space) for term in terms]
@@ -230,18 +233,16 @@ def compare(
 
 
 def _spaces(results: Results, text: str, terms: Sequence[Term]) -> list[str]:
-    """Goal spaces in which all terms have runs, of the same seeds."""
-    for term in terms:
-        if not any(term.has_runs(results, space) for space in results.goal_spaces):
-            names = ", ".join("/".join(algorithm) for algorithm in results.algorithms)
-            allowed = f"{names}; goal spaces {', '.join(results.goal_spaces)}"
-            raise InputError(f"{text!r}: {term.text} has no runs; allowed: {allowed}")
+    """Goal spaces in which all terms have runs, of the same seeds; empty: those that they name."""
     named = all(term.goal_space for term in terms)
-    spaces = [
-        space
-        for space in results.goal_spaces[: 1 if named else None]
-        if all(term.has_runs(results, space) for term in terms)
-    ]
+    candidates = [""] if named else results.goal_spaces
+    spaces = [space for space in candidates if all(t.has_runs(results, space) for t in terms)]
+    if not spaces:
+        names = ", ".join("/".join(algorithm) for algorithm in results.algorithms)
+        raise InputError(
+            f"{text!r}: not all terms have runs; allowed: {names}, with @ and one of "
+            f"{', '.join(results.goal_spaces)}"
+        )
     for space in spaces:
         first, *others = (
             {
@@ -303,7 +304,8 @@ def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table
             rows.append([one.split, name, *cells, *_numbers(values, bounds), *tested])
     holm = f", Holm over {first.tests}" if first.tests > 1 else ""
     test = f" (sign flips by seed{holm})" if first.p == first.p else ""
-    return Table(f"{measure}, goal space {first.goal_space}: {first.text}{test}", header, rows)
+    where = f", goal space {first.goal_space}" if first.goal_space else ""
+    return Table(f"{measure}{where}: {first.text}{test}", header, rows)
 
 
 def halves(values: Matrix) -> str:

@@ -229,15 +229,33 @@ def test_errors_need_an_estimator(varied, estimator):
         contrasts.compare(results, [f"magellan{estimator}"], "error")
 
 
+def test_terms_may_name_goal_spaces(tmp_path):
+    """Then a contrast is there once, and its title names none."""
+    spaces = GOAL_SPACE, "500-100-20-20-10"
+    results = synthetic.combined(tmp_path, ("magellan",), spaces, SEEDS, episodes=4_000)
+    both = [f"magellan@{space}" for space in spaces]
+    text = to_markdown(contrasts, results, [" - ".join(both), "magellan"])
+    assert f"over training: {' - '.join(both)} (sign flips by seed)" in text
+    assert [f"goal space {space}: magellan**" in text for space in spaces] == [True] * 2
+    algorithm = Algorithm("magellan", "default")
+    areas = [score_matrices(results, algorithm, s, "train")["area"].mean() for s in spaces]
+    row = next(row for row in cells(text) if row[1] == "mean")
+    assert row[2:5] == [*(f"{x:.3f}" for x in areas), f"{areas[0] - areas[1]:+.3f}"]
+
+
 # --- what is refused ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["magellan - swim"], "'magellan - swim': swim has no runs; allowed: online/whole, "),
-        (["online/small"], "online/small has no runs"),  # the variants are the same for `online`
-        (["magellan@7-7"], "magellan@7-7 has no runs"),
+        (
+            ["magellan - swim"],
+            "'magellan - swim': not all terms have runs; allowed: online/whole, ",
+        ),
+        (["online/small"], "not all terms have runs"),  # the variants are the same for `online`
+        (["magellan@7-7"], "not all terms have runs; allowed: online/whole, magellan/whole, "),
+        (["magellan", "magellan"], "'magellan' is given twice"),
         (["magellan-online"], "is no sum"),
         (["magellan:learned"], "allowed with --of error"),
         (["magellan", "--against", "observed"], "allowed with --of error"),

@@ -328,7 +328,7 @@ compare results/reference/simulated random:learned --of error --against nobody
     -> --against: 'nobody' | expert_buckets, learned, per_goal
 combine --output OUT --experiment '{}' -> runs | required
 compare TABLES -> CONTRAST | required
-compare TABLES magellan/small -> 'magellan/small' | allowed: random/default
+compare TABLES magellan/small -> 'magellan/small' | random/default
 compare nowhere magellan -> tables | nowhere
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from analysis.report import claims
 from analysis.statistics import contrasts, standing
@@ -35,9 +36,16 @@ def page(name: str) -> str:
     return path_of(name).read_text(encoding="utf-8")
 
 
-def between_markers(name: str, text: str) -> str:
+def parts(name: str, text: str) -> tuple[str, str, str]:
+    """What stands before a block, in it and after it, with its markers outside."""
     begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    return text.partition(begin)[2].partition(end)[0].strip()
+    before, marker, rest = text.partition(begin)
+    block, _, after = rest.partition(end)
+    return before + marker, block, end + after
+
+
+def between_markers(name: str, text: str) -> str:
+    return parts(name, text)[1].strip()
 
 
 PAPERS_ERRORS = {
@@ -241,21 +249,40 @@ def covered(*sides: np.ndarray) -> str:
     return f"{found.value[0]:.2f} ({found.low[0]:.2f} to {found.high[0]:.2f})"
 
 
-def rules() -> str:
-    """Each rule's place among those of its track, and how many of its runs master what."""
-    results = of("rules")
+def rules(folder: str = "rules") -> str:
+    """Each rule's place among those of its track; in Little-Zoo how many runs master what."""
+    results = of(folder)
     scores = standing.scores_of(results)
     listed = standing.table(
         "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     )
     header = [*listed.columns, "of the way to `ek_online`"]
-    header += ["runs that master grasping, plants, herbivores, carnivores"]
+    header += ["runs that master grasping, plants, herbivores, carnivores"] * (folder == "rules")
     cells = []
     for row in listed.rows:
         rule = row[0].strip("`")
         way = covered(scores[rule], scores["random"], scores["ek_online"])
-        cells.append([*row, way, masteries(results, Algorithm(rule, "default"), "25k")])
+        cells.append([*row, way])
+        if folder == "rules":
+            cells[-1].append(masteries(results, Algorithm(rule, "default"), "25k"))
     return in_table(header, cells)
+
+
+def orders_in_both_worlds() -> str:
+    """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
+    craft, zoo = (standing.scores_of(of(folder)) for folder in ("craft", "rules"))
+    both = [rule for rule in craft if rule in zoo]
+
+    def correlation(*worlds: np.ndarray) -> np.ndarray:
+        ranks = [rankdata(scores.mean(axis=-2), axis=-1) - (len(both) + 1) / 2 for scores in worlds]
+        lengths = [np.sqrt((world**2).sum(axis=-1)) for world in ranks]
+        return ((ranks[0] * ranks[1]).sum(axis=-1) / (lengths[0] * lengths[1]))[..., None]
+
+    worlds = [np.stack([scores[rule] for rule in both], axis=1) for scores in (craft, zoo)]
+    found = percentile_estimate(worlds, correlation, contrasts.BOOTSTRAP)
+    seeds = " and ".join(str(len(scores)) for scores in worlds)
+    interval = f"{found.low[0]:.2f} to {found.high[0]:.2f}"
+    return f"{len(both)} rules, {seeds} seeds: {found.value[0]:.2f} ({interval})"
 
 
 def against(
@@ -463,6 +490,27 @@ def estimated() -> str:
     return in_table(header, with_tests(rows, [one.goal_space for one in compared], halves=True))
 
 
+def impossible() -> str:
+    """Error of MAGELLAN's estimator with few and many impossible goals in practice; the test is on
+    impossible goals.
+    """
+    results, text = of("impossible"), "scripted/few:learned - scripted/many:learned"
+    (one,) = contrasts.compare(results, [text], "error", ["train"])
+    sides = {
+        results.categories.named(name).words: [side[name] for side in one.sides]
+        for name in one.sides[0]
+    }
+    last = results.table("competence", split="train", category="impossible", estimator="learned")
+    last = last[last["episode"] == last["episode"].max()].set_index(["variant", "seed"])
+    sides["Impossible, at the end"] = [last["competence"].loc[name] for name in ("few", "many")]
+    rows = []
+    for words, (few, many) in sides.items():
+        p = with_tests([([], (few - many).to_numpy())])[0][-1] if words == "Impossible" else ""
+        means = (f"{side.mean():.3f}" for side in (few, many))
+        rows.append([words, *means, with_ends((few - many).to_numpy()), p])
+    return in_table(["error on", "`few`", "`many`", "`few` minus `many`", "p"], rows)
+
+
 def verdicts() -> str:
     listed = claims.load()
     return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
@@ -495,6 +543,8 @@ BLOCKS = {
     ("sensitivity", "other build"): lambda: finding("other_build", "other_build"),
     ("sensitivity", "other build tests"): other_build_tests,
     ("rules", "rules"): rules,
+    ("studies/craft", "craft"): lambda: rules("craft"),
+    ("studies/craft", "order"): orders_in_both_worlds,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,
@@ -511,7 +561,6 @@ BLOCKS = {
 
 if __name__ == "__main__":
     for (name, marker), block in BLOCKS.items():
-        text = page(name)
-        changed = text.replace(between_markers(marker, text), block().strip())
-        path_of(name).write_text(changed, encoding="utf-8")
+        before, _, after = parts(marker, page(name))
+        path_of(name).write_text(f"{before}{block().strip()}\n{after}", encoding="utf-8")
         print(name, marker)

@@ -34,7 +34,7 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-TABLES = (("rules_long", "frontier"), ("rules",))
+TABLES = (("rules_long", "frontier"), ("rules",), ("craft",))
 """Folders of combined tables, for each place those of the same seeds and length; those of the first
 learner are left out."""
 SIMULATED = "axes"
@@ -57,6 +57,8 @@ class Place(NamedTuple):
     date: str
     version: str
     folders: Sequence[str]
+    planned: int = 0
+    """Seeds of the protocol; with fewer runs the place claims nothing."""
 
 
 Row = tuple[Standing, Place]
@@ -103,6 +105,7 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
         folders,
+        len(results.experiment["seeds"]),
     )
 
 
@@ -177,6 +180,10 @@ def _place_tables(entries: Sequence[Row]) -> str:
     lines = [f"### {place.world}", ""]
     folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
     lines += [f"{place.date}, version {place.version}, tables {folders}."]
+    if entries[0][0].n < place.planned:
+        lines[-1] += (
+            f" {entries[0][0].n} of {place.planned} planned seeds: this claims nothing yet."
+        )
     for track in dict.fromkeys(standing.track for standing, _ in entries):
         lines += ["", f"Track: **{track}**.", "", *head(header)]
         lines += [row(_page_cells(entry)) for entry in entries if entry[0].track == track]

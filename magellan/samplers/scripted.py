@@ -71,7 +71,7 @@ class Scripted(GoalSampler):
 
 @register_sampler("scripted", "Scripted", settings=ScriptedSettings, epsilon=False, ordered=True)
 def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
-    """Raise InputError if shares do not match the categories, or name one without goals."""
+    """Shares are given for every category, 0 for those without goals; others are refused."""
     feasible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)
     rows = [stage.shares for stage in settings.stages] or [tuple(feasible)]
     for row in rows:

@@ -13,8 +13,8 @@ from analysis.studies import axes as study
 from analysis.tables.printing import render
 from magellan.core.errors import InputError
 from magellan.tools import axes
+from tests.pages import REFERENCE, between_markers, page
 from tests.test_curriculum import OF_MODELS, without
-from tests.test_readme import REFERENCE, between_markers, page
 
 
 def test_the_learner_is_what_the_protocol_says():

@@ -553,6 +553,7 @@ BLOCKS = {
     ("rules", "frontier"): frontier,
     ("rules", "frontier tests"): frontier_tests,
     ("estimation", "estimation"): estimated,
+    ("estimation", "impossible"): impossible,
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

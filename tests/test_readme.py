@@ -62,6 +62,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("separated", "separated"),
         ("exploration", "exploration"),
         ("frontier", "frontier"),
+        ("impossible", "impossible"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -150,6 +151,12 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
     assert f"({errors[0]} on" in README.replace("mean error ", "")
     assert errors[4] in README
     assert {row[-1] for row in rows[2:]} == {"0.016 |"}
+
+
+def test_the_readme_quotes_the_error_on_impossible_goals():
+    _, _, row, *_ = pages.impossible().splitlines()
+    few, many, p = (float(cell) for cell in [*row.split(" | ")[1:3], row.split(" | ")[-1][:-2]])
+    assert f"from {few:.2f} to {many:.2f} (p = {p:.3f})".replace("= 0.", "= .") in README
 
 
 def test_the_readme_quotes_the_study_of_all_rules():

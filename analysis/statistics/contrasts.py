@@ -315,7 +315,9 @@ def halves(values: Matrix) -> str:
 
 
 def _numbers(values: Matrix, bounds: Bounds) -> list[str]:
-    """Mean, interval and n of (seeds,)."""
+    """Mean, interval and n of (seeds,), with signs where it may be negative."""
     mean, interval = mean_and_interval(values, bounds)
+    form = "+.3f" if bounds[0] else ".3f"
     ends = "n/a" if len(values) == 1 else NONE
-    return [f"{mean:+.3f}", interval_cell(*interval) if interval else ends, str(len(values))]
+    cell = interval_cell(*interval, form) if interval else ends
+    return [f"{mean:{form}}", cell, str(len(values))]

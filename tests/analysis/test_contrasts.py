@@ -140,7 +140,7 @@ def test_a_single_algorithm_has_a_mean_and_no_test(known):
     assert "| split | category | mean | 95% interval | n | halves of the seeds | p |" in text
     assert "goal space 1000-400-200-100-50: magellan/a\n" in text.replace("**", "")
     first = next(row for row in cells(text) if row[1] == "mean")
-    assert first[2] == f"{area(known, 'magellan', 'a').mean():+.3f}"
+    assert first[2] == f"{area(known, 'magellan', 'a').mean():.3f}"
     assert first[5:] == ["", ""]
 
 

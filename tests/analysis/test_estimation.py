@@ -313,4 +313,4 @@ def test_the_command_takes_the_known_competence(study, printed):
     assert "against the known competence" in text
     error = re.search(r"\| Learned \|.* (\d\.\d{3}) \| \d\.\d{3} to", text)[1]
     compared = printed("compare", study, "random:learned", *ERRORS, "--against", "known")
-    assert f"| unseen | mean | +{error} |" in compared
+    assert f"| unseen | mean | {error} |" in compared

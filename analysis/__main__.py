@@ -129,7 +129,7 @@ def _combine(arguments: Arguments) -> None:
     experiment = parse_json(arguments.experiment, "--experiment:")
     validated(GridManifest, experiment, "--experiment: ")
     try:
-        load_experiment(experiment, models=False)
+        load_experiment(experiment)
     except InputError as error:
         raise InputError(f"--experiment: {error}") from None
     results = store.combine(arguments.runs, experiment, arguments.allow_incomplete)
@@ -218,10 +218,10 @@ def _pictures(arguments: Arguments) -> None:
     stale = []
     for picture in pictures.pictures_in(arguments.folder):
         if not arguments.check:
-            picture.redraw()
-            print(picture.path)
-        elif not picture.is_up_to_date():
-            stale.append(str(picture.path))
+            pictures.redraw(picture)
+            print(picture)
+        elif not pictures.is_up_to_date(picture):
+            stale.append(str(picture))
     if stale:
         raise InputError(
             f"{', '.join(stale)}: not what this code draws; first: python -m analysis pictures "
@@ -240,6 +240,8 @@ def _pictures(arguments: Arguments) -> None:
 def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
+    if arguments.goal_space and arguments.html is None:
+        raise InputError("--goal-space: not allowed without --html, which shows one goal space")
     results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
     if arguments.html is None:
         _print(arguments, summary.tables(results, statistics), summary.note(results))

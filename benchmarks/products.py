@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from magellan.fastpath.layers import HAS_ONEDNN
 
 _aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
-_FACTORS: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {
-    _aten.mm.default: lambda a, b: (a, b),
-    _aten.bmm.default: lambda a, b: (a, b),
-    _aten.addmm.default: lambda _, a, b: (a, b),
-    _aten.addmm_.default: lambda _, a, b: (a, b),
-    _aten.baddbmm.default: lambda _, a, b: (a, b),
+_LEFT: dict[Any, int] = {
+    _aten.mm.default: 0,
+    _aten.bmm.default: 0,
+    _aten.addmm.default: 1,
+    _aten.addmm_.default: 1,
+    _aten.baddbmm.default: 1,
 }
+"""Which argument is the left factor, by product."""
 if HAS_ONEDNN:
-    _FACTORS |= {
-        _mkldnn._linear_pointwise.default: lambda x, weight, *_: (x, weight.t()),
-        _mkldnn._linear_pointwise.binary: lambda x, _other, weight, *_: (x, weight.t()),
-    }
+    _LEFT |= dict.fromkeys((_mkldnn._linear_pointwise.default, _mkldnn._linear_pointwise.binary), 0)
 
 
 class Products(TorchDispatchMode):
@@ -39,8 +35,8 @@ class Products(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Count a product, and run the operation."""
-        if function in _FACTORS:
-            left, right = _FACTORS[function](*args)
-            self.gflop += 2 * left.numel() * right.shape[-1] / 1e9
-        return function(*args, **(kwargs or {}))
+        """Run the operation, and count it if it is a product."""
+        result = function(*args, **(kwargs or {}))
+        if function in _LEFT:
+            self.gflop += 2 * result.numel() * args[_LEFT[function]].shape[-1] / 1e9
+        return result

@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -29,10 +30,10 @@ from benchmarks.shapes import SHAPES, model_folder
 from benchmarks.timed import Deadline
 from magellan.backends import check_backend
 from magellan.backends.machine import cpu_model
-from magellan.config import RunConfig, check_backbone, resolve_run
+from magellan.config import RunConfig, resolve_run
 from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
 from magellan.jobs.versions import code_version, library_versions
-from magellan.model.files import number_of_parameters
+from magellan.model.files import check_backbone, number_of_parameters
 
 SECONDS, QUICK_SECONDS = 440.0, 60.0
 """Time limits of a benchmark, including loading the model; the full one ends within 8 minutes."""
@@ -136,9 +137,8 @@ def prepare_folder(output: Path) -> None:
     """Create the folder and check that it is writable."""
     try:
         output.mkdir(parents=True, exist_ok=True)
-        probe = output / ".writable"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=output):
+            pass
     except OSError as error:
         raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
 

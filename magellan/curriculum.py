@@ -92,7 +92,8 @@ class Curriculum:
         self._play, self._episodes = play, 0
         self._extend(goals, groups)
         kinds = [names, sorted(impossible)] if impossible else [names]
-        self._first = _digest([self._goals, self._numbers, *kinds])
+        first = json.dumps([self._goals, self._numbers, *kinds])
+        self._first = hashlib.sha256(first.encode()).hexdigest()
         streams, (model_seed, _, head_seed) = Streams(seed), initial_seeds(seed)
         self._rng, self._space = streams("sampler"), self._world().goals()
         self._backend = backend_for(self._config, embed, self._world(), model_seed)
@@ -209,7 +210,8 @@ class Curriculum:
 
     def _extend(self, goals: Sequence[str], groups: Sequence[str] | None) -> None:
         """Validate and append goals and their groups."""
-        if not len(goals) or not all(isinstance(goal, str) for goal in goals):
+        strings = not isinstance(goals, str) and all(isinstance(goal, str) for goal in goals)
+        if not len(goals) or not strings:
             raise InputError("goals: empty, or not all strings; allowed: a list of strings")
         names = self._categories.names
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
@@ -297,7 +299,3 @@ def backend_for(
     from magellan.model.embedded import Embedded
 
     return LocalBackend(cast(Any, Embedded(embed, world.listed[0])), world)
-
-
-def _digest(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()

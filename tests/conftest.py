@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.core.environment import prepare
 
@@ -18,6 +21,17 @@ VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Libraries read these once, when test modules import them; processes that tests start inherit them.
 os.environ.update(dict.fromkeys(VARIABLES, str(THREADS)))
 prepare()
+# A temporary folder for Hypothesis, which needs it at collection.
+HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
+set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
+settings.register_profile(
+    "same examples every time",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("same examples every time")
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,12 @@ from analysis.report import claims
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.matrices import score_matrices
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, cost, estimation
 from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
-from analysis.tables.results import SPLITS
+from analysis.tables.results import SPLITS, rows_where
 from magellan.samplers.conformance import track_of
 from tests.analysis.synthetic import to_markdown
 from tests.snippets import ROOT
@@ -76,16 +75,11 @@ def finding(folder: str = "samplers", variant: str = "base") -> str:
     results = of(folder)
     rows = []
     for sampler in ("ek_online", "magellan", "online", "random"):
-        algorithm = Algorithm(sampler, variant)
-        areas = [
-            f"{run_means(results, algorithm, '25k', split).mean():.2f}"
-            for split in ("train", "unseen")
-        ]
-        times = times_of(results, algorithm, "25k", "train").values()
-        count = len(results.seeds_of(algorithm, "25k"))
+        areas = [f"{success(folder, sampler, variant, split).mean():.2f}" for split in SPLITS]
         mastered = [
-            f"{flags.sum()} of {count}" + (f", {np.median(at[flags]):,.0f}" if flags.any() else "")
-            for at, flags in times
+            f"{flags.sum()} of {len(flags)}"
+            + (f", {np.median(at[flags]):,.0f}" if flags.any() else "")
+            for at, flags in times_of(results, Algorithm(sampler, variant), "25k", "train").values()
         ]
         rows.append([f"`{sampler}`", *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
@@ -95,30 +89,21 @@ def finding(folder: str = "samplers", variant: str = "base") -> str:
 
 def separated() -> str:
     """A row for each run that goes on from MAGELLAN: success, mastery, dormant units."""
-    results = store.load(REFERENCE / "separated")
-    frame = results.tables["evaluation"]
-    frame = frame[frame["split"] == "train"]
-    rows = []
+    results, rows = of("separated"), []
     for sampler in ("magellan", "scripted"):
         algorithm = Algorithm(sampler, "default")
-        areas = dict(
-            zip(
-                results.seeds_of(algorithm, "25k"),
-                run_means(results, algorithm, "25k", "train"),
-                strict=True,
-            )
-        )
+        areas = success("separated", *algorithm)
         mastered = times_of(results, algorithm, "25k", "train")
         for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
-            run = frame[(frame["sampler"] == sampler) & (frame["seed"] == seed)]
-            hunters = run[run["category"] == "grow_carnivore"].sort_values("step")
+            run = results.table("evaluation", sampler=sampler, seed=seed, split="train")
             cells = []
             for name in ("grow_plant", "grow_herbivore", "grow_carnivore"):
+                category = rows_where(run, category=name).sort_values("step")
                 at, flags = (each[place] for each in mastered[name])
-                last = run[run["category"] == name].sort_values("step")["success"].iloc[-1]
-                cells.append(f"{last:.2f}, " + (f"{at:,.0f}" if flags else "never"))
-            dormant = (f"{hunters['dormant'].iloc[at]:.2f}" for at in (0, -1))
-            rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
+                last = f"{category['success'].iloc[-1]:.2f}"
+                cells.append(f"{last}, {at:,.0f}" if flags else f"{last}, never")
+            dormant = (f"{share:.2f}" for share in category["dormant"].iloc[[0, -1]])
+            rows.append([f"`{sampler}`", str(seed), f"{areas[place]:.2f}", *cells, *dormant])
     header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
     header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
     return in_table(header, rows)
@@ -213,27 +198,21 @@ def orders() -> str:
     """Success of each sampler in each variant and seed, best first."""
     results, rows = of("sensitivity"), []
     for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
-        success = {
-            algorithm.sampler: dict(
-                zip(
-                    results.seeds_of(algorithm, "25k"),
-                    run_means(results, algorithm, "25k", "train"),
-                    strict=True,
-                )
-            )
-            for algorithm in results.algorithms
-            if algorithm.variant == variant
-        }
-        for seed in results.experiment["seeds"]:
-            ranked = sorted(((means[seed], name) for name, means in success.items()), reverse=True)
+        samplers = [name for name, other in results.algorithms if other == variant]
+        means = {name: success("sensitivity", name, variant) for name in samplers}
+        for place, seed in enumerate(results.experiment["seeds"]):
+            ranked = sorted(((means[name][place], name) for name in samplers), reverse=True)
             cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
             rows.append([f"`{variant}`", str(seed), cells])
     header = ["variant", "seed", "mean success over training, training goals"]
     return in_table(header, rows)
 
 
+MASTER = "master grasping, plants, herbivores, carnivores"
+
+
 def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
-    """Runs that master each category, in the world's order."""
+    """How many runs `MASTER`."""
     times = times_of(results, algorithm, space, "train").values()
     return ", ".join(str(flags.sum()) for _, flags in times)
 
@@ -257,7 +236,7 @@ def rules(folder: str = "rules") -> str:
         "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     )
     header = [*listed.columns, "of the way to `ek_online`"]
-    header += ["runs that master grasping, plants, herbivores, carnivores"] * (folder == "rules")
+    header += [f"runs that {MASTER}"] * (folder == "rules")
     cells = []
     for row in listed.rows:
         rule = row[0].strip("`")
@@ -349,25 +328,16 @@ def long_rules() -> str:
         ways = [
             covered(means[rule], means["random"], means["ek_online"]) for means in scores.values()
         ]
-        means = (f"{means[rule].mean():.3f}" for means in scores.values())
-        mastered = masteries(results, Algorithm(rule, "default"), "25k")
-        rows.append([f"`{rule}`", track_of(rule), *means, *ends_of(results, rule), *ways, mastered])
+        algorithm = Algorithm(rule, "default")
+        means = [values[rule].mean() for values in scores.values()]
+        means += [run_means(results, algorithm, "25k", split, "final").mean() for split in SPLITS]
+        cells = [f"{mean:.3f}" for mean in means]
+        rows.append(
+            [f"`{rule}`", track_of(rule), *cells, *ways, masteries(results, algorithm, "25k")]
+        )
     header = ["rule", "track", "success", "unseen goals", "at the end", "unseen"]
-    header += [
-        "of the way to `ek_online`",
-        "unseen",
-        "runs of 12 that master grasping, plants, herbivores, carnivores",
-    ]
+    header += ["of the way to `ek_online`", "unseen", f"runs of 12 that {MASTER}"]
     return in_table(header, rows)
-
-
-def ends_of(results: store.Results, rule: str) -> list[str]:
-    """Mean success at the last evaluation, training goals and unseen ones."""
-    ends = [
-        score_matrices(results, Algorithm(rule, "default"), "25k", split)["final"].mean()
-        for split in SPLITS
-    ]
-    return [f"{end:.3f}" for end in ends]
 
 
 def long_tests() -> str:
@@ -418,7 +388,7 @@ def frontier() -> str:
         rows.append([f"`{name}`", *means, *ways, mastered])
     header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
     header += ["of the way to `ek_online` exploring over goals", "unseen"]
-    header += ["runs of 12 that master grasping, plants, herbivores, carnivores"]
+    header += [f"runs of 12 that {MASTER}"]
     return in_table(header, rows)
 
 

@@ -12,7 +12,8 @@ import pytest
 from safetensors.torch import load, save
 
 from magellan.competence import ESTIMATORS
-from magellan.config import HEAD, RunConfig, resolve_run
+from magellan.config import RunConfig, resolve_run
+from magellan.config.phases import HEAD
 from magellan.core.columns import COLUMNS, OPTIONAL
 from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs import checkpoint

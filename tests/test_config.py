@@ -13,12 +13,12 @@ from magellan.config import (
     command,
     flat_keys,
     grid,
-    host_memory_mb,
     identity,
     load_experiment,
     phases_of,
     resolve_run,
 )
+from magellan.config.grid import host_memory_mb
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.worlds.little_zoo import parse_goal_space
@@ -149,9 +149,6 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
     assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
-
-
-def test_what_is_no_lack_of_memory_stays_what_it_is(monkeypatch):
     monkeypatch.setattr(command, "_schema", raising(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])

@@ -103,6 +103,11 @@ def test_what_a_run_is_counts(case):
         ("ek_online", {"expert_buckets": {"window": 10}}, True),
         ("online", {"competence": {"delay": 3_200}, "observers": ["learned"]}, True),
         ("regions", {"competence": {"regions": 7}}, True),
+        # The estimator that a sampler follows anyway, and another one.
+        ("magellan", {"samplers": {"estimator": "learned"}}, False),
+        ("pcl", {"samplers": {"estimator": "learned"}}, False),
+        ("random", {"samplers": {"estimator": "learned"}}, False),
+        ("learnability", {"samplers": {"estimator": "learned"}}, True),
     ],
 )
 def test_a_section_counts_only_for_runs_that_use_it(sampler, layer, counts):
@@ -122,15 +127,6 @@ def test_the_driver_as_a_watcher_is_no_watcher_and_their_order_does_not_count():
     assert same(run(), run(observers=["learned"]))
     observers = ["per_goal", "expert_buckets"]
     assert same(run(observers=observers), run(observers=observers[::-1]))
-
-
-@pytest.mark.parametrize("sampler", ["magellan", "pcl", "random"])
-def test_the_estimator_that_a_sampler_follows_anyway_does_not_count(sampler):
-    assert same(run(sampler), run(sampler, samplers={"estimator": "learned"}))
-
-
-def test_another_estimator_counts():
-    assert not same(run("learnability"), run("learnability", samplers={"estimator": "learned"}))
 
 
 def test_a_preset_counts_by_its_values_alone():

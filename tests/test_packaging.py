@@ -14,8 +14,8 @@ import yaml
 
 from tests.snippets import ROOT, imported
 
-INSTALLED = ("model", "workflow", "dev")
-"""Extras that requirements.txt has; others are for those who want them."""
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def canonical(name: str) -> str:
@@ -35,28 +35,14 @@ def requirements(file: str = "requirements.txt") -> dict[str, str]:
     return pins([line for line in lines if not line.startswith("#")])
 
 
-def conda_environment() -> tuple[list[str], dict[str, str]]:
-    """What conda installs, and what pip installs after it."""
-    *conda, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    return conda, pins(with_pip["pip"])
+def names(requirements: list[str]) -> set[str]:
+    return {canonical(re.match(r"[\w.-]+", line)[0]) for line in requirements}
 
 
-def pyproject() -> dict:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def direct_dependencies() -> list[str]:
-    base = names(pyproject()["project"]["dependencies"])
-    return [*base, *(name for group in INSTALLED for name in optional(group))]
-
-
-def optional(group: str) -> list[str]:
-    """Packages of an optional group."""
-    return names(pyproject()["project"]["optional-dependencies"][group])
-
-
-def names(requirements: list[str]) -> list[str]:
-    return [canonical(re.match(r"[\w.-]+", line)[0]) for line in requirements]
+OPTIONAL = {group: names(lines) for group, lines in PROJECT["optional-dependencies"].items()}
+BASE = names(PROJECT["dependencies"])
+# What requirements.txt has; other extras are for those who want them.
+DIRECT = BASE.union(*(OPTIONAL[group] for group in ("model", "workflow", "dev")))
 
 
 def tracked_files() -> list[Path]:
@@ -73,13 +59,13 @@ def python_sources() -> list[Path]:
 
 
 def test_conda_environment_has_the_pins_of_requirements() -> None:
-    conda, with_pip = conda_environment()
+    *conda, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert conda == ["python=3.11", "pip"]
-    assert with_pip == requirements()
+    assert pins(with_pip["pip"]) == requirements()
 
 
 def test_every_direct_dependency_is_pinned() -> None:
-    assert set(direct_dependencies()) <= requirements().keys()
+    assert requirements().keys() >= DIRECT
 
 
 @pytest.mark.slow
@@ -90,26 +76,23 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    others = {*optional("tensorboard"), *optional("trl"), "verl"}
-    assert needed - lamorels() <= {*direct_dependencies(), *others}
+    others = {*OPTIONAL["tensorboard"], *OPTIONAL["trl"], "verl"}
+    assert needed - lamorels() <= DIRECT | others
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
 
 
 def test_a_wheel_brings_one_package_and_needs_little() -> None:
-    project = pyproject()
-    packages = project["tool"]["setuptools"]["packages"]["find"]
+    packages = PYPROJECT["tool"]["setuptools"]["packages"]["find"]
     assert packages == {"include": ["magellan*"]}  # none is called analysis
-    base = {"gymnasium", "numpy", "pydantic", "pyyaml"}  # tests/test_curriculum.py has no other
-    assert set(names(project["project"]["dependencies"])) == base
-    assert project["project"]["scripts"] == {"magellan": "magellan.__main__:run"}
-    assert project["project"]["optional-dependencies"]["all"] == ["magellan-bench[model,workflow]"]
+    assert sorted(BASE) == ["gymnasium", "numpy", "pydantic", "pyyaml"]  # test_curriculum.py
+    assert PROJECT["scripts"] == {"magellan": "magellan.__main__:run"}
+    assert PROJECT["optional-dependencies"]["all"] == ["magellan-bench[model,workflow]"]
 
 
 def lamorels() -> set[str]:
     """Modules that only files about lamorel import, for which it has an environment of its own."""
     with_pip = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]
-    installed = set(names(with_pip))
-    assert {"lamorel", "hydra-core"} <= installed
+    assert {"lamorel", "hydra-core"} <= names(with_pip)
     about = ("magellan/backends/lamorel/", "magellan/launcher/", "tests/backends/lamorel/")
     others = [
         path for path in python_sources() if not str(path.relative_to(ROOT)).startswith(about)
@@ -140,7 +123,7 @@ def third_party(paths: list[Path]) -> set[str]:
 
 
 def test_version_is_the_same_everywhere() -> None:
-    version = pyproject()["project"]["version"]
+    version = PROJECT["version"]
     package = re.search(r'__version__ = "(.+)"', (ROOT / "magellan/__init__.py").read_text())[1]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     assert version == package == citation

@@ -30,23 +30,18 @@ from analysis.statistics.registry import (
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.tables.grid import Run, run_of, seeds_by_algorithm
 from analysis.tables.manifests import read_combined_manifest
-from magellan.config import (
+from magellan.config import PlannedRun, flat_keys, grid, load_experiment, read_yaml, resolve_run
+from magellan.config.grid import (
     BEGINNING,
-    ExperimentConfig,
-    PlannedRun,
     PlannedStart,
     check_models,
-    check_named,
-    flat_keys,
     given_keys,
-    grid,
-    load_experiment,
+    host_memory_mb,
     models_of,
-    read_yaml,
-    resolve_run,
     shared_beginnings,
 )
-from magellan.config.grid import host_memory_mb
+from magellan.config.resolve import check_named
+from magellan.config.schema import ExperimentConfig
 from magellan.core.errors import InputError, printable
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import is_built_in
@@ -107,7 +102,7 @@ def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentCon
         files: files given with `--configfile`; empty: the default one.
     """
     try:
-        experiment = load_experiment(values, models=False)
+        experiment = load_experiment(values)
         if files:
             check_named(values, f"config file: {' '.join(map(str, files))}")
     except InputError as error:

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from analysis.figures import style
 from analysis.tables.labels import category_colors
 from analysis.tables.results import Results, rows_where
+from magellan.core.errors import InputError
 
 CRITIC = {"dormant": "Dormant units of the critic", "spread": "Spread of what it reads"}
 SCRIPT = "stairs"
@@ -23,9 +24,17 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
     Args:
         results: runs of `scripted` with variants named LEARNER.SCRIPT.
         frame: from `analysis.studies.cost.costs`.
+
+    Raises:
+        InputError: a variant has another name.
     """
-    names = frame["variant"].str.rsplit(".", n=1, expand=True)
-    frame = frame.assign(learner=names[0], script=names[1])
+    names = frame["variant"].str.rpartition(".")
+    unnamed = frame["variant"][names[0] == ""]
+    if len(unnamed):
+        raise InputError(
+            f"--stem: variant {unnamed.iloc[0]!r} cannot be drawn; allowed: LEARNER.SCRIPT"
+        )
+    frame = frame.assign(learner=names[0], script=names[2])
     frame = frame[
         frame["practised"] >= frame.groupby(["variant", "seed"])["practised"].transform("max") / 6
     ]

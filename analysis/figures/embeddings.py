@@ -22,8 +22,8 @@ from magellan.core.errors import InputError
 COLUMNS = 3
 LEVELS = np.linspace(0.0, 1.0, 21)
 BACKGROUND = matplotlib.colormaps["Greens"]
-SHADE = 0.75
-"""Position of a predicted competence of 1 in the colour map."""
+SHADES = Normalize(0, 1 / 0.75)
+"""A predicted competence of 1 is at 0.75 of the colour map."""
 MARKERS = {"train": "o", "unseen": "^"}
 KIND_COLORS = tuple(matplotlib.colormaps["tab20"].colors)
 
@@ -54,7 +54,7 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
         ax.set_title(moment.words[:1].upper() + moment.words[1:])
     for ax in axes.flat[len(embedding.moments) :]:
         ax.set_axis_off()
-    shades = ScalarMappable(Normalize(0, 1 / SHADE), BACKGROUND)
+    shades = ScalarMappable(SHADES, BACKGROUND)
     bar = figure.colorbar(shades, ax=axes.ravel().tolist(), fraction=0.04, pad=0.02)
     bar.set_label("Predicted competence")
     bar.ax.set_ylim(0, 1)
@@ -84,8 +84,7 @@ def _colors(embedding: Embedding, by: str) -> dict[str, object]:
 
 def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
     """Draw predictions, linearly interpolated between goals."""
-    shades = ScalarMappable(Normalize(0, 1 / SHADE), BACKGROUND)
-    ax.tricontourf(*points.T, competence, LEVELS, cmap=BACKGROUND, norm=shades.norm, zorder=0)
+    ax.tricontourf(*points.T, competence, LEVELS, cmap=BACKGROUND, norm=SHADES, zorder=0)
     ax.use_sticky_edges = False  # else marks at the border are cut
     ax.margins(0.04)
     ax.set_xticks([])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from analysis.figures import style
 from analysis.studies.estimation import COMPUTED, RUN, truth_label
@@ -89,14 +89,7 @@ def _cost_axis(axes: Iterable[Axes], most: float) -> None:
     last = math.ceil(math.log10(max(most, 10.0 * SMALLEST)) + SIDES / 2)
     for ax in axes:
         ax.set_xscale("symlog", linthresh=SMALLEST)
-        ax.xaxis.set_major_formatter(FuncFormatter(_episodes))
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
         ax.set_xticks([0, *(10.0**power for power in range(3, last + 1, 2))])
         ax.minorticks_off()
         ax.set_xlim(-SMALLEST * SIDES, 10.0**last)
-
-
-def _episodes(number: float, _: int) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:g}{letter}"
-    return f"{number:g}"

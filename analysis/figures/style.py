@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib
 import numpy as np
@@ -37,6 +37,7 @@ from magellan.core.registry import Look, Registry
 from magellan.samplers import SAMPLERS
 
 AxesGrid = NDArray[Any]
+NameT = TypeVar("NameT")
 
 
 @dataclass(frozen=True)
@@ -138,24 +139,22 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
     The first variant of a sampler has the sampler's look; further variants, and samplers without a
     look, take spare ones in turn.
     """
-    own: dict[Hashable, Look | None] = {}
-    for algorithm in algorithms:
-        first = all(
-            name.sampler != algorithm.sampler for name in own if isinstance(name, Algorithm)
-        )
-        names = names_of(algorithms)
-        look = _look(SAMPLERS, algorithm.sampler, names)
-        own[algorithm] = look if first else None
-    looks = _with_spare_looks(own)
-    labels = {name: figure_label(name, algorithms) for name in algorithms}
-    return {name: _style(labels[name], looks[name]) for name in algorithms}
+    names = names_of(algorithms)
+    own = {name: _look(SAMPLERS, name.sampler, names) for name in algorithms}
+    firsts = {name.sampler: name for name in reversed(algorithms)}.values()
+    looks = _with_spare_looks({name: own[name] if name in firsts else None for name in algorithms})
+    return {
+        name: LineStyle(figure_label(name, algorithms), **vars(look))
+        for name, look in looks.items()
+    }
 
 
 def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict[str, LineStyle]:
     """Looks of estimators; those without one take spare ones in turn."""
-    own: dict[Hashable, Look | None] = {name: _look(ESTIMATORS, name, names) for name in estimators}
-    looks = _with_spare_looks(own)
-    return {name: _style(estimator_label(name, names), looks[name]) for name in estimators}
+    looks = _with_spare_looks({name: _look(ESTIMATORS, name, names) for name in estimators})
+    return {
+        name: LineStyle(estimator_label(name, names), **vars(look)) for name, look in looks.items()
+    }
 
 
 def _look(registry: Registry[Any], name: str, names: Names) -> Look | None:
@@ -176,9 +175,10 @@ def _is_valid(look: Look) -> bool:
     return True
 
 
-def _with_spare_looks(own: Mapping[Hashable, Look | None]) -> dict[Hashable, Look]:
+def _with_spare_looks(own: Mapping[NameT, Look | None]) -> dict[NameT, Look]:
     """Fill missing looks with spare ones; in a second round markers are shifted."""
-    count, used, looks = len(SPARE_LOOKS), 0, {}
+    looks: dict[NameT, Look] = {}
+    count, used = len(SPARE_LOOKS), 0
     for name, look in own.items():
         if look is None:
             spare = SPARE_LOOKS[used % count]
@@ -186,10 +186,6 @@ def _with_spare_looks(own: Mapping[Hashable, Look | None]) -> dict[Hashable, Loo
             look, used = Look(spare.color, spare.dash, marker), used + 1
         looks[name] = look
     return looks
-
-
-def _style(label: str, look: Look) -> LineStyle:
-    return LineStyle(label, look.color, look.dash, look.marker)
 
 
 def page(
@@ -277,9 +273,7 @@ def algorithm_handles(
     """Legend entries of algorithms (default: all of a goal space), as lines or as markers only."""
     styles = algorithm_styles(results.algorithms)
     return [
-        line_handle(
-            replace(styles[algorithm], label=seeds_label(results, goal_space, algorithm)), lines
-        )
+        line_handle(styles[algorithm], lines, label=seeds_label(results, goal_space, algorithm))
         for algorithm in algorithms or results.algorithms_in(goal_space)
     ]
 
@@ -303,11 +297,6 @@ def seeds_label(results: Results, goal_space: str, algorithm: Algorithm) -> str:
     if len(set(results.seed_counts(goal_space))) == 1:
         return label
     return f"{label}, n = {len(results.seeds_of(algorithm, goal_space))}"
-
-
-def explain_empty(ax: Axes, text: str) -> None:
-    """Write in an empty panel why it is empty."""
-    ax.text(0.5, 0.5, text, size=8, color=GREY, ha="center", va="center", transform=ax.transAxes)
 
 
 def interval_bar(ax: Axes, low: float, high: float, y: float, color: str) -> None:

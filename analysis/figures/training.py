@@ -81,25 +81,17 @@ def success_by_category(
         results.length_label,
         success[results.unit_column].max(),
     )
+    panels = curves(results, goal_space)
     for row, split in enumerate(SPLITS):
-        for column, category in enumerate(results.categories.feasible):
-            panel = rows_where(success, split=split, category=category)
-            _success(axes[row, column], results, panel, goal_space)
+        for ax, category in zip(axes[row], results.categories.feasible, strict=True):
+            lines = panels.get((split, category), [])
+            if not lines:
+                text = "no goals of this category\nin the goal space"
+                look = {"size": 8, "color": style.GREY, "ha": "center", "va": "center"}
+                ax.text(0.5, 0.5, text, transform=ax.transAxes, **look)
+            _lines(ax, results, lines)
     style.footnote(figure, _footnote(success["n"]))
     return figure
-
-
-def _success(ax: Axes, results: Results, success: pd.DataFrame, goal_space: str) -> None:
-    if not len(success):
-        style.explain_empty(ax, "no goals of this category\nin the goal space")
-    styles = style.algorithm_styles(results.algorithms)
-    for algorithm in results.algorithms_in(goal_space):
-        of_algorithm = rows_where(success, **algorithm._asdict())
-        if not len(of_algorithm):
-            continue  # an empty unclipped line would appear in the corner
-        runs = of_algorithm.pivot_table(index="seed", columns=results.unit_column, values="success")
-        style.run_lines(ax, runs.columns, runs.to_numpy(), styles[algorithm].color)
-        style.mean_line(ax, runs.columns, runs.mean(), styles[algorithm])
 
 
 def _footnote(counts: pd.Series) -> str:
@@ -131,12 +123,11 @@ Curves = dict[tuple[str, str], list[Curve]]
 """Curves of the algorithms, by split and category."""
 
 
-def curves(phase: OnePhase, goal_space: str) -> Curves:
-    """Success in a phase; empty if the goal space has no runs of it."""
-    results = phase.results
+def curves(results: Results, goal_space: str, begins: int = 0) -> Curves:
+    """Success in a phase that begins at this training length; empty without runs of it."""
     if goal_space not in results.goal_spaces:
         return {}
-    points = evaluation_points(results, goal_space) + phase.begins
+    points = evaluation_points(results, goal_space) + begins
     panels: Curves = {}
     for split in SPLITS:
         for algorithm in results.algorithms_in(goal_space):
@@ -160,7 +151,9 @@ def is_shared(phase: OnePhase, panels: Curves) -> bool:
 
 def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
     """Rows are splits, columns are categories; one line per algorithm and phase."""
-    drawn = [(phase, curves(phase, goal_space)) for phase in each_phase(results)]
+    drawn = [
+        (phase, curves(phase.results, goal_space, phase.begins)) for phase in each_phase(results)
+    ]
     drawn = [(phase, panels) for phase, panels in drawn if panels]
     shared = [is_shared(phase, panels) for phase, panels in drawn]
     figure, axes = _category_page(
@@ -198,8 +191,8 @@ def _mark_phase(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -
         ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
 
 
-def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool) -> None:
-    """Draw the curves of one phase; a shared phase is one line."""
+def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool = False) -> None:
+    """Draw the curves of one panel and phase; a shared phase is one line."""
     styles = style.algorithm_styles(results.algorithms)
     for curve in lines[:1] if shared else lines:
         look = SHARED if shared else styles[curve.algorithm]

@@ -119,13 +119,13 @@ class Judged(NamedTuple):
     """
 
     claim: Claim
-    n: int
-    value: float
-    low: float
-    high: float
-    p: float
-    p_holm: float
-    verdict: Verdict
+    n: int = 0
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+    verdict: Verdict = "not tested"
 
 
 def load(path: Path = DEFAULT) -> Claims:
@@ -164,15 +164,13 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
 
 def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
     """Value, interval and uncorrected p of a claim; `not tested` without the planned runs."""
-    nan = math.nan
-    untested = Judged(claim, 0, nan, nan, nan, nan, nan, "not tested")
-    if results is None:
-        return untested
-    if not all(term.has_runs(results, results.goal_spaces[0]) for term in claim.terms):
-        return untested
+    if results is None or not all(
+        term.has_runs(results, results.goal_spaces[0]) for term in claim.terms
+    ):
+        return Judged(claim)
     values = _values_by_seed(claim, results)
     if len(values) < study.seeds:
-        return untested._replace(n=len(values))
+        return Judged(claim, len(values))
     word, threshold = claim.rule
     if claim.measure == "mastered":
         test = stats.binomtest(int(values.sum()), len(values), threshold)
@@ -182,7 +180,7 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         bounds = contrasts.bounds_of(claim.terms, claim.measure)
         _, interval = contrasts.mean_and_interval(values, bounds)
         bounds = interval or (float(values.mean()),) * 2
-        p = sign_flip_test(values - (threshold if word != "within" else 0.0), BOOTSTRAP.seed).p
+        p = sign_flip_test(values - threshold, BOOTSTRAP.seed).p
     p = math.nan if word == "within" else p
     return Judged(claim, len(values), float(values.mean()), *bounds, p, math.nan, "undecided")
 

@@ -174,11 +174,13 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     counts = results.seed_counts(goal_space)
     tests = family_size(results, statistics["comparison"], goal_space)
     prefix = f"goal space {goal_space}: " if len(results.goal_spaces) > 1 else ""
-    sentences = [
-        f"{prefix}each sampler has n = {number_text(counts)} runs. {smallest_chance(runs, tests)}"
-    ]
     reference = runs.pop(results.reference)
-    sentences.append(detectable(reference, list(runs.values()), level_of(results), tests))
+    baselines = list(runs.values())
+    sentences = [
+        f"{prefix}each sampler has n = {number_text(counts)} runs. "
+        f"{smallest_chance(reference, baselines, tests)}",
+        detectable(reference, baselines, level_of(results), tests),
+    ]
     if min(counts) < CRUDE:
         sentences.append(
             f"intervals of fewer than {CRUDE} runs are crude: they cover the true value less often "
@@ -187,13 +189,13 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 
 
-def smallest_chance(runs: Mapping[Algorithm, Matrix], tests: int) -> str:
+def smallest_chance(reference: Matrix, baselines: Sequence[Matrix], tests: int) -> str:
     """The smallest p that this many runs allow, alone and after Holm's correction over `tests`.
 
-    runs: run means of each algorithm, (runs,).
+    reference, baselines: run means of each algorithm, (runs,).
     """
-    fewest = min(map(len, runs.values()))
-    least = permutation_test(np.ones(fewest), np.zeros(fewest)).p
+    ones = np.ones(len(reference))
+    least = min(permutation_test(ones, np.zeros(len(baseline))).p for baseline in baselines)
     corrected = f", and {chance(min(1.0, least * tests))} after the correction" if tests > 1 else ""
     text = f"The smallest p that the test can give is {chance(least)}{corrected}"
     return text.replace("< ", "below ")

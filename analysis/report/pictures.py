@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -25,6 +24,7 @@ from analysis.studies import cost, estimation
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.results import Results
+from magellan.core.errors import InputError
 
 OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.DataFrame]]] = {
     "cost": (draw_cost, cost.costs),
@@ -36,38 +36,41 @@ OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.Dat
 """Figures of single studies: what draws them, and its numbers."""
 
 
-class Picture(NamedTuple):
-    """A committed picture, a PNG file."""
+def pictures_in(folder: Path) -> Iterator[Path]:
+    """Pictures below a folder, PNG files, that can be drawn from tables.
 
-    path: Path
-
-    def draw(self) -> Figure:
-        """Draw the figure with this code."""
-        results, name = _load(self.path.parent), self.path.stem
-        if name in OF_STUDIES:
-            draw, numbers = OF_STUDIES[name]
-            return style.draw_settled(draw, results, numbers(results))
-        frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
-        return figures.draw(name, results, frames, results.goal_spaces[0])
-
-    def is_up_to_date(self) -> bool:
-        """Whether the file shows what this code draws."""
-        return style.fingerprint_of(self.path) == style.fingerprint(self.draw())
-
-    def redraw(self) -> None:
-        """Rewrite the PNG, and the PDF if there is one."""
-        pdf = self.path.with_suffix(".pdf")
-        has_pdf = pdf.exists()
-        style.save(self.draw(), self.path.with_suffix(""))
-        if not has_pdf:
-            pdf.unlink()
-
-
-def pictures_in(folder: Path) -> Iterator[Picture]:
-    """Pictures below a folder that can be drawn from tables."""
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise InputError(f"pictures: there is no folder {folder}")
     for path in sorted(folder.rglob("*.png")):
         if path.stem in (*FIGURES, *OF_STUDIES) and (path.parent / MANIFEST).is_file():
-            yield Picture(path)
+            yield path
+
+
+def draw(picture: Path) -> Figure:
+    """Draw the figure of a picture with this code."""
+    results, name = _load(picture.parent), picture.stem
+    if name in OF_STUDIES:
+        function, numbers = OF_STUDIES[name]
+        return style.draw_settled(function, results, numbers(results))
+    frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
+    return figures.draw(name, results, frames, results.goal_spaces[0])
+
+
+def is_up_to_date(picture: Path) -> bool:
+    """Whether the file shows what this code draws."""
+    return style.fingerprint_of(picture) == style.fingerprint(draw(picture))
+
+
+def redraw(picture: Path) -> None:
+    """Rewrite the PNG, and the PDF if there is one."""
+    pdf = picture.with_suffix(".pdf")
+    has_pdf = pdf.exists()
+    style.save(draw(picture), picture.with_suffix(""))
+    if not has_pdf:
+        pdf.unlink()
 
 
 _load = functools.lru_cache(maxsize=1)(store.load)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ from analysis.statistics.matrices import (
     settings,
     success_curves,
 )
-from analysis.tables.grid import Algorithm, run_name
+from analysis.tables.grid import Algorithm, Run, run_name
 from analysis.tables.printing import Table, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 from magellan.core.errors import InputError
@@ -68,8 +68,8 @@ class Term(NamedTuple):
     def has_runs(self, results: Results, goal_space: str) -> bool:
         """Whether its algorithm has runs in its goal space, or else in this one."""
         space = self.goal_space or goal_space
-        known = space in results.goal_spaces
-        return known and self.algorithm(results) in results.algorithms_in(space)
+        algorithm = self.algorithm(results)
+        return any((run.algorithm, run.goal_space) == (algorithm, space) for run in results.runs)
 
 
 def parse(text: str) -> tuple[Term, ...]:
@@ -90,16 +90,15 @@ def parse(text: str) -> tuple[Term, ...]:
 # --- measures -----------------------------------------------------------------------------------
 
 
-def _success(results: Results, algorithm: Algorithm, space: str, split: str, _: str) -> Matrix:
-    return score_matrices(results, algorithm, space, split)["area"]
+MEASURES = {
+    "success": "Mean success over training",
+    "error": "Error of the predicted competence, mean over training",
+    "gain": "Success at the last evaluation minus at the first",
+}
+"""Titles of the numbers that each run has for each category."""
 
 
-def _gain(results: Results, algorithm: Algorithm, space: str, split: str, _: str) -> Matrix:
-    curves = success_curves(results, algorithm, space, split)
-    return curves[..., -1] - curves[..., 0]
-
-
-def _error(
+def _errors(
     results: Results, algorithm: Algorithm, space: str, split: str, estimator: str
 ) -> pd.DataFrame:
     """Mean over evaluations of |predicted competence - observed success|, with impossible goals."""
@@ -116,16 +115,6 @@ def _error(
         index="seed", columns="category", values="mean_absolute_error"
     )
     return errors[[name for name in results.categories.names if name in errors.columns]]
-
-
-Measure = Callable[[Results, Algorithm, str, str, str], Matrix | pd.DataFrame]
-
-MEASURES: Mapping[str, tuple[str, Measure]] = {
-    "success": ("Mean success over training", _success),
-    "error": ("Error of the predicted competence, mean over training", _error),
-    "gain": ("Success at the last evaluation minus at the first", _gain),
-}
-"""Title of a number for each run and category, and the function that reads it."""
 
 
 def scores(
@@ -145,9 +134,13 @@ def scores(
     """
     space = term.goal_space or goal_space or results.goal_spaces[0]
     algorithm = term.algorithm(results)
-    values = MEASURES[of][1](results, algorithm, space, split, term.estimator)
-    if isinstance(values, pd.DataFrame):
-        return values
+    if of == "error":
+        return _errors(results, algorithm, space, split, term.estimator)
+    if of == "gain":
+        curves = success_curves(results, algorithm, space, split)
+        values = curves[..., -1] - curves[..., 0]
+    else:
+        values = score_matrices(results, algorithm, space, split)["area"]
     names = list(evaluated_categories(results, space, split))
     return pd.DataFrame(values, results.seeds_of(algorithm, space), names)
 
@@ -207,7 +200,8 @@ def compare(
     (`analysis.family`).
 
     Raises:
-        InputError: a contrast is given twice, has no runs, or a seed that not all its terms have.
+        InputError: a contrast is given twice, has no runs, or a seed or category that not all its
+            terms have.
     """
     compared = []
     for text in contrasts:
@@ -216,6 +210,11 @@ def compare(
         terms = parse(text)
         for space, split in itertools.product(_spaces(results, text, terms), splits):
             sides = [scores(results, term, of, split, space) for term in terms]
+            if any(list(side) != list(sides[0]) for side in sides):
+                raise InputError(
+                    f"{text!r}: its terms have different categories; allowed: goal spaces with the "
+                    "same ones"
+                )
             p = np.nan
             if of == "gain" or sum(term.sign for term in terms) == 0:
                 p = sign_flip_test(total(terms, sides).mean(axis=1).to_numpy(), BOOTSTRAP.seed).p
@@ -244,18 +243,12 @@ def _spaces(results: Results, text: str, terms: Sequence[Term]) -> list[str]:
             f"{', '.join(results.goal_spaces)}"
         )
     for space in spaces:
-        first, *others = (
-            {
-                run.seed: run
-                for run in results.runs
-                if run.goal_space == (term.goal_space or space)
-                and run.algorithm == term.algorithm(results)
-            }
-            for term in terms
-        )
-        for by_seed in others:
-            for seed in sorted(by_seed.keys() ^ first.keys()):
-                run = by_seed.get(seed) or first[seed]
+        places = [(term.algorithm(results), term.goal_space or space) for term in terms]
+        first, *others = (set(results.seeds_of(*place)) for place in places)
+        for place, seeds in zip(places[1:], others, strict=True):
+            for seed in sorted(seeds ^ first):
+                algorithm, name = place if seed in seeds else places[0]
+                run = Run(*algorithm, name, seed)
                 raise InputError(f"{text!r}: {run_name(run)} exists on one side only")
     return spaces
 
@@ -276,7 +269,7 @@ def tables(
         results, contrasts, of, splits: as for `compare`.
         truth: reference of the errors; empty: observed success.
     """
-    measure = MEASURES[of][0] + (f" against {truth}" if truth else "") + results.counted_from
+    measure = MEASURES[of] + (f" against {truth}" if truth else "") + results.counted_from
     compared = compare(results, contrasts, of, splits)
     return [
         _table(measure, list(group), bounds_of(parse(text), of))

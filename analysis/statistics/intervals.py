@@ -80,8 +80,7 @@ def mean_estimate(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -
     means, variances = _resample(values, weights)
     error = _standard_error(values)
     freedom = np.full(value.shape, len(values) - 1.0)
-    estimate = _studentised(value, error, means, variances, freedom, bootstrap)
-    return _clip(estimate, bounds)
+    return _studentised(value, error, means, variances, freedom, bootstrap, bounds)
 
 
 def difference_estimate(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Estimate:
@@ -106,8 +105,7 @@ def difference_estimate(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> 
     errors = np.stack([_standard_error(first), _standard_error(second)])
     error, freedom = np.sqrt((errors**2).sum(axis=0)), welch_freedom(errors, sizes)
     shifts, variances = shift_1 - shift_2, variance_1 + variance_2
-    estimate = _studentised(value, error, shifts, variances, freedom, bootstrap)
-    return _clip(estimate, DIFFERENCE)
+    return _studentised(value, error, shifts, variances, freedom, bootstrap, DIFFERENCE)
 
 
 def percentile_estimate(
@@ -202,8 +200,9 @@ def _studentised(
     variances: Matrix,
     freedom: Matrix,
     bootstrap: Bootstrap,
+    bounds: Bounds,
 ) -> Estimate:
-    """Bootstrap-t: quantiles of shift / standard error over the resamples.
+    """Bootstrap-t: quantiles of shift / standard error over the resamples; clipped to `bounds`.
 
     A resample without spread counts as infinite. If these reach into a tail (three runs or fewer),
     Student's t quantiles are used instead.
@@ -218,8 +217,8 @@ def _studentised(
     method = np.where(usable, STUDENTISED, STUDENT_T).astype(object)
     equal = error == 0.0
     method[equal] = EQUAL
-    below, above = (np.where(equal, 0.0, bound) * error for bound in (high, low))
-    return Estimate(value, value - below, value - above, method)
+    low, high = (value - np.where(equal, 0.0, ratio) * error for ratio in (high, low))
+    return Estimate(value, np.clip(low, *bounds), np.clip(high, *bounds), method)
 
 
 def t_quantiles(shifts: Matrix, variances: Matrix, tail: float) -> tuple[Matrix, Matrix]:
@@ -230,11 +229,6 @@ def t_quantiles(shifts: Matrix, variances: Matrix, tail: float) -> tuple[Matrix,
     ratios.sort(axis=0)
     index = int(tail * len(ratios) + ROUNDING)
     return ratios[index], ratios[-1 - index]
-
-
-def _clip(estimate: Estimate, bounds: Bounds) -> Estimate:
-    low, high = (np.clip(bound, *bounds) for bound in (estimate.low, estimate.high))
-    return Estimate(estimate.value, low, high, estimate.method)
 
 
 def _single(value: Matrix) -> Estimate:

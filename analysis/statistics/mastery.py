@@ -16,7 +16,7 @@ from analysis.statistics.matrices import (
     bootstrap_of,
     evaluated_categories,
     evaluation_points,
-    provenance,
+    interval_of,
     success_curves,
 )
 from analysis.statistics.registry import register_statistic
@@ -54,11 +54,12 @@ def mastery(results: Results) -> pd.DataFrame:
     never. `log_rank`, `p`, `p_holm` (corrected over the algorithms, per category): the reference
     against this algorithm; empty for the reference itself.
     """
-    bootstrap = bootstrap_of(results)
+    bootstrap, reference = bootstrap_of(results), results.reference
     rows: list[Row] = []
     for goal_space, split, algorithm in algorithms_of(results):
         limit = float(evaluation_points(results, goal_space)[-1])
-        reference = _reference_times(results, algorithm, goal_space, split)
+        is_compared = algorithm != reference and reference in results.algorithms_in(goal_space)
+        rivals = times_of(results, reference, goal_space, split) if is_compared else {}
         for category, times in times_of(results, algorithm, goal_space, split).items():
             rows.append(
                 {
@@ -67,52 +68,33 @@ def mastery(results: Results) -> pd.DataFrame:
                     "category": category,
                     **algorithm._asdict(),
                     **_summary(times, limit, bootstrap),
-                    **_test(reference.get(category), times),
                 }
             )
+            if category in rivals:
+                test = log_rank(rivals[category], times)
+                rows[-1] |= {"log_rank": test.statistic, "p": test.p}
     frame = pd.DataFrame(rows, columns=list(MASTERY_COLUMNS))
-    frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(lambda p: intervals.holm(p.to_numpy()))
+    frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(intervals.holm)
     return frame
-
-
-def _reference_times(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str
-) -> dict[str, Times]:
-    """The reference's times; none for the reference itself, or if it has no run."""
-    reference = results.reference
-    if algorithm == reference or reference not in results.algorithms_in(goal_space):
-        return {}
-    return times_of(results, reference, goal_space, split)
 
 
 def _summary(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
     values, mastered = times
     estimate = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
     steps = kaplan_meier(values, mastered)
-    method = provenance(bootstrap, (len(values), 1), estimate.method[0])
     return {
-        **{key: value for key, value in method.items() if key != "tasks"},
         "mastered": int(mastered.sum()),
         "restricted_mean": restricted_mean(steps, limit),
-        "low": estimate.low[0],
-        "high": estimate.high[0],
+        **interval_of(estimate, 0, (len(values), 1), bootstrap),
         "median": median_time(steps),
         "limit": limit,
     }
-
-
-def _test(reference: Times | None, times: Times) -> Row:
-    if reference is None:
-        return {"log_rank": np.nan, "p": np.nan}
-    test = log_rank(reference, times)
-    return {"log_rank": test.statistic, "p": test.p}
 
 
 # --- survival analysis; a run that never masters is censored at its last evaluation ---
 
 
 MASTERED = 0.9
-IN_A_ROW = 2
 
 Flags = NDArray[np.bool_]
 Times = tuple[Matrix, Flags]
@@ -169,7 +151,7 @@ def restricted_mean(steps: Steps, limit: float) -> float:
 
 def median_time(steps: Steps) -> float:
     """First time at which at least half of the runs have mastered; NaN if never."""
-    reached = np.flatnonzero(steps.shares <= 0.5)
+    reached = np.flatnonzero(steps.shares <= 0.5 + intervals.ROUNDING)
     return float(steps.times[reached[0]]) if len(reached) else np.nan
 
 

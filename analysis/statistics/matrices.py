@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.statistics import intervals
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
@@ -46,19 +46,10 @@ def evaluation_points(results: Results, goal_space: str) -> Matrix:
     return np.sort(results.table("evaluation", goal_space=goal_space)[results.unit_column].unique())
 
 
-def success_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
-    """Success of one algorithm: (seeds, categories, evaluation points)."""
-    return _curves(results, algorithm, goal_space, split, "success")
-
-
-def step_curves(results: Results, algorithm: Algorithm, goal_space: str, split: str) -> Matrix:
-    """Environment steps at the evaluation points: (seeds, categories, points), not decreasing."""
-    return _curves(results, algorithm, goal_space, split, "step")
-
-
-def _curves(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str, column: str
+def success_curves(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str, column: str = "success"
 ) -> Matrix:
+    """Success of one algorithm, or another column of evaluations: (seeds, categories, points)."""
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
     cube = frame.set_index(["seed", "category", results.unit_column])[column]
@@ -73,10 +64,14 @@ def _curves(
 def score_matrices(
     results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> dict[str, Matrix]:
-    """Both scores of one algorithm, each (seeds, categories): `final` success and `area`."""
+    """Both scores of one algorithm, each (seeds, categories), in [0, 1].
+
+    `final`: success at the last evaluation. `area`: mean success over training, the area under the
+    curve by the trapezoid rule, divided by the training length.
+    """
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
-    return {"final": curves[..., -1], "area": area_under_curve(curves, points)}
+    return {"final": curves[..., -1], "area": curves @ training_weights(points)}
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
@@ -86,23 +81,23 @@ def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
             yield goal_space, split, algorithm
 
 
-def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str) -> Row:
-    """Columns that say how an interval of a (runs, tasks, ...) matrix was made."""
+def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str | NDArray) -> Row:
+    """Columns that say how an interval of a (runs, tasks, ...) matrix, or several, were made."""
     runs, tasks = shape[:2]
-    resampled = method in (intervals.STUDENTISED, intervals.PERCENTILE)
+    resampled = np.isin(method, (intervals.STUDENTISED, intervals.PERCENTILE))
     return {
         "runs": runs,
         "tasks": tasks,
         "method": method,
-        "repetitions": bootstrap.repetitions if resampled else 0,
+        "repetitions": bootstrap.repetitions * resampled,
         "confidence": bootstrap.confidence,
     }
 
 
 def interval_of(
-    estimate: Estimate, index: int, shape: tuple[int, ...], bootstrap: Bootstrap
+    estimate: Estimate, index: int | slice, shape: tuple[int, ...], bootstrap: Bootstrap
 ) -> Row:
-    """Bounds of one number of an estimate, and their `provenance`."""
+    """Bounds of one number of an estimate, or of several, and their `provenance`."""
     bounds = {"low": estimate.low[index], "high": estimate.high[index]}
     return bounds | provenance(bootstrap, shape, estimate.method[index])
 
@@ -113,24 +108,12 @@ def interval_of(
 AGGREGATES = ("iqm", "mean")
 
 
-def area_under_curve(curves: Matrix, lengths: Matrix) -> Matrix:
-    """Mean success over training: trapezoid area divided by the training length.
-
-    Args:
-        curves: success, (runs, tasks, points).
-        lengths: training length at each point, in any unit, increasing, (points,).
-
-    Returns:
-        (runs, tasks), in [0, 1]; with a single point the success there.
-    """
-    return curves @ training_weights(lengths)
-
-
 def training_weights(lengths: Matrix) -> Matrix:
     """Weights of the evaluations in a mean over training, by the trapezoid rule: (points,), sum 1.
 
     Args:
-        lengths: training length at each evaluation, in any unit, increasing, (points,).
+        lengths: training length at each evaluation, in any unit, increasing, (points,); with a
+            single one the mean is the value there.
     """
     gaps = np.diff(np.asarray(lengths, dtype=np.float64))
     if (gaps <= 0).any():
@@ -141,7 +124,7 @@ def training_weights(lengths: Matrix) -> Matrix:
 
 
 def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
-    """Mean of a curve up to `limit`, by the rule of `area_under_curve`.
+    """Mean of a curve up to `limit`, by the rule of `training_weights`.
 
     Args:
         curve: success, (points,).
@@ -205,35 +188,22 @@ def performance_profile(scores: Matrix, thresholds: Matrix) -> Matrix:
     return above.mean(axis=(-3, -2))
 
 
-@dataclass(frozen=True)
-class CalibrationError:
-    """Error of predicted competence against observed success: means over training.
-
-    Attributes:
-        bias: mean of predicted minus observed; positive is overconfident.
-        mean_absolute_error, root_mean_square_error: the usual ones.
-        standard_error: mean binomial standard error of the observed success, about the error that
-            a perfect prediction would have.
-    """
-
-    bias: float
-    mean_absolute_error: float
-    root_mean_square_error: float
-    standard_error: float
-
-
 def calibration_error(
     predicted: Matrix, observed: Matrix, episodes: Matrix, lengths: Matrix
-) -> CalibrationError:
-    """Compare predictions with success rates over `episodes` episodes; all (points,).
+) -> dict[str, float]:
+    """Error of predictions against success rates over `episodes` episodes; all (points,).
 
-    Means use `training_weights(lengths)`.
+    Returns:
+        Means over training, with `training_weights(lengths)`. `bias`: predicted minus observed;
+        positive is overconfident. `mean_absolute_error`, `root_mean_square_error`: the usual ones.
+        `standard_error`: binomial standard error of the observed success, about the error that a
+        perfect prediction would have.
     """
     difference, weights = predicted - observed, training_weights(lengths)
     standard_errors = np.sqrt(observed * (1.0 - observed) / episodes)
-    return CalibrationError(
-        bias=float(difference @ weights),
-        mean_absolute_error=float(np.abs(difference) @ weights),
-        root_mean_square_error=float(np.sqrt(difference**2 @ weights)),
-        standard_error=float(standard_errors @ weights),
-    )
+    return {
+        "bias": float(difference @ weights),
+        "mean_absolute_error": float(np.abs(difference) @ weights),
+        "root_mean_square_error": float(np.sqrt(difference**2 @ weights)),
+        "standard_error": float(standard_errors @ weights),
+    }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.tables.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm, run_of
+from analysis.tables.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm
 from analysis.tables.phases import goals_of_phases
 from analysis.tables.results import Results, rows_where
 from magellan.worlds import DEFAULT_WORLD, WORLDS
@@ -84,7 +84,7 @@ def window_shares(
     where = _where(algorithm, goal_space)
     counts = by_length(results, where, run_counts(results, algorithm, goal_space))
     counts = counts.groupby("episode").sum()
-    return counts.index.to_numpy(), _shares(counts.to_numpy(dtype=np.float64).T)
+    return counts.index.to_numpy(), _shares(counts)
 
 
 def exploited_window_shares(
@@ -94,15 +94,15 @@ def exploited_window_shares(
 
     NaN in windows with hardly any, and everywhere if the draws of exploration are unknown.
     """
-    counts, where = run_counts(results, algorithm, goal_space), _where(algorithm, goal_space)
-    practised = by_length(results, where, counts).groupby("episode").sum()
-    exploited = exploited_counts(results, algorithm, goal_space, counts)
+    where = _where(algorithm, goal_space)
+    counts = by_length(results, where, run_counts(results, algorithm, goal_space))
+    practised = counts.groupby("episode").sum()
+    exploited = exploited_counts(results, algorithm, goal_space)
     if exploited is None:
         return practised.index.to_numpy(), np.full(practised.T.shape, np.nan)
-    exploited = by_length(results, where, exploited)
-    pooled = exploited.groupby("episode").sum().to_numpy(dtype=np.float64)
-    shares = _shares(np.maximum(pooled, 0.0).T)
-    shares[:, pooled.sum(axis=1) < FEWEST * practised.to_numpy().sum(axis=1)] = np.nan
+    pooled = by_length(results, where, exploited).groupby("episode").sum()
+    shares = _shares(pooled.clip(lower=0.0))
+    shares[:, pooled.sum(axis=1) < FEWEST * practised.sum(axis=1)] = np.nan
     return practised.index.to_numpy(), shares
 
 
@@ -117,8 +117,7 @@ def exploited_shares(
     Returns:
         (seeds, categories).
     """
-    counts = run_counts(results, algorithm, goal_space)
-    exploited = exploited_counts(results, algorithm, goal_space, counts)
+    exploited = exploited_counts(results, algorithm, goal_space)
     if exploited is None:
         return None
     totals = exploited.groupby("seed").sum()
@@ -126,25 +125,24 @@ def exploited_shares(
 
 
 def exploited_counts(
-    results: Results, algorithm: Algorithm, goal_space: str, counts: pd.DataFrame
+    results: Results, algorithm: Algorithm, goal_space: str
 ) -> pd.DataFrame | None:
-    """Counts (seed and window, category) minus the expected draws of exploration."""
+    """`run_counts` minus the expected draws of exploration; None if these are unknown."""
     explored = explored_shares(results, algorithm, goal_space)
     if explored is None:
         return None
     training = results.table("training", **_where(algorithm, goal_space))
     parts = []
-    for seed, run in counts.groupby("seed"):
+    for seed, run in run_counts(results, algorithm, goal_space).groupby("seed"):
         ends = run.index.get_level_values("episode").to_numpy()
         episodes = epsilon(rows_where(training, seed=seed), ends) * run.sum(axis=1).to_numpy()
         parts.append(run - episodes[:, None] * np.array([explored[name] for name in run.columns]))
     return pd.concat(parts)
 
 
-def _shares(counts: np.ndarray) -> np.ndarray:
-    """Counts (categories, windows) divided by the total of each window."""
-    with np.errstate(invalid="ignore"):
-        return counts / counts.sum(axis=0)
+def _shares(counts: pd.DataFrame) -> np.ndarray:
+    """Counts (windows, categories) divided by the total of each window, transposed."""
+    return counts.div(counts.sum(axis=1), axis=0).to_numpy(dtype=np.float64).T
 
 
 def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
@@ -165,11 +163,7 @@ def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict
 
     From the manifest; for older runs from their world, None if it is not registered.
     """
-    run = next(
-        run
-        for run in results.manifest["runs"]
-        if run_of(run).algorithm == algorithm and run["goal_space"] == goal_space
-    )
+    run = next(run for run in results.manifests_of(algorithm) if run["goal_space"] == goal_space)
     counts = run.get("goal_counts") or _counts_of_world(results, run["config"])
     return None if counts is None else {n: counts.get(n, 0) for n in results.categories.names}
 
@@ -185,9 +179,7 @@ def _counts_of_world(results: Results, config: Mapping[str, Any]) -> dict[str, i
 def explores_goals(results: Results, algorithm: Algorithm) -> bool:
     """Whether a sampler chooses by its estimates and explores uniformly over goals."""
     if algorithm.sampler == "ek_online":
-        configs = [
-            run["config"] for run in results.manifest["runs"] if run_of(run).algorithm == algorithm
-        ]
+        configs = [run["config"] for run in results.manifests_of(algorithm)]
         return all(config["ek_online"]["explore"] == "goals" for config in configs)
     return algorithm.sampler in EXPLORING_GOALS
 

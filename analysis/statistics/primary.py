@@ -12,6 +12,7 @@ equal work, as an episode with an impossible goal never ends early.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -24,10 +25,9 @@ from analysis.statistics.matrices import (
     algorithms_of,
     bootstrap_of,
     evaluated_categories,
-    provenance,
+    interval_of,
     score_matrices,
     settings,
-    step_curves,
     success_curves,
 )
 from analysis.statistics.registry import register_statistic
@@ -65,7 +65,7 @@ def run_means_until(
 ) -> Matrix:
     """As `run_means`, over the first `limit` environment steps instead of all episodes: (runs,)."""
     curves = success_curves(results, algorithm, goal_space, split).mean(axis=1)
-    steps = step_curves(results, algorithm, goal_space, split)[:, 0]
+    steps = success_curves(results, algorithm, goal_space, split, "step")[:, 0]
     runs = zip(curves, steps, strict=True)
     return np.array([matrices.mean_until(curve, points, limit) for curve, points in runs])
 
@@ -78,11 +78,7 @@ def comparison(results: Results) -> pd.DataFrame:
     on both splits (`analysis.family`); `p_paired`: sign-flip test of differences paired by seed,
     empty if the seeds differ. No rows if the reference has no run.
     """
-
-    def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
-        return run_means(results, algorithm, goal_space, split, score)
-
-    return _compare(results, means, SCORES, practised_split(results))
+    return _compare(results, partial(run_means, results), SCORES, practised_split(results))
 
 
 @register_statistic("comparison_steps")
@@ -108,12 +104,13 @@ Means = Callable[[Algorithm, str, str, str], Matrix]
 def _compare(
     results: Results, means: Means, scores: tuple[str, ...], primary_split: str
 ) -> pd.DataFrame:
-    reference = results.reference
+    reference, bootstrap = results.reference, bootstrap_of(results)
     rows: list[Row] = []
     for goal_space, split, baseline in algorithms_of(results):
         if reference not in results.algorithms_in(goal_space) or baseline == reference:
             continue
         tasks = len(evaluated_categories(results, goal_space, split))
+        seeds, others = (results.seeds_of(name, goal_space) for name in (reference, baseline))
         for score in scores:
             first = means(reference, goal_space, split, score)
             second = means(baseline, goal_space, split, score)
@@ -126,49 +123,32 @@ def _compare(
                     **reference._asdict(),
                     "baseline": baseline.sampler,
                     "baseline_variant": baseline.variant,
-                    **_interval(first, second, tasks, bootstrap_of(results)),
-                    **_tests(results, goal_space, baseline, (first, second)),
+                    **_difference(first, second, seeds == others, tasks, bootstrap),
                 }
             )
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
     if len(frame):
         together = settings(results).family == "question"
         family = [key for key in FAMILY if key != "split" or not together]
-        frame["p_holm"] = frame.groupby(family)["p"].transform(
-            lambda p: intervals.holm(p.to_numpy())
-        )
+        frame["p_holm"] = frame.groupby(family)["p"].transform(intervals.holm)
     return frame
 
 
-def _interval(first: Matrix, second: Matrix, tasks: int, bootstrap: Bootstrap) -> Row:
-    estimate = intervals.difference_estimate(first[:, None], second[:, None], bootstrap)
-    return {
-        **provenance(bootstrap, (len(first), tasks), estimate.method[0]),
-        "baseline_runs": len(second),
-        "difference": estimate.value[0],
-        "low": estimate.low[0],
-        "high": estimate.high[0],
-    }
-
-
-def _tests(
-    results: Results, goal_space: str, baseline: Algorithm, means: tuple[Matrix, Matrix]
+def _difference(
+    first: Matrix, second: Matrix, paired: bool, tasks: int, bootstrap: Bootstrap
 ) -> Row:
-    seed = bootstrap_of(results).seed
-    test = intervals.permutation_test(*means, seed)
-    differences = paired(results, goal_space, baseline, means)
-    p_paired = np.nan
-    if differences is not None:
-        p_paired = intervals.sign_flip_test(differences, seed).p
-    return {"p": test.p, "test": test.method, "p_paired": p_paired}
+    """Columns of the difference between two algorithms, from their run means (runs,).
 
-
-def paired(
-    results: Results, goal_space: str, baseline: Algorithm, means: tuple[Matrix, Matrix]
-) -> Matrix | None:
-    """Differences of runs with the same seed, (seeds,), in the order of the configuration.
-
-    None if the seeds of the reference and the baseline differ.
+    paired: whether both have the same seeds, in the same order.
     """
-    seeds = results.seeds_of(results.reference, goal_space)
-    return means[0] - means[1] if seeds == results.seeds_of(baseline, goal_space) else None
+    estimate = intervals.difference_estimate(first[:, None], second[:, None], bootstrap)
+    test = intervals.permutation_test(first, second, bootstrap.seed)
+    p_paired = intervals.sign_flip_test(first - second, bootstrap.seed).p if paired else np.nan
+    return {
+        "difference": estimate.value[0],
+        **interval_of(estimate, 0, (len(first), tasks), bootstrap),
+        "baseline_runs": len(second),
+        "p": test.p,
+        "test": test.method,
+        "p_paired": p_paired,
+    }

@@ -8,14 +8,15 @@ population; an interval covers if it contains the population's value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from analysis.statistics import intervals, mastery, matrices
 from analysis.statistics.intervals import Bootstrap, Matrix
-from analysis.tables import printing
+from analysis.tables.printing import Table, to_markdown
 from magellan.core.arguments import ArgumentParser, whole_number
 from magellan.core.errors import InputError
 
@@ -64,16 +65,29 @@ WORLDS = (
 # --- intervals of many experiments: twice (experiments, runs, 4) to (2, experiments) --------------
 
 
-def mean_per_category(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
+def percentile(
+    function: Callable[..., Matrix],
+    first: Matrix,
+    second: Matrix,
+    bootstrap: Bootstrap,
+    both: bool = False,
+) -> Matrix:
+    """Percentiles of a statistic of resampled runs; `both`: of both samplers."""
+    samples = [list(runs) for runs in zip(first, second, strict=True)] if both else first[:, None]
+    estimates = [intervals.percentile_estimate(runs, function, bootstrap) for runs in samples]
+    return np.array([[estimate.low[0], estimate.high[0]] for estimate in estimates]).T
+
+
+def per_category(
+    function: Callable[..., Matrix], first: Matrix, second: Matrix, bootstrap: Bootstrap
+) -> Matrix:
     """The old interval: each category of a run is resampled by itself."""
-    tasks = range(first.shape[2])
-    means = [_weights(first.shape[1], _reseed(bootstrap, t)) @ first[:, :, t].T for t in tasks]
-    return _percentiles(np.mean(means, axis=0), bootstrap)
-
-
-def mean_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """Percentiles of the means of resampled runs."""
-    return _percentiles(_weights(first.shape[1], bootstrap) @ first.mean(axis=2).T, bootstrap)
+    _, runs, tasks = first.shape
+    seeds = range(bootstrap.seed + 1, bootstrap.seed + 1 + tasks)
+    drawn = [intervals.resample_rows((runs,), bootstrap.repetitions, seed)[0] for seed in seeds]
+    rows = np.stack(drawn, axis=-1)
+    values = [function(scores[rows, np.arange(tasks)])[:, 0] for scores in first]
+    return np.quantile(values, [bootstrap.tail, 1 - bootstrap.tail], axis=1)
 
 
 def mean_bca(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
@@ -81,7 +95,8 @@ def mean_bca(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     from scipy.stats import norm
 
     values = first.mean(axis=2).T
-    drawn = np.sort(_weights(len(values), bootstrap) @ values, axis=0)
+    (weights,) = intervals.resample_weights((len(values),), bootstrap.repetitions, bootstrap.seed)
+    drawn = np.sort(weights @ values, axis=0)
     centred = values - values.mean(axis=0)
     below = (drawn < values.mean(axis=0)).mean(axis=0)
     bias = norm.ppf(np.clip(below, 1 / len(drawn), 1 - 1 / len(drawn)))
@@ -100,22 +115,14 @@ def mean_student(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
 
     values = first.mean(axis=2)
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-    half = t.ppf(1 - bootstrap.tail, values.shape[1] - 1) * error
-    return np.stack([values.mean(axis=1) - half, values.mean(axis=1) + half])
+    interval = t.interval(bootstrap.confidence, values.shape[1] - 1, values.mean(axis=1), error)
+    return np.stack(interval)
 
 
 def mean_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
     estimate = intervals.mean_estimate(first.mean(axis=2).T, bootstrap)
     return np.stack([estimate.low, estimate.high])
-
-
-def difference_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """Percentiles of differences of the means of resampled runs."""
-    sizes = first.shape[1], second.shape[1]
-    weights = intervals.resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
-    means = [scores.mean(axis=2).T for scores in (first, second)]
-    return _percentiles(weights[0] @ means[0] - weights[1] @ means[1], bootstrap)
 
 
 def difference_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
@@ -125,60 +132,33 @@ def difference_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) 
     return np.stack([estimate.low, estimate.high])
 
 
-def iqm_per_category(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """The old interval: each category of a run is resampled by itself."""
-    tasks = range(first.shape[2])
-    seeded = (_reseed(bootstrap, task) for task in tasks)
-    drawn = [intervals.resample_rows(first.shape[1:2], b.repetitions, b.seed)[0] for b in seeded]
-    rows = np.stack(drawn, axis=-1)
-    iqms = [matrices.iqm(scores[rows, np.arange(len(tasks))])[:, 0] for scores in first]
-    return _percentiles(np.stack(iqms, axis=1), bootstrap)
+# --- statistics of runs, twice (..., runs, 4) to (..., 1), and their intervals --------------------
 
 
-def iqm_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """The interval in use."""
-    return _bounds([first], matrices.iqm, bootstrap)
+def mean(scores: Matrix) -> Matrix:
+    """Mean of all scores."""
+    return scores.mean(axis=(-2, -1))[..., None]
 
 
-def profile_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """The interval in use, at one level."""
-    above = (first > LEVEL).mean(axis=2).T
-    return _percentiles(_weights(len(above), bootstrap) @ above, bootstrap)
+def difference(first: Matrix, second: Matrix) -> Matrix:
+    """Difference of the means."""
+    return mean(first) - mean(second)
 
 
-def improvement_percentile(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-    """The interval in use."""
-    return _bounds([first, second], matrices.probability_of_improvement, bootstrap)
+def profile(scores: Matrix) -> Matrix:
+    """Performance profile at one level."""
+    return matrices.performance_profile(scores, np.array([LEVEL]))
 
-
-def _bounds(samples: list[Matrix], function: Callable[..., Matrix], bootstrap: Bootstrap) -> Matrix:
-    """Percentile intervals of a statistic, for each experiment: (2, experiments)."""
-    experiments = map(list, zip(*samples, strict=True))
-    estimates = [intervals.percentile_estimate(runs, function, bootstrap) for runs in experiments]
-    return np.array([[estimate.low[0], estimate.high[0]] for estimate in estimates]).T
-
-
-def _weights(runs: int, bootstrap: Bootstrap) -> Matrix:
-    """Share of each run in every resample, (resamples, runs)."""
-    return intervals.resample_weights((runs,), bootstrap.repetitions, bootstrap.seed)[0]
-
-
-def _reseed(bootstrap: Bootstrap, task: int) -> Bootstrap:
-    return Bootstrap(bootstrap.repetitions, bootstrap.confidence, bootstrap.seed + 1 + task)
-
-
-def _percentiles(drawn: Matrix, bootstrap: Bootstrap) -> Matrix:
-    return np.quantile(drawn, [bootstrap.tail, 1 - bootstrap.tail], axis=0)
-
-
-# --- coverage -------------------------------------------------------------------------------------
 
 TRUTHS: dict[str, Callable[[Matrix, Matrix], float]] = {
     "mean": lambda first, second: float(first.mean()),
     "difference of means": lambda first, second: float(first.mean() - second.mean()),
     "IQM": lambda first, second: float(matrices.iqm(first)[0]),
     "profile at 0.5": lambda first, second: float((first > LEVEL).mean()),
-    "probability of improvement": lambda first, second: float((first > second).mean()),
+    # A tie counts one half, as in the estimate.
+    "probability of improvement": lambda first, second: float(
+        0.5 + 0.5 * np.sign(first - second).mean()
+    ),
 }
 """Statistics of two populations, by name."""
 
@@ -195,17 +175,21 @@ class Method(NamedTuple):
 OLD, WHOLE_RUNS = "percentile, per category (old)", "percentile, whole runs"
 STUDENTISED = "studentised, whole runs"
 METHODS = (
-    Method("mean", OLD, mean_per_category, False),
-    Method("mean", WHOLE_RUNS, mean_percentile, False),
+    Method("mean", OLD, partial(per_category, mean), False),
+    Method("mean", WHOLE_RUNS, partial(percentile, mean), False),
     Method("mean", "BCa, whole runs", mean_bca, False),
     Method("mean", "Student t of run means", mean_student, False),
     Method("mean", STUDENTISED, mean_studentised),
-    Method("difference of means", WHOLE_RUNS, difference_percentile, False),
+    Method("difference of means", WHOLE_RUNS, partial(percentile, difference, both=True), False),
     Method("difference of means", STUDENTISED, difference_studentised),
-    Method("IQM", OLD, iqm_per_category, False),
-    Method("IQM", WHOLE_RUNS, iqm_percentile),
-    Method("profile at 0.5", WHOLE_RUNS, profile_percentile),
-    Method("probability of improvement", WHOLE_RUNS, improvement_percentile),
+    Method("IQM", OLD, partial(per_category, matrices.iqm), False),
+    Method("IQM", WHOLE_RUNS, partial(percentile, matrices.iqm)),
+    Method("profile at 0.5", WHOLE_RUNS, partial(percentile, profile)),
+    Method(
+        "probability of improvement",
+        WHOLE_RUNS,
+        partial(percentile, matrices.probability_of_improvement, both=True),
+    ),
 )
 
 
@@ -246,33 +230,26 @@ def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[s
     return {name: float(np.mean(alarms)) for name, alarms in rejected.items()}
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
+
+COLUMNS = ("statistic", "interval", "in use", *(f"n = {n}" for n in SIZES))
 
 
-def header() -> list[str]:
-    """Header of every table."""
-    return printing.head(["statistic", "interval", "in use", *(f"n = {n}" for n in SIZES)])
-
-
-def lines(world: World, experiments: int, bootstrap: Bootstrap) -> Iterator[str]:
-    """The table of one world."""
-    yield from header()
+def coverage_table(world: World, experiments: int, bootstrap: Bootstrap) -> Table:
+    """Coverage of every interval in one world."""
+    rows = []
     for method in METHODS:
-        yield row(method, [coverage(method, world, n, experiments, bootstrap) for n in SIZES])
+        shares = (coverage(method, world, runs, experiments, bootstrap) for runs in SIZES)
+        cells = [method.statistic, method.name, "yes" if method.used else "no"]
+        rows.append([*cells, *(f"{share:.2f}" for share in shares)])
+    return Table(f"Coverage of 95 % intervals: {world.name}", COLUMNS, rows)
 
 
-def row(method: Method, coverages: Sequence[float]) -> str:
-    """One line of a table."""
-    used = "yes" if method.used else "no"
-    return printing.row([method.statistic, method.name, used, *(f"{x:.2f}" for x in coverages)])
-
-
-def alarm_lines(experiments: int, seed: int) -> Iterator[str]:
-    """The table of false alarms of both tests."""
-    yield from printing.head(["test", *(f"n = {n}" for n in SIZES)])
+def alarm_table(experiments: int, seed: int) -> Table:
+    """False alarms of both tests."""
     by_size = [false_alarms(WORLDS[0], runs, experiments, seed) for runs in SIZES]
-    for name in by_size[0]:
-        yield printing.row([name, *(f"{alarms[name]:.3f}" for alarms in by_size)])
+    rows = [[name, *(f"{alarms[name]:.3f}" for alarms in by_size)] for name in by_size[0]]
+    return Table("False alarms of tests at 5 %", ("test", *COLUMNS[3:]), rows)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -294,10 +271,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     bootstrap = Bootstrap(arguments.resamples, seed=arguments.seed)
     for world in WORLDS:
-        print(f"**Coverage of 95 % intervals: {world.name}**\n")
-        print("\n".join(lines(world, arguments.experiments, bootstrap)), end="\n\n", flush=True)
-    print("**False alarms of tests at 5 %**\n")
-    print("\n".join(alarm_lines(arguments.experiments, arguments.seed)))
+        table = coverage_table(world, arguments.experiments, bootstrap)
+        print(to_markdown(table), end="\n\n", flush=True)
+    print(to_markdown(alarm_table(arguments.experiments, arguments.seed)))
     return 0
 
 

@@ -7,7 +7,6 @@ method of the interval. A user's own file adds tables with `register_statistic`.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,8 @@ from analysis.statistics.registry import (
     register_statistic,
 )
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
-from analysis.tables.phases import each_phase
-from analysis.tables.results import Results
+from analysis.tables.phases import OnePhase, each_phase
+from analysis.tables.results import Results, distinct
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically
 from magellan.core.registry import is_built_in
@@ -51,54 +50,48 @@ THRESHOLDS = np.linspace(0.0, 1.0, 101)
 def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
     bootstrap = bootstrap_of(results)
-    rows: list[Row] = []
+    frames = []
     for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
         flat = curves.reshape(len(curves), -1)
         mean = intervals.mean_estimate(flat, bootstrap)
-        cells = itertools.product(
-            evaluated_categories(results, goal_space, split), evaluation_points(results, goal_space)
-        )
-        for column, (category, point) in enumerate(cells):
-            rows.append(
-                {
-                    "goal_space": goal_space,
-                    "split": split,
-                    "category": category,
-                    **algorithm._asdict(),
-                    results.unit_column: int(point),
-                    "mean": mean.value[column],
-                    "low": mean.low[column],
-                    "high": mean.high[column],
-                    "lowest_seed": flat[:, column].min(),
-                    "highest_seed": flat[:, column].max(),
-                    **provenance(bootstrap, (len(flat), 1), mean.method[column]),
-                }
-            )
-    return pd.DataFrame(rows)
+        categories = evaluated_categories(results, goal_space, split)
+        points = evaluation_points(results, goal_space)
+        columns = {
+            "goal_space": goal_space,
+            "split": split,
+            "category": np.repeat(categories, len(points)),
+            **algorithm._asdict(),
+            results.unit_column: np.tile(points, len(categories)),
+            "mean": mean.value,
+            "low": mean.low,
+            "high": mean.high,
+            "lowest_seed": flat.min(axis=0),
+            "highest_seed": flat.max(axis=0),
+            **provenance(bootstrap, (len(flat), 1), mean.method),
+        }
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 @register_statistic("scores")
 def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
-    rows: list[Row] = []
+    frames = []
     for goal_space, split, algorithm in algorithms_of(results):
-        matrices = score_matrices(results, algorithm, goal_space, split)
+        by_score = score_matrices(results, algorithm, goal_space, split)
         categories = evaluated_categories(results, goal_space, split)
-        for (column, category), (row, seed) in itertools.product(
-            enumerate(categories), enumerate(results.seeds_of(algorithm, goal_space))
-        ):
-            rows.append(
-                {
-                    "goal_space": goal_space,
-                    "split": split,
-                    "category": category,
-                    **algorithm._asdict(),
-                    "seed": seed,
-                    **{score: matrices[score][row, column] for score in SCORES},
-                }
-            )
-    return pd.DataFrame(rows)
+        seeds = results.seeds_of(algorithm, goal_space)
+        columns = {
+            "goal_space": goal_space,
+            "split": split,
+            "category": np.repeat(categories, len(seeds)),
+            **algorithm._asdict(),
+            "seed": np.tile(seeds, len(categories)),
+            **{score: by_score[score].T.ravel() for score in SCORES},
+        }
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 @register_statistic("aggregates")
@@ -186,11 +179,16 @@ def profiles(results: Results) -> pd.DataFrame:
             estimate = intervals.percentile_estimate(
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
-            keys = {"goal_space": goal_space, "split": split, "score": score}
-            curve = {**keys, **algorithm._asdict(), "threshold": THRESHOLDS}
-            frames.append(
-                _curve({**curve, "fraction": estimate.value}, estimate, matrix.shape, bootstrap)
-            )
+            columns = {
+                "goal_space": goal_space,
+                "split": split,
+                "score": score,
+                **algorithm._asdict(),
+                "threshold": THRESHOLDS,
+                "fraction": estimate.value,
+                **interval_of(estimate, slice(None), matrix.shape, bootstrap),
+            }
+            frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -202,19 +200,16 @@ def sample_efficiency(results: Results) -> pd.DataFrame:
     for goal_space, split, algorithm in algorithms_of(results):
         curves = success_curves(results, algorithm, goal_space, split)
         estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
-        keys = {"goal_space": goal_space, "split": split, **algorithm._asdict()}
-        points = evaluation_points(results, goal_space)
-        curve = {**keys, results.unit_column: points, "iqm": estimate.value}
-        frames.append(_curve(curve, estimate, curves.shape, bootstrap))
+        columns = {
+            "goal_space": goal_space,
+            "split": split,
+            **algorithm._asdict(),
+            results.unit_column: evaluation_points(results, goal_space),
+            "iqm": estimate.value,
+            **interval_of(estimate, slice(None), curves.shape, bootstrap),
+        }
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
-
-
-def _curve(
-    columns: Row, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap
-) -> pd.DataFrame:
-    """A row for each point of a curve, all with the method of the first."""
-    method = provenance(bootstrap, shape, estimate.method[0])
-    return pd.DataFrame({**columns, "low": estimate.low, "high": estimate.high, **method})
 
 
 PHASE_SCORES = ("first", "area", "final")
@@ -234,28 +229,20 @@ def phases(results: Results) -> pd.DataFrame:
 
     Empty if runs have one phase.
     """
-    rows: list[Row] = []
-    for phase in each_phase(results):
-        for goal_space, split, algorithm in algorithms_of(phase.results):
-            keys = {
-                "goal_space": goal_space,
-                "phase": phase.number,
-                "begins": phase.begins,
-                "practised": phase.goals.split,
-                "split": split,
-            }
-            rows += [
-                {**keys, **row}
-                for row in _phase_scores(phase.results, algorithm, goal_space, split)
-            ]
+    rows = [
+        row
+        for phase in each_phase(results)
+        for place in algorithms_of(phase.results)
+        for row in _phase_scores(phase, *place)
+    ]
     return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
 
 
 def _phase_scores(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str
+    phase: OnePhase, goal_space: str, split: str, algorithm: Algorithm
 ) -> Iterator[Row]:
-    """The rows of one phase, algorithm and split."""
-    bootstrap = bootstrap_of(results)
+    """The rows of one phase, goal space, split and algorithm."""
+    results, bootstrap = phase.results, bootstrap_of(phase.results)
     by_score = score_matrices(results, algorithm, goal_space, split)
     by_score["first"] = success_curves(results, algorithm, goal_space, split)[..., 0]
     categories = evaluated_categories(results, goal_space, split)
@@ -265,6 +252,11 @@ def _phase_scores(
         for column, category in enumerate((*categories, MEAN)):
             tasks = len(categories) if category == MEAN else 1
             yield {
+                "goal_space": goal_space,
+                "phase": phase.number,
+                "begins": phase.begins,
+                "practised": phase.goals.split,
+                "split": split,
                 "category": category,
                 **algorithm._asdict(),
                 "score": score,
@@ -307,7 +299,7 @@ def calibration(results: Results) -> pd.DataFrame:
     frame = predictions(results).sort_values(results.unit_column, kind="stable")
     for keys, group in frame.groupby(CALIBRATION_KEYS, sort=True):
         error = matrices.calibration_error(*group[columns].to_numpy(dtype=np.float64).T)
-        rows.append({**dict(zip(CALIBRATION_KEYS, keys, strict=True)), **vars(error)})
+        rows.append({**dict(zip(CALIBRATION_KEYS, keys, strict=True)), **error})
         rows[-1]["points"] = len(group)
     names = ("bias", "mean_absolute_error", "root_mean_square_error", "standard_error", "points")
     return pd.DataFrame(rows, columns=[*CALIBRATION_KEYS, *names])
@@ -423,7 +415,7 @@ def _check_matches(path: Path, frame: pd.DataFrame, results: Results) -> None:
         for goal_space in results.goal_spaces
         for algorithm in results.algorithms_in(goal_space)
     }
-    actual = set(frame[list(keys)].itertuples(index=False, name=None))
+    actual = distinct(frame, keys)
     wrong = actual - expected or (expected - actual if path.stem in OF_EVERY_RUN else set())
     if wrong:
         goal_space, *algorithm = min(wrong)

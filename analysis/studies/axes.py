@@ -20,7 +20,10 @@ from magellan.core.errors import InputError
 from magellan.core.parsing import parse_json
 
 FLOOR, CEILING, BASE = "random", "oracle", "base"
-COLUMNS = ("sampler", "track", "axis", "value", "seed", "success", "final", "seconds")
+COLUMNS = (
+    *("sampler", "track", "axis", "value", "seed", "success", "final", "seconds"),
+    "estimation_episodes",
+)
 MARKS = {"ahead": "", "equal": " =", "behind": " -"}
 """Suffixes of cells: not told apart from `random` (=), behind it (-)."""
 
@@ -70,8 +73,16 @@ def scores_of(rows: pd.DataFrame) -> tuple[dict[str, Matrix], dict[str, str]]:
 
 
 def standings_of(rows: pd.DataFrame) -> dict[str, Standing]:
-    """Standings of these rules, best first."""
-    return {rule.rule: rule for rule in standings(*scores_of(rows), FLOOR, CEILING)}
+    """Standings of these rules, best first.
+
+    Raises:
+        InputError: `FLOOR` or `CEILING` has no finished runs here.
+    """
+    scores, tracks = scores_of(rows)
+    for name in (FLOOR, CEILING):
+        if name not in scores:
+            raise InputError(f"axes: {name} has no finished runs at a value; allowed: some at each")
+    return {rule.rule: rule for rule in standings(scores, tracks, FLOOR, CEILING)}
 
 
 def against_best(standing: Standing) -> str:

@@ -141,24 +141,19 @@ def tables(results: Results) -> Iterator[Table]:
 def _tables(results: Results, goal_space: str) -> Iterator[Table]:
     names = [results.categories.named(name).words for name in results.categories.names]
     split = practised_split(results)
-    where = f"{SPLIT_LABELS[split].lower()}, goal space {goal_space}"
-    yield Table(
-        f"Share of training episodes, goal space {goal_space}: mean over runs (lowest to highest)",
-        ["Sampler", *names],
-        _practice(results, goal_space, practice_shares),
-    )
-    yield Table(
-        f"The same in the last third of each run's episodes, goal space {goal_space}",
-        ["Sampler", *names],
-        _practice(results, goal_space, partial(practice_shares, start=LATE)),
-    )
-    exploited = _practice(results, goal_space, exploited_shares)
-    if exploited:
-        yield Table(
-            f"Over the whole training, without exploration (estimated), goal space {goal_space}",
-            ["Sampler", *names],
-            exploited,
-        )
+    space = f"goal space {goal_space}"
+    where = f"{SPLIT_LABELS[split].lower()}, {space}"
+    whole = f"Share of training episodes, {space}: mean over runs (lowest to highest)"
+    late = f"The same in the last third of each run's episodes, {space}"
+    chosen = f"Over the whole training, without exploration (estimated), {space}"
+    for title, measure in (
+        (whole, practice_shares),
+        (late, partial(practice_shares, start=LATE)),
+        (chosen, exploited_shares),
+    ):
+        rows = _practice(results, goal_space, measure)
+        if rows:
+            yield Table(title, ["Sampler", *names], rows)
     algorithms = results.algorithms_in(goal_space)
     labelled = [(algorithm_label(name, results.algorithms), name) for name in algorithms]
     frames = {

@@ -15,20 +15,28 @@ import pandas as pd
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 from magellan.core.columns import CRITIC
+from magellan.core.errors import InputError
 
+SAMPLER = "scripted"
 MASTERED = 0.9
 """Success that counts as mastery, at a single evaluation (docs/studies/learner.md)."""
 
 
 def costs(results: Results) -> pd.DataFrame:
-    """A row for each run and category, on training goals.
+    """A row for each run of `scripted` and category, on training goals.
 
     Returns:
         `cost`: episodes of the category until mastery, `length`: training length then, in the
         budget's unit; both NaN without mastery. `practised`: all its episodes. `best`: highest
         success. `success` and the columns of `CRITIC`: at the end.
+
+    Raises:
+        InputError: no run has this sampler.
     """
-    return pd.DataFrame(row for run in results.runs for row in _run_costs(results, run._asdict()))
+    runs = [run._asdict() for run in results.runs if run.sampler == SAMPLER]
+    if not runs:
+        raise InputError(f"cost: no run has the sampler {SAMPLER}; allowed: tables with such runs")
+    return pd.DataFrame(row for run in runs for row in _run_costs(results, run))
 
 
 def _run_costs(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]]:

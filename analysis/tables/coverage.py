@@ -119,13 +119,11 @@ def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> 
         except InputError:
             continue
         if manifest["identity"] not in identities and _mismatch(manifest, planned):
-            unplanned.append((path.parent.name, manifest))
+            unplanned.append(f"{path.parent.name}: {difference(manifest, planned.config)}")
     if not unplanned:
         return ""
-    (name, manifest), more = unplanned[0], len(unplanned) - 1
-    rest = f", and {more} more" if more else ""
-    differs = difference(manifest, planned.config)
-    return f"; beside it is another finished run, {name}: {differs}{rest}"
+    more = f", and {len(unplanned) - 1} more" if unplanned[1:] else ""
+    return f"; beside it is another finished run, {unplanned[0]}{more}"
 
 
 def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
@@ -251,27 +249,16 @@ def to_html(manifest: Mapping[str, Any]) -> str:
 UNKNOWN = "n/a"
 
 
-def saving_share(run: RunManifest) -> float | None:
-    """Percentage of time spent on checkpoints, all attempts together."""
-    share = _ratio(run.get("saving_seconds"), run.get("wall_seconds"))
-    return None if share is None else 100.0 * share
-
-
-def _ratio(amount: float | None, by: float | None) -> float | None:
-    return amount / by if amount is not None and by else None
-
-
-AMOUNTS: Mapping[str, tuple[Callable[[RunManifest], float | None], int]] = {
-    "Minutes": (lambda run: _ratio(run.get("wall_seconds"), 60.0), 1),
-    "Peak memory, MB": (lambda run: run.get("peak_memory_mb"), 0),
-    "Updates": (lambda run: run.get("updates"), 0),
-    "Steps/s": (lambda run: _ratio(run.get("steps"), run.get("wall_seconds")), 0),
-    "Restarts": (lambda run: run.get("restarts"), 0),
-    "Saving, % of time": (saving_share, 2),
-}
-"""Columns with their numbers of decimals."""
-TEXTS: Mapping[str, Callable[[RunManifest], str]] = {
-    "Attempts": lambda run: _number(run.get("attempts"), 0),
+CELLS: Mapping[str, Callable[[RunManifest], str]] = {
+    "Minutes": lambda run: _number(run.get("wall_seconds"), 1, by=60.0),
+    "Peak memory, MB": lambda run: _number(run.get("peak_memory_mb")),
+    "Updates": lambda run: _number(run.get("updates")),
+    "Steps/s": lambda run: _number(run.get("steps"), by=run.get("wall_seconds")),
+    "Restarts": lambda run: _number(run.get("restarts")),
+    "Saving, % of time": lambda run: _number(
+        run.get("saving_seconds"), 2, by=run.get("wall_seconds"), times=100.0
+    ),
+    "Attempts": lambda run: _number(run.get("attempts")),
     "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
     "Device": lambda run: _text(run.get("device")),
     "Threads": lambda run: _text(run.get("threads")),
@@ -281,21 +268,15 @@ TEXTS: Mapping[str, Callable[[RunManifest], str]] = {
 
 def run_table(manifest: Mapping[str, Any]) -> Table:
     """One row per run: its time, memory and restarts."""
-    cells = (
-        (
-            run,
-            (
-                *(_number(amount(run), digits) for amount, digits in AMOUNTS.values()),
-                *(text(run) for text in TEXTS.values()),
-            ),
-        )
-        for run in manifest["runs"]
-    )
-    return _table_of_runs("Every run", (*AMOUNTS, *TEXTS), manifest, cells)
+    cells = ((run, [cell(run) for cell in CELLS.values()]) for run in manifest["runs"])
+    return _table_of_runs("Every run", CELLS, manifest, cells)
 
 
-def _number(value: float | None, digits: int) -> str:
-    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+def _number(
+    value: float | None, digits: int = 0, by: float | None = 1.0, times: float = 1.0
+) -> str:
+    """A quotient with so many decimals; `n/a` if either number is unknown."""
+    return f"{times * (value / by):,.{digits}f}" if value is not None and by else UNKNOWN
 
 
 def _text(value: Any) -> str:

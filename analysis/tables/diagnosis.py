@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from analysis.tables.grid import (
 )
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.phases import last_phase
-from analysis.tables.results import SPLITS, TABLES, Results, rows_where
+from analysis.tables.results import SPLITS, TABLES, Results, distinct, rows_where
 from magellan.config import UNIT_COLUMNS, flat_keys
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
@@ -48,7 +49,8 @@ def diagnose(results: Results) -> None:
     _check_phases(results)
     for name, spec in TABLES.items():
         keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
-        _check_rows_unique(results.tables[name], name, _with_phase(results, name, keys))
+        phase = (PHASE,) if results.has_phases else ()
+        _check_rows_unique(results.tables[name], name, (*keys, *phase))
         _check_order(results.tables[name], name)
     _check_training(results)
     _check_practice(results)
@@ -83,12 +85,11 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
             raise InputError(f"{MANIFEST}: plan: two runs for {run_name(run)}")
     planned = {(run.sampler, run.goal_space, run.seed) for run in plan}
     first = variant_names(experiment)[0]
-    for sampler in experiment["samplers"]:
-        for goal_space in experiment["goal_spaces"]:
-            for seed in experiment["seeds"]:
-                if (sampler, goal_space, seed) not in planned:
-                    name = run_name(Run(sampler, first, goal_space, seed))
-                    raise InputError(f"{MANIFEST}: plan: no run for {name}")
+    samplers, _, *others = allowed
+    for sampler, goal_space, seed in itertools.product(samplers, *others):
+        if (sampler, goal_space, seed) not in planned:
+            name = run_name(Run(sampler, first, goal_space, seed))
+            raise InputError(f"{MANIFEST}: plan: no run for {name}")
 
 
 def _check_listed(results: Results) -> None:
@@ -109,7 +110,8 @@ def _check_listed(results: Results) -> None:
         if runs.count(run) > 1:
             raise InputError(f"{MANIFEST}: two runs for {run_name(run)}")
     runs_by_file = {MANIFEST: set(runs)} | {
-        f"{name}.csv": _runs_in(frame) for name, frame in results.tables.items()
+        f"{name}.csv": {Run(*row) for row in distinct(frame, RUN_COLUMNS)}
+        for name, frame in results.tables.items()
     }
     for file, runs_in_file in runs_by_file.items():
         for run in sorted(runs_in_file - set(declared)):
@@ -120,11 +122,6 @@ def _check_listed(results: Results) -> None:
                 raise InputError(
                     f"{name}.csv: no rows for {run_name(run)}, which the manifest lists"
                 )
-
-
-def _runs_in(frame: pd.DataFrame) -> set[Run]:
-    pairs = frame[list(RUN_COLUMNS)].drop_duplicates().itertuples(index=False, name=None)
-    return {Run(*pair) for pair in pairs}
 
 
 def _check_runs(results: Results) -> None:
@@ -180,11 +177,6 @@ def _check_unit(results: Results) -> None:
 
 
 # --- rows -------------------------------------------------------------------------------------
-
-
-def _with_phase(results: Results, name: str, columns: Rows) -> Rows:
-    """The columns, with the phase if the table has it."""
-    return (*columns, PHASE) if PHASE in results.tables[name].columns else columns
 
 
 def _check_phases(results: Results) -> None:
@@ -260,17 +252,12 @@ def _check_practice(results: Results) -> None:
             )
 
 
-def _rows_of(results: Results, name: str, run: Run, columns: Rows) -> set[tuple]:
-    frame = results.table(name, **run._asdict())
-    return set(frame[list(columns)].itertuples(index=False, name=None))
-
-
 def _check_same_rows(results: Results, name: str, runs: list[Run], columns: Rows) -> None:
     """Check that all of these runs have the same values in `columns`."""
     first, *rest = runs
-    expected = _rows_of(results, name, first, columns)
+    expected = distinct(results.table(name, **first._asdict()), columns)
     for run in rest:
-        rows = _rows_of(results, name, run, columns)
+        rows = distinct(results.table(name, **run._asdict()), columns)
         if rows != expected:
             row = min(rows ^ expected)
             has, lacks = (run, first) if row in rows else (first, run)
@@ -305,7 +292,7 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
             )
     points = in_unit(POINTS, results.unit)
     _check_same_rows(results, "competence", runs, ("estimator", *points))
-    played = _rows_of(results, "evaluation", first, points)
+    played = distinct(results.table("evaluation", **first._asdict()), points)
     frame = results.table("competence", **first._asdict())
     frame = frame[frame["category"].isin(results.categories.feasible)]
     for estimator in names[first]:
@@ -314,7 +301,7 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
 
 def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
     """Check that exactly the played feasible goals are predicted."""
-    predicted = set(frame[list(points)].itertuples(index=False, name=None))
+    predicted = distinct(frame, points)
     for point in sorted(predicted ^ played):
         state = "predicted but not played" if point in predicted else "played but not predicted"
         position = _position(points, point)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from magellan.config import PLAIN, UNIT_COLUMNS, Unit
+from magellan.config import UNIT_COLUMNS
+from magellan.config.schema import PLAIN, Unit
 from magellan.core.errors import InputError, shown
 
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")

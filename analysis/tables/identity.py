@@ -15,9 +15,9 @@ from typing import Any
 
 from analysis.tables.grid import Run, run_name, unit_of
 from magellan.competence import ESTIMATORS
-from magellan.config import OPERATIONAL, RunConfig, counted, flat_keys, hash_of
+from magellan.config import RunConfig, counted, flat_keys, hash_of
 from magellan.config.grid import given_keys
-from magellan.config.identity import MATTERS_IF
+from magellan.config.identity import MATTERS_IF, OPERATIONAL
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, shown
 from magellan.samplers import SAMPLERS

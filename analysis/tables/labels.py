@@ -7,6 +7,7 @@ its label.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,11 +172,8 @@ def categories_of(manifest: Mapping[str, Any]) -> Categories:
 def category_colors(categories: Categories) -> dict[str, str]:
     """Colours of categories by name; those without their own take spare ones in turn."""
     used = {category.color for category in categories}
-    spare = [color for color in SPARE_COLORS if color not in used] or list(SPARE_COLORS)
-    colors: dict[str, str] = {}
-    for category in categories:
-        color = category.color or ("" if category.feasible else INFEASIBLE)
-        colors[category.name] = color or spare[0]
-        if not color:
-            spare = [*spare[1:], spare[0]]
-    return colors
+    spare = itertools.cycle([color for color in SPARE_COLORS if color not in used] or SPARE_COLORS)
+    return {
+        category.name: category.color or (next(spare) if category.feasible else INFEASIBLE)
+        for category in categories
+    }

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from magellan.config import AnalysisConfig
-from magellan.config.schema import GOAL_SPACE, VARIANT_PATTERN
+from magellan.config.schema import GOAL_SPACE, VARIANT_PATTERN, AnalysisConfig
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import NAME

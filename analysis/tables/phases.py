@@ -72,7 +72,8 @@ def each_phase(results: Results) -> Iterator[OnePhase]:
         for i, begin in enumerate(begins):
             replaces = i > 0 and goals[i] != goals[i - 1]
             named = all(phase.get("sampler") for phase in phases[: i + 1])
-            rows = _select_phase(results, i + 1)
+            runs = pd.MultiIndex.from_frame(results.tables["evaluation"][RUNS].drop_duplicates())
+            rows = Results(_cut(results, pd.Series(i + 1, index=runs)), results.manifest)
             yield OnePhase(i + 1, begin, goals[i], replaces, named, rows)
 
 
@@ -100,12 +101,6 @@ def _select_variant(results: Results, variant: str) -> Results:
     runs = [run for run in results.manifest["runs"] if run["variant"] == variant]
     tables = {name: rows_where(frame, variant=variant) for name, frame in results.tables.items()}
     return Results(tables, {**results.manifest, "runs": runs})
-
-
-def _select_phase(results: Results, number: int) -> Results:
-    """One phase of runs that all have it."""
-    runs = pd.MultiIndex.from_frame(results.tables["evaluation"][RUNS].drop_duplicates())
-    return Results(_cut(results, pd.Series(number, index=runs)), results.manifest)
 
 
 def _cut(results: Results, phases: pd.Series) -> dict[str, pd.DataFrame]:

@@ -20,7 +20,8 @@ from analysis.tables.grid import (
     unit_of,
 )
 from analysis.tables.labels import Algorithms, Names, categories_of, names_in
-from magellan.config import UNIT_COLUMNS, Unit
+from magellan.config import UNIT_COLUMNS
+from magellan.config.schema import Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
 from magellan.worlds import SPLITS as SPLITS
 from magellan.worlds import Categories
@@ -71,8 +72,9 @@ TABLES: Mapping[str, TableSpec] = {
     ),
 }
 
-RUN_WORDS = ("sampler", "variant", "goal_space")
-TEXT_COLUMNS = (*RUN_WORDS, "split", "category", "estimator", "kind", "prompt")
+TEXT_COLUMNS = (
+    *("sampler", "variant", "goal_space", "split", "category", "estimator", "kind", "prompt"),
+)
 COUNTS = ("update", "step", "episode", "n", "successes")
 WHOLE_COLUMNS = ("seed", PHASE, *COUNTS, "moment", "goal", "code")
 
@@ -156,10 +158,11 @@ class Results:
 
     def driver_of(self, algorithm: Algorithm) -> str | None:
         """Name of the estimator that drives an algorithm's sampler; None if it has none."""
-        for manifest in self.manifest["runs"]:
-            if run_of(manifest).algorithm == algorithm:
-                return manifest["driver"]
-        return None
+        return next((run["driver"] for run in self.manifests_of(algorithm)), None)
+
+    def manifests_of(self, algorithm: Algorithm) -> list[Mapping[str, Any]]:
+        """Manifests of an algorithm's runs."""
+        return [run for run in self.manifest["runs"] if run_of(run).algorithm == algorithm]
 
     def seeds_of(self, algorithm: Algorithm, goal_space: str) -> tuple[int, ...]:
         """Seeds of an algorithm's runs in a goal space, in the order of the configuration."""
@@ -175,8 +178,8 @@ class Results:
 
     def predicting(self, goal_space: str) -> tuple[Algorithm, ...]:
         """Algorithms whose runs in a goal space have an estimator of competence."""
-        frame = self.table("competence", goal_space=goal_space)[["sampler", "variant"]]
-        pairs = set(frame.drop_duplicates().itertuples(index=False, name=None))
+        frame = self.table("competence", goal_space=goal_space)
+        pairs = distinct(frame, Algorithm._fields)
         return tuple(name for name in self.algorithms_in(goal_space) if name in pairs)
 
     @functools.cached_property
@@ -198,3 +201,8 @@ def rows_where(frame: pd.DataFrame, **where: str | int) -> pd.DataFrame:
     for column, value in where.items():
         frame = frame[frame[column] == value]
     return frame
+
+
+def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> set[tuple]:
+    """The different rows of a table in these columns."""
+    return set(frame[list(columns)].drop_duplicates().itertuples(index=False, name=None))

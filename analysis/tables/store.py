@@ -23,16 +23,9 @@ from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
 from analysis.tables.results import TABLES, Results, rows_where
-from magellan.config import (
-    ExperimentConfig,
-    PlannedRun,
-    counted,
-    grid,
-    load_experiment,
-    resolve_run,
-    run_path,
-    variants_of,
-)
+from magellan.config import PlannedRun, counted, grid, load_experiment, resolve_run
+from magellan.config.grid import run_path, variants_of
+from magellan.config.schema import ExperimentConfig
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically
@@ -72,7 +65,7 @@ def combine(
     folders = list(run_folders)
     if not folders:
         raise InputError("combine: no run folder was given")
-    declared = load_experiment(experiment, models=False)
+    declared = load_experiment(experiment)
     plan = grid(declared)
     settled = settled_experiment(declared)
     finished = _match_runs(folders, plan, settled)

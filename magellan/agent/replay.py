@@ -145,17 +145,13 @@ class Replay:
 
     def sample(self, size: int) -> Batch:
         """Draw `size` transitions, at most `len(self)`."""
-        quota = min(round(self._success_fraction * size), size)
-        successes = (
-            np.flatnonzero(self._fields["success"][: len(self)]) if quota else np.zeros(0, int)
-        )
-        quota = min(quota, len(successes))
-        rows = np.concatenate(
-            [
-                self._rng.choice(successes, quota, replace=False) if quota else successes[:0],
-                self._rng.choice(len(self), size - quota, replace=False),
-            ]
-        )
+        successes = np.flatnonzero(self._fields["success"][: len(self)])
+        quota = min(round(self._success_fraction * size), len(successes))
+        drawn = [
+            self._rng.choice(successes, quota, replace=False),
+            self._rng.choice(len(self), size - quota, replace=False),
+        ]
+        rows = np.concatenate(drawn)
         return Batch(**{name: self._fields[name][rows] for name in Batch.__dataclass_fields__})
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,22 +200,18 @@ class Replay:
         """Grow rows by doubling up to the capacity, and columns to the longest state seen."""
         rows = len(self._fields["actions"])
         if self.added >= rows and rows < self.capacity:
-            self._grow_rows(min(self.capacity, max(1024, 2 * rows)))
+            for name in self._fields:
+                self._pad(name, rows=min(self.capacity, max(1024, 2 * rows)) - rows)
         for prefix, state in (("", transition.state), ("next_", transition.next_state)):
-            columns = self._fields[f"{prefix}tokens"].shape[1]
-            if len(state.tokens) > columns:
-                self._grow_columns(prefix, len(state.tokens) - columns)
+            columns = len(state.tokens) - self._fields[f"{prefix}tokens"].shape[1]
+            if columns > 0:
+                self._pad(f"{prefix}tokens", columns=columns)
+                self._pad(f"{prefix}segments", columns=columns)
 
-    def _grow_rows(self, rows: int) -> None:
-        for name, values in self._fields.items():
-            fill = PADDING if "segments" in name else 0
-            new = np.full((rows - len(values), *values.shape[1:]), fill, values.dtype)
-            self._fields[name] = np.concatenate([values, new])
-
-    def _grow_columns(self, prefix: str, columns: int) -> None:
-        for name, fill in ((f"{prefix}tokens", 0), (f"{prefix}segments", PADDING)):
-            padding = ((0, 0), (0, columns))
-            self._fields[name] = np.pad(self._fields[name], padding, constant_values=fill)
+    def _pad(self, name: str, rows: int = 0, columns: int = 0) -> None:
+        values, fill = self._fields[name], PADDING if "segments" in name else 0
+        padding = [(0, rows), (0, columns)][: values.ndim]
+        self._fields[name] = np.pad(values, padding, constant_values=fill)
 
 
 def check_actions(actions: np.ndarray, segments: np.ndarray) -> None:

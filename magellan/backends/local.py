@@ -14,7 +14,6 @@ from magellan.agent.sac import SAC
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
 from magellan.backends.memory import longest_state, measured_room
 from magellan.core.codec import Codec, Packed, PackedState, stack
-from magellan.core.errors import InputError
 from magellan.model.devices import device_name
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import frozen_features
@@ -59,11 +58,6 @@ class LocalBackend(Backend):
             self.agent.probe(self.backbone.batch(*stack([state] * states)))
 
         room = measured_room(work, self.backbone.device, self.device)
-        if room is None:
-            raise InputError(
-                "backend.micro_batch: 'auto' is not allowed: this system does not say how much "
-                "memory is free; allowed: a number of states"
-            )
         room.check()
         size = room.fitting(batch)
         self.backbone.micro_batch = 0 if size == batch else size

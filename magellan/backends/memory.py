@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -46,7 +47,7 @@ def check_room(backbone: BackboneConfig, backend: BackendConfig, device: torch.d
     copies = 2 if backbone.lora_mode == "merged" else 1
     free = free_bytes(device)
     needed = int(weights * width * copies)
-    if free is not None and needed > free:
+    if needed > free:
         raise OutOfMemoryError(
             f"backbone.model: the weights of {backbone.model!r} take {needed / MB:,.0f} MB, "
             f"{free / MB:,.0f} MB are free on {device}; it needs more memory, bfloat16, or a "
@@ -54,22 +55,14 @@ def check_room(backbone: BackboneConfig, backend: BackendConfig, device: torch.d
         )
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that this process may still take on a device; None where the system does not say."""
+def free_bytes(device: torch.device) -> int:
+    """Memory that this process may still take on a device."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    limits = [limit for limit in (_available(), _free_in_groups()) if limit is not None]
-    return min(limits, default=None)
-
-
-def _available() -> int | None:
-    """Memory that Linux can allocate without swapping."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        return None
+    available: int = psutil.virtual_memory().available
+    in_groups = _free_in_groups()
+    return available if in_groups is None else min(available, in_groups)
 
 
 def _free_in_groups(own: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> int | None:
@@ -203,8 +196,8 @@ class Room:
             )
 
 
-def measured_room(work: Callable[[int], object], device: torch.device, name: str) -> Room | None:
-    """Measure two small passes; None where the system does not say how much memory is free.
+def measured_room(work: Callable[[int], object], device: torch.device, name: str) -> Room:
+    """Measure two small passes.
 
     Args:
         work: runs a pass with gradients over this many of the longest states.
@@ -216,8 +209,6 @@ def measured_room(work: Callable[[int], object], device: torch.device, name: str
     """
     work(1)  # allocates what stays
     free = free_bytes(device)
-    if free is None:
-        return None
     try:
         one, several = (peak_bytes(partial(work, n), device) for n in (1, TRIED))
     except Exception as error:  # the type is the library's choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from magellan.backends.base import Backend
 from magellan.core.errors import InputError
@@ -107,7 +107,7 @@ def local(parts: BackendParts, settings: NoSettings) -> Backend:
     return make_local(parts)
 
 
-def refuse_lamorel(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
+def refuse_lamorel(settings: BackendConfig, backbone: BackboneConfig | None) -> NoReturn:
     """Raise InputError: only lamorel's launcher starts its servers and makes this backend."""
     raise InputError(
         "backend.kind: 'lamorel' is not allowed here: the servers are started by "
@@ -119,4 +119,3 @@ def refuse_lamorel(settings: BackendConfig, backbone: BackboneConfig | None) -> 
 def lamorel(parts: BackendParts, settings: NoSettings) -> Backend:
     """Behind lamorel's servers: made by `magellan.launcher`, never from here."""
     refuse_lamorel(parts.settings, parts.backbone)
-    raise AssertionError("unreachable")

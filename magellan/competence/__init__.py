@@ -17,9 +17,8 @@ from magellan.competence.registry import (
 )
 
 # Importing an estimator registers it; names are listed in this order.
-from magellan.competence import (  # isort: skip
-    per_goal,
-    expert_buckets,
+from magellan.competence import (  # noqa: F401  # isort: skip
+    windows,
     learned,
     evaluated,
     ensemble,
@@ -43,12 +42,6 @@ __all__ = [
     "EstimatorParts",
     "EstimatorSpec",
     "Outcomes",
-    "ensemble",
-    "evaluated",
-    "expert_buckets",
-    "learned",
-    "learned_groups",
     "make_estimator",
-    "per_goal",
     "register_estimator",
 ]

@@ -15,7 +15,6 @@ much as one estimator on a space of `pool` goals.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -24,7 +23,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from magellan.agent.replay import Episodes
-from magellan.backends import CURRENT, DELAYED, Backend
+from magellan.backends import CURRENT, DELAYED
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.competence.registry import EstimatorParts, register_estimator
@@ -87,33 +86,20 @@ class LearnedCompetence(CompetenceEstimator):
     """Every goal is an arm; the same head also predicts goals never practised.
 
     Args:
-        backend: the language model; the competence head is started on it.
-        goals: the training goal space: the candidates, or the space that the pool is drawn from.
-        config: constants of the head.
-        rng: stream of the batches.
-        pool_rng: stream of the pools.
-        seed: seed of the head's initial values.
-        sampled: false if no sampler uses the candidates: then there are none, and a refresh only
+        parts: `goals` are the candidates, or the space that the pool is drawn from; the head is
+            started on `backend`. Without `sampled` there are no candidates, and a refresh only
             advances the delayed copy.
+        config: constants of the head.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        goals: GoalSet,
-        config: LearnedSettings,
-        rng: np.random.Generator,
-        pool_rng: np.random.Generator,
-        seed: int,
-        sampled: bool = True,
-    ) -> None:
-        self.backend = backend
-        self.config = config
+    def __init__(self, parts: EstimatorParts, config: LearnedSettings) -> None:
+        assert parts.backend is not None
+        self.backend, self.config = parts.backend, config
         self.updates = 0
         self.last_loss: float | None = None  # None if the last update made no gradient step
         self._former: list[GoalSet] = []  # goal spaces of earlier phases, oldest first
-        self._rng, self._pool_rng = rng, pool_rng
-        backend.start_competence(config, seed)
+        self._rng, self._pool_rng = parts.stream("competence"), parts.stream("pool")
+        self.backend.start_competence(config, parts.seed)
         # (goal space, goal, standing_on, success) of recent episodes.
         self._buffer: deque[tuple[int, int, int, float]] = deque(maxlen=config.buffer)
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
@@ -121,11 +107,11 @@ class LearnedCompetence(CompetenceEstimator):
         # in the backend and its predictions for the whole goal space.
         self._snapshots: deque[dict[str, Any]] = deque()
         self._max_snapshots = config.delay // config.refresh + 1
-        self._prompts = PromptTokens(backend.codec)
+        self._prompts = PromptTokens(self.backend.codec)
         self._packed: dict[tuple[int, int, int], PackedState] = {}
-        self._sampled = sampled
+        self._sampled = parts.sampled
         self._whole: int | None = None  # handle of the prompts of the whole space
-        self._set_candidates(goals)
+        self._set_candidates(parts.goals)
         self._refresh()
 
     def _set_candidates(self, goals: GoalSet) -> None:
@@ -162,15 +148,9 @@ class LearnedCompetence(CompetenceEstimator):
 
     def update(self, outcomes: Outcomes) -> None:
         """Store the outcomes; make a gradient step and a refresh, each when due."""
-        self._buffer.extend(
-            zip(
-                itertools.repeat(len(self._former), len(outcomes)),
-                outcomes.goals.tolist(),
-                outcomes.standing_on.tolist(),
-                outcomes.success.tolist(),
-                strict=True,
-            )
-        )
+        columns = outcomes.goals, outcomes.standing_on, outcomes.success
+        for episode in zip(*(column.tolist() for column in columns), strict=True):
+            self._buffer.append((len(self._former), *episode))
         due = self._buffer and (self.updates + 1) % self.config.update_every == 0
         self.last_loss = self._learn() if due else None
         self.updates += 1
@@ -333,8 +313,4 @@ class LearnedCompetence(CompetenceEstimator):
 @register_estimator("learned", "Learned", LearnedSettings, section="competence", reads=True)
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
     """Build on the run's language model: head, adapter and delayed copy."""
-    assert parts.backend is not None
-    streams = parts.stream("competence"), parts.stream("pool")
-    return LearnedCompetence(
-        parts.backend, parts.goals, settings, *streams, parts.seed, parts.sampled
-    )
+    return LearnedCompetence(parts, settings)

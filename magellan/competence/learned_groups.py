@@ -64,7 +64,7 @@ class LearnedGroups(LearnedCompetence):
     def _regroup(self) -> None:
         """Recompute the regions; each keeps the number of the former one it overlaps most."""
         if self._whole is not None:
-            points = whitened(self.backend.representation(self._whole))
+            points = whitened(self.backend.representation(self._whole), MIN_VARIANCE)
             self.arms.assign(renumbered(kmeans(points, len(self.arms)), self.arms.region))
 
     def _update_regions(self) -> None:
@@ -86,11 +86,16 @@ class LearnedGroups(LearnedCompetence):
         self._update_regions()
 
 
-def whitened(vectors: np.ndarray) -> np.ndarray:
-    """Principal components of vectors (n, width) with most variance, scaled to variance 1."""
+def whitened(vectors: np.ndarray, least: float, most: int = 0) -> np.ndarray:
+    """Principal components of vectors (n, width), scaled to variance 1: float64 (n, components).
+
+    least: smallest variance of a component, relative to the largest.
+    most: maximum number of components; 0: all.
+    """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variance, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    top = variance > MIN_VARIANCE * max(variance[-1], np.finfo(np.float64).tiny)
+    enough = variance > least * max(variance[-1], np.finfo(np.float64).tiny)
+    top = np.flatnonzero(enough)[-most:]
     return centred @ (directions[:, top] / np.sqrt(variance[top]))
 
 
@@ -142,6 +147,4 @@ def renumbered(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
 )
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedGroups:
     """Build on the run's language model: MAGELLAN's estimator, and regions of goals."""
-    assert parts.backend is not None
-    streams = parts.stream("competence"), parts.stream("pool")
-    return LearnedGroups(parts.backend, parts.goals, settings, *streams, parts.seed, parts.sampled)
+    return LearnedGroups(parts, settings)

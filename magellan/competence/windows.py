@@ -1,4 +1,4 @@
-"""Sliding windows of outcomes, newer half against older: used by both online baselines."""
+"""Sliding windows of outcomes, newer half against older: per goal, and per category."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.base import CompetenceEstimator
+from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.errors import InputError
 from magellan.core.parsing import checked_numbers
 from magellan.core.settings import Section
+from magellan.worlds import NOTHING, GoalSet
 
 
 class WindowSettings(Section):
@@ -32,10 +34,6 @@ class OutcomeWindows(CompetenceEstimator):
     """
 
     def __init__(self, n_arms: int, window: int) -> None:
-        if window < 2:
-            raise InputError(
-                f"window: {window}; must be at least 2 outcomes, to have a newer and an older half"
-            )
         self._n_arms, self._window = n_arms, window
         self._changed = np.empty(0, dtype=np.int64)
         self._clear()
@@ -100,15 +98,15 @@ class OutcomeWindows(CompetenceEstimator):
     def _recompute(self, rows: np.ndarray) -> None:
         """Recompute the success rates of both halves for `rows` (k,)."""
         count = np.minimum(self._seen[rows], self._window)
-        oldest = (self._seen[rows] - count) % self._window
-        half = count // 2
+        oldest, half = (self._seen[rows] - count) % self._window, count // 2
+        slots = (oldest[:, None] + np.arange(self._window)) % self._window
         sums = np.zeros((len(rows), self._window + 1), dtype=np.int64)
-        np.cumsum(self._ring[rows], axis=1, out=sums[:, 1:])
-        older = _ring_sum(sums, oldest, half)
-        newer = _ring_sum(sums, (oldest + half) % self._window, count - half)
+        np.cumsum(np.take_along_axis(self._ring[rows], slots, axis=1), axis=1, out=sums[:, 1:])
+        row = np.arange(len(rows))
+        older, both = sums[row, half], sums[row, count]
         self._delayed[rows] = older / np.maximum(half, 1)
         # A single outcome has no older half to compare with.
-        self._now[rows] = np.where(count >= 2, newer / np.maximum(count - half, 1), 0.0)
+        self._now[rows] = np.where(count >= 2, (both - older) / np.maximum(count - half, 1), 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Arms with outcomes (k,) int64, their rings (k, window) uint8 and counts (k,) int64."""
@@ -141,11 +139,84 @@ class OutcomeWindows(CompetenceEstimator):
         self._recompute(rows)
 
 
-def _ring_sum(sums: np.ndarray, first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Sum of `length` (k,) slots of a ring from slot `first` (k,) on, wrapping: int64 (k,).
+class PerGoalWindows(OutcomeWindows):
+    """Success rate of each goal over its own last outcomes (Gaven et al. 2025, Online-ALP).
 
-    sums: cumulative sums of each ring, from 0: (k, slots + 1).
+    Arms are the goals. Goals outside the training space have 0, as in the paper.
     """
-    slots, row, end = sums.shape[1] - 1, np.arange(len(sums)), first + length
-    straight = sums[row, np.minimum(end, slots)] - sums[row, first]
-    return straight + sums[row, np.maximum(end - slots, 0)]
+
+    def __init__(self, goals: GoalSet, window: int = 100) -> None:
+        super().__init__(len(goals), window)
+        self._goals = goals
+
+    def update(self, outcomes: Outcomes) -> None:
+        self._append(outcomes.goals, outcomes.success)
+
+    def set_goal_space(self, goals: GoalSet) -> None:
+        """Goals in both spaces keep their outcomes; new ones have competence 0."""
+        self._renumber(len(goals), goals.positions_in(self._goals, self.known()))
+        self._goals = goals
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if goals is not self._goals:
+            return np.zeros(len(positions)), np.zeros(len(positions))
+        return self.competence(np.asarray(positions))
+
+
+class PerGoalSettings(WindowSettings):
+    """The estimator `per_goal`, which drives `online`."""
+
+
+@register_estimator("per_goal", "Windows per goal", PerGoalSettings)
+def build_per_goal(parts: EstimatorParts, settings: PerGoalSettings) -> PerGoalWindows:
+    """One window per goal of the training space."""
+    return PerGoalWindows(parts.goals, settings.window)
+
+
+class ExpertBuckets(OutcomeWindows):
+    """Success rate of each category over its last outcomes (Gaven et al. 2025, EK-Online-ALP).
+
+    Arms are the categories of the world, in order. The expert knows which goals are impossible:
+    outcomes on them are dropped, so that category's competence stays 0. Any goal, unseen ones
+    included, has the competence of its category.
+
+    drop_standing_starts: drop episodes that started on an object, as the released code does: its
+        buckets list only prompts that stand on nothing.
+    """
+
+    arms = "categories"
+
+    def __init__(
+        self, goals: GoalSet, window: int = 100, drop_standing_starts: bool = False
+    ) -> None:
+        super().__init__(len(goals.sizes), window)
+        self._goals = goals
+        self._drop_standing_starts = drop_standing_starts
+
+    def set_goal_space(self, goals: GoalSet) -> None:
+        """Categories keep their windows."""
+        self._goals = goals
+
+    def update(self, outcomes: Outcomes) -> None:
+        categories = self._goals.categories_at(outcomes.goals)
+        rows = self._goals.feasible[categories]
+        if self._drop_standing_starts:
+            rows &= outcomes.standing_on == NOTHING
+        self._append(categories[rows], outcomes.success[rows])
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.competence(goals.categories_at(np.asarray(positions)))
+
+
+class ExpertBucketsSettings(WindowSettings):
+    """The estimator `expert_buckets`, which drives `ek_online`."""
+
+    drop_standing_starts: bool = Field(
+        False, description="Ignore episodes that start on an object (defect B13)."
+    )
+
+
+@register_estimator("expert_buckets", "Windows per category", ExpertBucketsSettings)
+def build_expert_buckets(parts: EstimatorParts, settings: ExpertBucketsSettings) -> ExpertBuckets:
+    """One window per feasible category."""
+    return ExpertBuckets(parts.goals, settings.window, settings.drop_standing_starts)

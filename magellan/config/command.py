@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from magellan.config import check_named, experiment_schema, grid, load_experiment, read_yaml
+from magellan.config import grid, load_experiment, read_yaml
+from magellan.config.grid import check_models
 from magellan.config.modules import refuse_modules
+from magellan.config.resolve import check_named, experiment_schema
 from magellan.core.arguments import Commands, file_path
 
 
@@ -33,6 +35,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.run_modules:
         refuse_modules(values.get("modules"))
     experiment = load_experiment(values)
+    check_models(experiment)
     check_named(values, f"config file: {options.config}")
     for run in grid(experiment):
         variant = f"/{run.variant}" if experiment.variants else ""

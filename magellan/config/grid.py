@@ -190,10 +190,10 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     return identity(truncated(run.config, end)) == first.identity
 
 
-def load_experiment(values: Mapping[str, Any], models: bool = True) -> ExperimentConfig:
+def load_experiment(values: Mapping[str, Any]) -> ExperimentConfig:
     """Validate an experiment's configuration, after loading the files under `modules`.
 
-    models: whether to check that its language models exist.
+    Whether its language models exist is checked by `check_models`.
 
     Raises:
         InputError: one line naming the key, the value and what is allowed.
@@ -205,13 +205,14 @@ def load_experiment(values: Mapping[str, Any], models: bool = True) -> Experimen
     _resolve_layer(experiment, [experiment.overrides], "overrides")
     configs: dict[str, RunConfig] = {}
     for name, layer in experiment.variants.items():
-        _check_variant_name(name)
+        if not re.fullmatch(VARIANT_PATTERN, name):
+            raise InputError(
+                f"variants: name {shown(name)} is not allowed; allowed: letters, digits, _ . and "
+                "-, a letter or digit first"
+            )
         layers = [experiment.overrides, layer]
         configs[name] = _resolve_layer(experiment, layers, f"variants.{name}")
-    _check_differences(configs)
-    _check_unit(configs)
-    if models:
-        check_models(experiment)
+    _check_variants(configs)
     return experiment
 
 
@@ -230,18 +231,6 @@ def models_of(experiment: ExperimentConfig) -> list[str]:
     layers = ({}, *experiment.variants.values())
     configs = (_resolve(experiment, [experiment.overrides, layer]) for layer in layers)
     return list(dict.fromkeys(config.backbone.model for config in configs))
-
-
-def _check_unit(variants: Mapping[str, RunConfig]) -> None:
-    """Check that all variants have the same budget unit: the x axis of the experiment."""
-    first = next(iter(variants), "")
-    for name, config in variants.items():
-        unit, first_unit = config.budget.unit, variants[first].budget.unit
-        if unit != first_unit:
-            raise InputError(
-                f"variants.{name}.budget: its runs end by {unit}, those of variants.{first} by "
-                f"{first_unit}; allowed: one unit for all runs of an experiment"
-            )
 
 
 def _resolve(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:
@@ -263,24 +252,24 @@ def _resolve_layer(
         raise InputError(f"{where}.{error}") from None
 
 
-def _check_variant_name(name: str) -> None:
-    if not re.fullmatch(VARIANT_PATTERN, name):
-        raise InputError(
-            f"variants: name {shown(name)} is not allowed; allowed: letters, digits, _ . and -, "
-            "a letter or digit first"
-        )
-
-
-def _check_differences(variants: Mapping[str, RunConfig]) -> None:
-    """Refuse two variants with the same values."""
+def _check_variants(variants: Mapping[str, RunConfig]) -> None:
+    """Refuse variants with the same values, or with several units: one is the x axis of figures."""
     names: dict[RunConfig, str] = {}
+    units: dict[str, str] = {}
     for name, config in variants.items():
-        if config in names:
+        same = names.setdefault(config, name)
+        if same != name:
             raise InputError(
-                f"variants.{name}: is the same as variants.{names[config]}; allowed: a difference "
+                f"variants.{name}: is the same as variants.{same}; allowed: a difference "
                 "in the value of a key"
             )
-        names[config] = name
+        units.setdefault(config.budget.unit, name)
+    if len(units) > 1:
+        (unit, first), (other_unit, other), *_ = units.items()
+        raise InputError(
+            f"variants.{other}.budget: its runs end by {other_unit}, those of variants.{first} by "
+            f"{unit}; allowed: one unit for all runs of an experiment"
+        )
 
 
 def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:

@@ -78,12 +78,13 @@ def refuse_modules(paths: Any) -> None:
         )
 
 
-def _load(name: Any) -> None:
+def _load(name: Any) -> _File:
+    """Run a file, unless these very bytes of it were run before."""
     path = _check_path(name)
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if path in _LOADED and _LOADED[path].sha256 == digest:
-        return
+        return _LOADED[path]
     _LOADED.pop(path, None)  # if the new version fails, none is loaded
     old = _registered_entries()
     try:
@@ -98,6 +99,7 @@ def _load(name: Any) -> None:
     entries = _registered_entries().items()
     added = frozenset(name for name, entry in entries if entry is not old.get(name))
     _LOADED[path] = _File(digest, added)
+    return _LOADED[path]
 
 
 def _registered_entries() -> dict[Name, Any]:
@@ -150,20 +152,13 @@ def own_code(paths: tuple[str, ...], used: Collection[Name]) -> dict[str, dict[s
         `modules`: SHA-256 by path; `uses`: path of the file by the entry that the run uses. A file
         that registers nothing is an entry itself; runs never use statistics or figures.
     """
-    files = {path: _loaded_file(path) for path in paths}
+    files = {path: _LOADED.get(Path(path).resolve()) or _load(path) for path in paths}
     uses = {}
     for path, file in files.items():
         if not file.added:
             uses[f"file {path}"] = path
         uses |= {" ".join(name): path for name in sorted(file.added.intersection(used))}
     return {"modules": {path: file.sha256 for path, file in files.items()}, "uses": uses}
-
-
-def _loaded_file(name: str) -> _File:
-    path = Path(name).resolve()
-    if path not in _LOADED:
-        _load(name)
-    return _LOADED[path]
 
 
 def in_use(code: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -163,8 +163,7 @@ def check_observers(config: RunConfig) -> None:
             f"observers: {' and '.join(heads)} in one run are not allowed: they would share the "
             "model's head; allowed: one of them"
         )
-    settings = getattr(config, HEAD, None)  # `run_model()` has all sections
-    if heads and settings is not None and settings.adapter == "shared" and drivers != {*heads}:
+    if heads and config.section(HEAD).adapter == "shared" and drivers != {*heads}:
         raise InputError(
             f"competence.adapter: 'shared' is not allowed if the estimator {heads[0]} observes "
             "another sampler: it would train the policy; allowed: own, policy, frozen, ignored"
@@ -212,8 +211,6 @@ def check_phases(config: RunConfig) -> None:
         _check_end(config, index)
     if config.phases:
         _check_last(config)
-    elif config.goals.split == "train":
-        return  # its goal space is already checked
     for index, phase in enumerate(phases_of(config)):
         _check_goals(phase, config, f"phases.{index}: " if config.phases else "")
 

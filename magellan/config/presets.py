@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,9 +64,7 @@ PAPER: dict[str, Any] = {
     "expert_buckets": {"drop_standing_starts": True},
 }
 
-PRESETS: Mapping[str, dict[str, Any]] = types.MappingProxyType(
-    {"smoke": SMOKE, "laptop": LAPTOP, "paper": PAPER}
-)
+PRESETS: Mapping[str, dict[str, Any]] = {"smoke": SMOKE, "laptop": LAPTOP, "paper": PAPER}
 
 
 def check_preset(name: str) -> str:

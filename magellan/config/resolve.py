@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +132,15 @@ def parse_assignment(text: str) -> dict[str, Any]:
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
         raise InputError(f"--set: {shown(text)} is not of the form section.key=value")
-    nested = parse_yaml(value, f"--set: the value of {shown(text)}")
+    return nested(parts, parse_yaml(value, f"--set: the value of {shown(text)}"))
+
+
+def nested(parts: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return the layer with this value at a key, given by its parts: section and name."""
     for part in reversed(parts):
-        nested = {part: nested}
-    return nested
+        value = {part: value}
+    layer: dict[str, Any] = value
+    return layer
 
 
 def check_named(values: Mapping[str, Any], place: str) -> None:
@@ -189,11 +194,6 @@ def experiment_schema() -> dict[str, Any]:
     schema = ExperimentConfig.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["additionalProperties"] = False
-    schema["properties"]["samplers"]["items"]["examples"] = sampler_names()
+    schema["properties"]["samplers"]["items"]["examples"] = list(SAMPLERS)
     schema["properties"]["world"]["examples"] = list(WORLDS)
     return schema
-
-
-def sampler_names() -> list[str]:
-    """Return the names of all samplers."""
-    return list(SAMPLERS)

@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
+POINT = ("update", "step", "episode")
+"""Columns that say when a row was written."""
 CRITIC = ("value", "dormant", "spread")
 """Columns of `evaluation` about the critic."""
+PREDICTED = ("competence", "delayed_competence")
+LOSSES = ("critic_loss", "actor_loss", "entropy", "temperature", "competence_loss")
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "evaluation": ("update", "step", "episode", "split", "category", "n", "success", *CRITIC),
-    "competence": (
-        "update",
-        "step",
-        "episode",
-        "estimator",
-        "split",
-        "category",
-        "n",
-        "competence",
-        "delayed_competence",
-        "learning_progress",
-    ),
+    "evaluation": (*POINT, "split", "category", "n", "success", *CRITIC),
+    "competence": (*POINT, "estimator", "split", "category", "n", *PREDICTED, "learning_progress"),
     "practice": ("episode", "category", "n", "successes"),
-    "goals": (
-        "update",
-        "step",
-        "episode",
-        "estimator",
-        "split",
-        "goal",
-        "category",
-        "success",
-        "competence",
-        "delayed_competence",
-    ),
+    "goals": (*POINT, "estimator", "split", "goal", "category", "success", *PREDICTED),
     "outcomes": ("update", "goal", "category", "standing_on", "success", "explored"),
-    "training": (
-        "update",
-        "step",
-        "episode",
-        "critic_loss",
-        "actor_loss",
-        "entropy",
-        "temperature",
-        "competence_loss",
-        "epsilon",
-    ),
+    "training": (*POINT, *LOSSES, "epsilon"),
 }
 
 OPTIONAL = ("goals", "outcomes")

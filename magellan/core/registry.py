@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from magellan.core.errors import InputError, shown, suggestion
 from magellan.core.settings import NoSettings, Section
@@ -66,12 +66,11 @@ class Spec:
         object.__setattr__(self, "section", self.section or self.name)
 
 
-class Registry(Mapping[str, EntryT], Generic[EntryT]):
+class Registry(dict[str, EntryT]):
     """Entries by name, in the order of adding; `kind`: of the entries, for messages."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._entries: dict[str, EntryT] = {}
         REGISTRIES.append(self)
 
     def add(self, entry: EntryT) -> EntryT:
@@ -85,13 +84,13 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
                 f"{self.kind}: name {shown(entry.name)} is not allowed; allowed: lower-case "
                 "letters, digits and underscores, a letter first"
             )
-        present = self._entries.get(entry.name)
+        present = self.get(entry.name)
         if present is not None and present.source != entry.source:
             raise InputError(
                 f"{self.kind}: name {entry.name!r} is taken by {present.source}; "
                 "allowed: another name"
             )
-        self._entries[entry.name] = entry
+        self[entry.name] = entry
         return entry
 
     def adding(
@@ -107,28 +106,16 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 
     def remove(self, name: str) -> None:
         """Remove an entry, such as one from a file that failed to load."""
-        self._entries.pop(name, None)
-
-    def __getitem__(self, name: str) -> EntryT:
-        try:
-            return self._entries[name]
-        except (KeyError, TypeError):
-            raise KeyError(name) from None
+        self.pop(name, None)
 
     def find(self, name: object, key: str | None = None) -> EntryT:
         """Return the entry; InputError with the allowed names if there is none, for `key`."""
-        if not isinstance(name, str) or name not in self._entries:
+        if not isinstance(name, str) or name not in self:
             raise InputError(
                 f"{key or self.kind}: {shown(name)} is unknown; allowed: {', '.join(self)}"
                 f"{suggestion(name, self)}"
             )
-        return self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return self[name]
 
 
 REGISTRIES: list[Registry[Any]] = []

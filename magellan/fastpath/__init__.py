@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from magellan.core.errors import InputError
-from magellan.fastpath.compiled import Adapted, Change, CompiledLlama
+from magellan.fastpath.compiled import Change, CompiledLlama
 from magellan.fastpath.compiler import NotCompiledError, load
 from magellan.fastpath.llama import LlamaPass
 from magellan.fastpath.t5 import T5Pass
@@ -40,6 +40,7 @@ def written_out_pass(
     Raises:
         InputError: `compiled` is not available.
     """
+    reason = ""
     if passes != "torch":
         try:
             return _compiled_pass(model, required=passes == "compiled")
@@ -49,8 +50,6 @@ def written_out_pass(
                     f"backbone.passes: 'compiled' cannot be had here: {error}; allowed: auto, torch"
                 ) from error
             reason = f" ({error})"
-    else:
-        reason = ""
     if LlamaPass.fits(model):
         return LlamaPass(model, adapted, room), f"torch{reason}"
     if T5Pass.fits(model):
@@ -69,7 +68,6 @@ def _compiled_pass(model: PreTrainedModel, required: bool) -> tuple[CompiledLlam
 
 
 __all__ = [
-    "Adapted",
     "Change",
     "CompiledLlama",
     "LlamaPass",

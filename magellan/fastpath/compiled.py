@@ -60,25 +60,17 @@ class _Projection(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """An adapter for the compiled code; its values may change in place.
+class CompiledWeights:
+    """The weights merged with an adapter, and the adapter.
 
+    flat: the merged weights, in the order of the compiled code.
     projections: addresses of all weights and their changes.
     parameters: a and b of every change, in the order of their gradients.
-    sizes: number of elements of each.
     """
 
+    flat: Tensor
     projections: Any
     parameters: tuple[Tensor, ...]
-    sizes: list[int]
-
-
-@dataclass(frozen=True)
-class CompiledWeights:
-    """An adapter, and the weights merged with it, in the order of the compiled code."""
-
-    adapted: Adapted
-    flat: Tensor
 
 
 class CompiledLlama:
@@ -127,8 +119,8 @@ class CompiledLlama:
             and all(weight.is_contiguous() for weight in model.parameters())
         )
 
-    def adapt(self, changes: Mapping[str, Change]) -> Adapted:
-        """Convert an adapter, given as `changes` by the full name of the weight."""
+    def prepare(self, changes: Mapping[str, Change]) -> CompiledWeights:
+        """Weights of every layer, merged with an adapter: changes by full name of the weight."""
         parameters: list[Tensor] = []
         projections = (_Projection * len(self._names))()
         offset = 0
@@ -142,18 +134,14 @@ class CompiledLlama:
             projection.rank, projection.scaling = len(change.a), change.scaling
             projection.a_at, projection.b_at = offset, offset + change.a.numel()
             offset += change.a.numel() + change.b.numel()
-        return Adapted(projections, tuple(parameters), [values.numel() for values in parameters])
-
-    def prepare(self, adapted: Adapted) -> CompiledWeights:
-        """Weights of every layer, merged with the current values of an adapter."""
         flat = torch.empty(self._library.llama_weights(ctypes.byref(self._shape)))
-        self._run("llama_prepare", adapted.projections, self._gains, self._gain, flat)
-        return CompiledWeights(adapted, flat)
+        self._run("llama_prepare", projections, self._gains, self._gain, flat)
+        return CompiledWeights(flat, projections, tuple(parameters))
 
     def read(self, weights: CompiledWeights, piece: Piece, nodes: Tensor) -> Tensor:
         """Last hidden states of distinct nodes, (len(nodes), width)."""
         if torch.is_grad_enabled():
-            return _Read.apply(self, weights, piece, nodes, *weights.adapted.parameters)
+            return _Read.apply(self, weights, piece, nodes, *weights.parameters)
         return self.forward(weights, self._tree(piece, nodes), keep=False)[0]
 
     def forward(self, weights: CompiledWeights, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:
@@ -176,8 +164,8 @@ class CompiledLlama:
     ) -> list[Tensor]:
         """Gradients of the parameters from the gradient of the last hidden states."""
         scratch = self._buffers(tree, True)[1]
-        adapted = weights.adapted
-        flat = torch.empty(sum(adapted.sizes))
+        sizes = [parameter.numel() for parameter in weights.parameters]
+        flat = torch.empty(sum(sizes))
         self._run(
             "llama_backward",
             ctypes.byref(tree),
@@ -185,11 +173,11 @@ class CompiledLlama:
             activations,
             gradient,
             scratch,
-            adapted.projections,
+            weights.projections,
             self._gains,
             flat,
         )
-        parts = zip(flat.split(adapted.sizes), adapted.parameters, strict=True)
+        parts = zip(flat.split(sizes), weights.parameters, strict=True)
         return [part.view_as(parameter) for part, parameter in parts]
 
     def _buffers(self, tree: _Tree, keep: bool) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = (
@@ -33,15 +32,11 @@ class NotCompiledError(Exception):
     """Why there is no compiled code, as a short phrase."""
 
 
-class Compiled(NamedTuple):
-    """Loaded code, and the compiler that made it."""
-
-    library: ctypes.CDLL
-    compiler: str
-
-
-def load(source: Path) -> Compiled:
+def load(source: Path) -> tuple[ctypes.CDLL, str]:
     """Load the library of a source file, compiled first if it is not in the cache.
+
+    Returns:
+        the library, and the compiler that made it.
 
     Raises:
         NotCompiledError: there is no compiler, it fails, or the cache cannot be written.
@@ -59,7 +54,7 @@ def load(source: Path) -> Compiled:
         if library is None:
             _compile([*command, *options], source, path)
             library = ctypes.CDLL(str(path))
-        return Compiled(library, compiler)
+        return library, compiler
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         raise NotCompiledError(_describe_failure(error)) from error
 

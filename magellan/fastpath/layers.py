@@ -18,6 +18,11 @@ FEW_WORDS = 1024
 """Largest vocabulary whose projections in the first layer are tabulated."""
 
 
+def tabulates(embeddings: Tensor) -> bool:
+    """Whether a pass tabulates the first layer's projections of these words."""
+    return len(embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
+
+
 class _Layout(NamedTuple):
     """Arguments of `attend` besides query, key and value."""
 

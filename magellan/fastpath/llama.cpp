@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <unordered_map>
 #include <vector>
 
 namespace {
@@ -152,8 +153,9 @@ void product(int64_t rows, int64_t columns, int64_t depth, Left a, const float* 
 
 void transpose(int64_t rows, int64_t columns, const float* from, int64_t ld, float* to,
                int64_t ldto) {
+  int64_t whole_rows = 0, whole_columns = 0;
 #if __has_builtin(__builtin_shufflevector)
-  const int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+  whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
   for (int64_t r = 0; r < whole_rows; r += 4)
     for (int64_t c = 0; c < whole_columns; c += 4) {
       four row[4];
@@ -168,15 +170,10 @@ void transpose(int64_t rows, int64_t columns, const float* from, int64_t ld, flo
                               __builtin_shufflevector(b, e, 2, 3, 6, 7)};
       for (int i = 0; i < 4; i++) std::memcpy(to + (c + i) * ldto + r, turned + i, sizeof(four));
     }
+#endif
   for (int64_t c = 0; c < columns; c++)
     for (int64_t r = c < whole_columns ? whole_rows : 0; r < rows; r++)
       to[c * ldto + r] = from[r * ld + c];
-#else
-  for (int64_t r0 = 0; r0 < rows; r0 += 16)
-    for (int64_t c0 = 0; c0 < columns; c0 += 16)
-      for (int64_t c = c0; c < std::min(c0 + 16, columns); c++)
-        for (int64_t r = r0; r < std::min(r0 + 16, rows); r++) to[c * ldto + r] = from[r * ld + c];
-#endif
 }
 
 // ---- arguments of the caller -----------------------------------------------------------------
@@ -215,6 +212,16 @@ struct Layer {
   float *query_t, *pair_t, *out_t, *inner_t, *down_t;       // (outputs, inputs)
 };
 
+// Give each part its number of floats, one behind the other from `at` on; returns the end.
+template <int N>
+float* divide(float* at, float** const (&parts)[N], const int64_t (&counts)[N]) {
+  for (int i = 0; i < N; i++) {
+    *parts[i] = at;
+    at += counts[i];
+  }
+  return at;
+}
+
 int64_t one_way(const Shape& s) {
   return s.Width() * (s.Asks() * 2 + s.Keys() * 2 + s.Inner() * 3);
 }
@@ -222,13 +229,11 @@ int64_t one_way(const Shape& s) {
 Layer layer_at(const Shape& s, const float* weights, int64_t number) {
   Layer layer;
   float* at = const_cast<float*>(weights) + number * 2 * one_way(s);
-  float** parts[] = {&layer.query,   &layer.pair,   &layer.out,   &layer.inner,   &layer.down,
-                     &layer.query_t, &layer.pair_t, &layer.out_t, &layer.inner_t, &layer.down_t};
-  const int64_t sizes[] = {s.Asks(), 2 * s.Keys(), s.Asks(), 2 * s.Inner(), s.Inner()};
-  for (int i = 0; i < 10; i++) {
-    *parts[i] = at;
-    at += s.Width() * sizes[i % 5];
-  }
+  float** parts[] = {&layer.query, &layer.pair, &layer.out, &layer.inner, &layer.down};
+  float** turned[] = {&layer.query_t, &layer.pair_t, &layer.out_t, &layer.inner_t, &layer.down_t};
+  const int64_t W = s.Width(), asks = W * s.Asks(), inner = W * s.Inner();
+  const int64_t counts[] = {asks, W * 2 * s.Keys(), asks, 2 * inner, inner};
+  divide(divide(at, parts, counts), turned, counts);
   return layer;
 }
 
@@ -275,23 +280,13 @@ struct Plan {
       weights += wide * (first[i + 1] - first[i]);
       last_weights += wide * (wfirst[i + 1] - wfirst[i]);
     }
-    size_t size = 64;
-    while (size < size_t(t.nodes) * 2) size *= 2;
-    std::vector<int32_t> table(size, -1);
+    std::unordered_map<int64_t, int32_t> known;
+    known.reserve(t.nodes);
     for (int64_t n = 0; n < t.nodes; n++) {
-      uint64_t slot = uint64_t(t.tokens[n] * 1000003 + t.positions[n]) * 0x9E3779B97F4A7C15u >> 20;
-      for (;; slot++) {
-        int32_t& known = table[slot & (size - 1)];
-        if (known < 0) {
-          known = sample.size();
-          sample.push_back(n);
-        } else if (t.tokens[sample[known]] != t.tokens[n] ||
-                   t.positions[sample[known]] != t.positions[n]) {
-          continue;
-        }
-        word[n] = known;
-        break;
-      }
+      const int64_t key = t.tokens[n] << 32 | t.positions[n];
+      const auto [found, is_new] = known.try_emplace(key, sample.size());
+      if (is_new) sample.push_back(n);
+      word[n] = found->second;
     }
   }
 
@@ -328,17 +323,12 @@ Sizes sizes(const Shape& s, const Tree& t, const Plan& p, int64_t number) {
 int64_t make(const Shape& s, const Sizes& z, float* at, Made* made) {
   Made unused;
   Made& m = made ? *made : unused;
-  float* begin = at;
   float** parts[] = {&m.normed,  &m.scale, &m.asks,         &m.pairs,       &m.weights,
                      &m.mixed, &m.inner_normed, &m.inner_scale, &m.inner};
   const int64_t counts[] = {z.known * s.Width(), padded(z.known),     z.asking * s.Asks(),
                             z.known * 2 * s.Keys(), z.weights,        z.after * s.Asks(),
                             z.after * s.Width(), padded(z.after),     z.after * 2 * s.Inner()};
-  for (int i = 0; i < 9; i++) {
-    *parts[i] = at;
-    at += counts[i];
-  }
-  return at - begin;
+  return divide(at, parts, counts) - at;
 }
 
 // Matrices of a call besides `Made`.
@@ -349,7 +339,6 @@ struct Scratch {
 int64_t scratch(const Shape& s, const Tree& t, const Plan& p, bool backward, float* at, Scratch* to) {
   Scratch unused;
   Scratch& m = to ? *to : unused;
-  float* begin = at;
   const int64_t L = padded(t.length), d = padded(s.head);
   const int64_t all = std::max<int64_t>(t.nodes, p.sample.size());
   float** parts[] = {&m.x, &m.wanted_x, &m.block, &m.state, &m.dx, &m.dasks, &m.dpairs, &m.dmixed, &m.gradients};
@@ -363,11 +352,7 @@ int64_t scratch(const Shape& s, const Tree& t, const Plan& p, bool backward, flo
                             backward * all * 2 * s.Keys(),
                             backward * t.nodes * s.Asks(),
                             backward * 2 * one_way(s)};
-  for (int i = 0; i < 9; i++) {
-    *parts[i] = at;
-    at += counts[i];
-  }
-  return at - begin;
+  return divide(at, parts, counts) - at;
 }
 
 // ---- rows ------------------------------------------------------------------------------------
@@ -669,12 +654,8 @@ void forward(const Shape& s, const Tree& t, const Plan& p, const float* weights,
         if (all_ask) rotate(s, t, m.asks + i * A, s.heads, node, 1);
       }
     }
-    float* x = w.x;
-    if (last) {
-      x = w.wanted_x;
-      for (int64_t i = 0; i < t.wanted_count; i++)
-        std::memcpy(x + i * W, w.x + t.wanted[i] * W, W * sizeof(float));
-    }
+    float* x = last ? w.wanted_x : w.x;
+    if (last) wanted_rows(s, t, 0, t.wanted_count, w.x, x);
     if (!all_ask)
       for (int64_t r = 0; r < z.asking; r += ROWS) {
         const int64_t rows = std::min(ROWS, z.asking - r);

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from magellan.fastpath.layers import (
-    FEW_WORDS,
     SILU,
     add_linear,
     attend,
     attend_once,
     gated,
     rms_norm,
+    tabulates,
 )
 from magellan.fastpath.trie import Rows, Tree
 
@@ -29,33 +29,20 @@ if TYPE_CHECKING:
     from magellan.model.packing import Piece
 
 
-@dataclass(frozen=True)
-class OneState:
-    """The nodes of one state, in the order of its row.
-
-    tokens, positions: int64 (n,).
-    bias: float (1, 1, n, n), -inf where a node does not see another.
-    rows: layout of the nodes in one row.
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    bias: Tensor
-    rows: Rows
-
-
 class StateCache:
     """LRU cache of the frozen layers' output.
 
     Args:
-        compute: the frozen layers: nodes of one state -> hidden states, float (n, width).
+        compute: the frozen layers: the n nodes of one state, in the order of its row, as tokens and
+            positions, int64 (n,) each, and bias, float (1, 1, n, n), which is -inf where a node
+            does not see another -> hidden states, float (n, width).
         room: most bytes in the cache.
 
     Attributes:
         computed, hits: number of states that were computed, and found in the cache.
     """
 
-    def __init__(self, compute: Callable[[OneState], Tensor], room: int) -> None:
+    def __init__(self, compute: Callable[[Tensor, Tensor, Tensor], Tensor], room: int) -> None:
         self._compute, self._room = compute, room
         self._states: OrderedDict[tuple[bytes, bytes], Tensor] = OrderedDict()
         self.bytes = self.computed = self.hits = 0
@@ -84,7 +71,7 @@ class StateCache:
             return self._states[key]
         self.computed += 1
         bias = tree.bias[at : at + 1, :, :length, :length]
-        hidden = self._compute(OneState(tokens, tree.positions[nodes], bias, _single_row(length)))
+        hidden = self._compute(tokens, tree.positions[nodes], bias)
         self._keep(key, hidden)
         return hidden
 
@@ -97,11 +84,6 @@ class StateCache:
             self.bytes -= oldest.nbytes
         self._states[key] = hidden
         self.bytes += size
-
-
-def _single_row(length: int) -> Rows:
-    nodes = torch.arange(length)
-    return Rows(nodes[None], nodes, None)
 
 
 @dataclass(frozen=True)
@@ -213,18 +195,20 @@ class LlamaPass:
         if self.cache is not None:
             return self.cache.of(tree), layers[len(self._below) :]
         x = self.embeddings[tree.tokens]
-        if not layers or not self._uses_tables:
+        if not layers or not tabulates(self.embeddings):
             return x, layers
         query, key, value = self._first_tables(weights, tree.length)
         rows = tree.rows.relabeled(tree.tokens * tree.length + tree.positions)
         attended = attend(query, key, value, tree.bias, rows, rows, self.heads)
         return self._feed_forward(layers[0], add_linear(x, attended, layers[0].out)), layers[1:]
 
-    def _frozen_layers(self, state: OneState) -> Tensor:
+    def _frozen_layers(self, tokens: Tensor, positions: Tensor, bias: Tensor) -> Tensor:
         """Hidden states of one state behind the layers without adapters, (n, width)."""
-        rotations, x = self._rotations(state.positions), self.embeddings[state.tokens]
+        nodes = torch.arange(len(tokens))
+        row = Rows(nodes[None], nodes, None)
+        rotations, x = self._rotations(positions), self.embeddings[tokens]
         for layer in self._below:
-            x = self._full_layer(layer, x, rotations, state.bias, state.rows)
+            x = self._full_layer(layer, x, rotations, bias, row)
         return x
 
     def _full_layer(
@@ -235,10 +219,6 @@ class LlamaPass:
         key, value = self._keys_and_values(layer, normed, rotations)
         attended = attend(query, key, value, bias, rows, rows, self.heads)
         return self._feed_forward(layer, add_linear(x, attended, layer.out))
-
-    @property
-    def _uses_tables(self) -> bool:
-        return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
 
     def _first_tables(self, weights: LlamaWeights, length: int) -> tuple[Tensor, ...]:
         """Query, key and value in the first layer of every token at every position below `length`.

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from magellan.fastpath.layers import (
-    FEW_WORDS,
     GELU_TANH,
     add_linear,
     attend,
     attend_once,
     gated_linear,
     rms_norm,
+    tabulates,
 )
 from magellan.fastpath.trie import Rows, Tree
 
@@ -131,16 +131,13 @@ class T5Pass:
         encoded = self._encode(weights.encoder, prompts)
         x = embedding(tree.tokens, self.embeddings)
         rows, bias = tree.rows, self._relative("decoder", tree) + tree.bias
-        for number, block in enumerate(weights.decoder):
-            if number < len(weights.decoder) - 1:
-                x = self._decode(block, x, x, (rows, rows, bias), encoded, prompts)
-                continue
-            node_rows, (state, column) = tree.select(nodes)
-            last = bias.expand(len(tree.rows.nodes), -1, -1, -1)
-            last = last[state, :, column].transpose(1, 2)
-            x = self._decode(
-                block, x.index_select(0, nodes), x, (node_rows, rows, last), encoded, prompts
-            )
+        *blocks, last = weights.decoder
+        for block in blocks:
+            x = self._decode(block, x, x, (rows, rows, bias), encoded, prompts)
+        node_rows, (state, column) = tree.select(nodes)
+        bias = bias.expand(len(rows.nodes), -1, -1, -1)[state, :, column].transpose(1, 2)
+        chosen = x.index_select(0, nodes)
+        x = self._decode(last, chosen, x, (node_rows, rows, bias), encoded, prompts)
         return rms_norm(x, self.epsilon) * self._gain
 
     def _encode(self, blocks: list[_Block], prompts: Tree) -> Tensor:
@@ -151,17 +148,13 @@ class T5Pass:
         bias = bias if padding is None else bias + padding
         for number, block in enumerate(blocks):
             rows, inputs = prompts.rows, x
-            if number == 0 and self._uses_tables:
+            if number == 0 and tabulates(self.embeddings):
                 # The input of the first layer depends on the token alone: one projection per token.
                 rows, inputs = prompts.token_rows, self.embeddings
             normed = rms_norm(inputs, self.epsilon)
             x = self._attend(x, block.own, normed, normed, (rows, rows, bias))
             x = self._feed_forward(block, x)
         return rms_norm(x, self.epsilon)
-
-    @property
-    def _uses_tables(self) -> bool:
-        return len(self.embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
 
     def _decode(
         self,

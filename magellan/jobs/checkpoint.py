@@ -22,21 +22,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
-from magellan.config import (
-    RunConfig,
-    check_backbone,
-    counted,
-    flat_keys,
-    identity,
-    own_code_of,
-    stored_config,
-    truncated,
-)
+from magellan.config import RunConfig, counted, flat_keys, identity, own_code_of, stored_config
 from magellan.config.modules import in_use
+from magellan.config.phases import truncated
 from magellan.core.errors import InputError, shown
 from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
 from magellan.jobs.attempts import ancestry
-from magellan.model.files import model_digest
+from magellan.model.files import check_backbone, model_digest
 
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
@@ -73,9 +65,9 @@ class Checkpoints:
         folder: folder of the run; the first `save` creates `checkpoints/` in it.
         config: resolved configuration of the run.
         backbone: `model_digest` of the configured backbone; None: computed here.
-        own: False if another run starts from them: nothing in the folder is changed.
-        argument: option that names the folder, for errors; None: `--resume`, or `--start` if not
-            `own`.
+        argument: option that names the folder, for errors.
+        remedies: if another run starts from them, what to do if one is damaged, and if they are of
+            another run, for errors: nothing in the folder is changed then. None: this run's own.
         at: length at which the run that wrote them must match `config`; None: its full length.
     """
 
@@ -84,29 +76,23 @@ class Checkpoints:
         folder: Path,
         config: RunConfig,
         backbone: str | None = None,
-        own: bool = True,
-        argument: str | None = None,
+        argument: str = "--resume",
+        remedies: tuple[str, str] | None = None,
         at: int | None = None,
     ) -> None:
         self.folder = folder / FOLDER
-        self._own, self._at = own, at
-        self._argument = argument or ("--resume" if own else "--start")
-        self._if_damaged = f"move {self.folder} away to start over"
-        self._if_other = "use another --output, or move the checkpoints away to start over"
-        if not own and argument is not None:
-            self._if_damaged = "name another checkpoint of this run"
-            self._if_other = "name a checkpoint of this very run"
-        elif not own:
-            self._if_damaged = f"remove {folder} and train that run again"
-            self._if_other = "name the run that has the phases before the last one"
-            kept = folder / str(config.budget.end)
-            if kept.is_dir():
-                self._if_other += f"; allowed: {kept}, which it keeps"
-        if at is not None:
-            self._if_damaged = f"move {folder.parent} away and train that run again"
-            self._if_other = f"name a run that is the same up to {at} {config.budget.unit}"
+        self._own, self._argument, self._at = remedies is None, argument, at
+        self._if_damaged, self._if_other = remedies or (
+            f"move {self.folder} away to start over",
+            "use another --output, or move the checkpoints away to start over",
+        )
         self._config, self._in_use = config, in_use(own_code_of(config))
-        self._backbone = backbone or model_digest(check_backbone(config.backbone.model))
+        backbone = backbone or model_digest(check_backbone(config.backbone.model))
+        self._metadata = {**_run_metadata(config), "backbone": backbone}
+
+    def at(self, point: str) -> Checkpoints:
+        """Return those of this run that are kept for good, at a length of the run."""
+        return Checkpoints(self.folder.parent / point, self._config, self._metadata["backbone"])
 
     def paths(self) -> list[Path]:
         """Return the checkpoint files, oldest first."""
@@ -129,7 +115,7 @@ class Checkpoints:
                 sync_folder(self.folder.parent)
         except OSError as error:
             raise cannot_write(self.folder, error) from error
-        write_atomically(path, encode(state, serial, self._config, self._backbone))
+        write_atomically(path, encode(state, serial, self._metadata))
         self._remove(earlier[: 1 - KEPT])
         return path
 
@@ -199,14 +185,14 @@ class Checkpoints:
             self._check_modules(path, state)
 
     def _check_backbone(self, path: Path, metadata: Mapping[str, str]) -> None:
-        if metadata["backbone"] == self._backbone:
-            return
-        stored = _stored_keys(metadata).get("backbone.model")
-        raise InputError(
-            f"{self._argument}: {path} belongs to a run with another backbone: backbone.model is "
-            f"{shown(self._config.backbone.model)} with SHA-256 {self._backbone[:12]} here and "
-            f"{shown(stored)} with {metadata['backbone'][:12]} there; {self._if_other}"
-        )
+        here, there = self._metadata["backbone"], metadata["backbone"]
+        if there != here:
+            stored = _stored_keys(metadata).get("backbone.model")
+            raise InputError(
+                f"{self._argument}: {path} belongs to a run with another backbone: backbone.model "
+                f"is {shown(self._config.backbone.model)} with SHA-256 {here[:12]} here and "
+                f"{shown(stored)} with {there[:12]} there; {self._if_other}"
+            )
 
     def _check_modules(self, path: Path, state: Mapping[str, Any]) -> None:
         """Check that all attempts behind the state used the user's files as they are now."""
@@ -242,14 +228,14 @@ class Checkpoints:
         return metadata | _run_metadata(truncated(config, self._at))
 
     def _check_config(self, path: Path, metadata: Mapping[str, str]) -> None:
-        if metadata["identity"] == identity(self._config):
+        own = self._metadata
+        if metadata["identity"] == own["identity"]:
             return
-        current, stored = counted(self._config), _stored_keys(metadata, "counted")
+        current, stored = _stored_keys(own, "counted"), _stored_keys(metadata, "counted")
         keys = [key for key in current.keys() | stored if current.get(key) != stored.get(key)]
         keys.sort(key=lambda key: ("." in key, key))  # sampler, goal space and seed first
         # Default values do not enter the identity, but the message shows them.
-        current = flat_keys(self._config.model_dump(mode="json")) | current
-        stored = _stored_keys(metadata) | stored
+        current, stored = _stored_keys(own) | current, _stored_keys(metadata) | stored
         # A key that enters only one of the identities may have the same value in both runs.
         keys = [key for key in keys if _value(current, key) != _value(stored, key)] or keys
         listed = ", ".join(
@@ -344,17 +330,11 @@ def _run_metadata(config: RunConfig) -> dict[str, str]:
     }
 
 
-def encode(state: Mapping[str, Any], serial: int, config: RunConfig, backbone: str) -> bytes:
-    """Return the content of a checkpoint file; `backbone`: SHA-256 of the backbone's files."""
+def encode(state: Mapping[str, Any], serial: int, run: Mapping[str, str]) -> bytes:
+    """Return the content of a checkpoint file; `run`: the metadata about run and backbone."""
     tensors: dict[str, torch.Tensor] = {}
     tree = without_arrays(state, "", tensors)
-    metadata = {
-        "version": VERSION,
-        "serial": str(serial),
-        **_run_metadata(config),
-        "backbone": backbone,
-        "state": json.dumps(tree),
-    }
+    metadata = {"version": VERSION, "serial": str(serial), **run, "state": json.dumps(tree)}
     metadata["sha256"] = _checksum(metadata, tensors)
     return save(tensors, metadata)
 

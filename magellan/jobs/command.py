@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from magellan.config import (
-    PRESETS,
-    BackendConfig,
     RunConfig,
-    check_backbone,
     identity,
     parse_assignment,
     read_yaml,
     resolve_run,
-    sampler_names,
 )
+from magellan.config.presets import PRESETS
 from magellan.core.arguments import (
     Commands,
     add_modules,
@@ -31,6 +28,9 @@ from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
 from magellan.jobs.attempts import check_worth_trying
 from magellan.jobs.log import show
+from magellan.model.files import check_backbone
+from magellan.model.settings import BackendConfig
+from magellan.samplers import SAMPLERS
 from magellan.worlds import WORLDS
 
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
@@ -41,7 +41,7 @@ def add_train(commands: Commands) -> None:
     train = commands.add_parser("train", help="one training run")
     defaults = RunConfig()
     for name, values in (
-        ("sampler", ", ".join(sampler_names())),
+        ("sampler", ", ".join(SAMPLERS)),
         ("world", ", ".join(WORLDS)),
         ("goal_space", "25k, 1M, all, or a mix 20-4-2-2-1"),
         ("seed", "root seed, 0 or more"),

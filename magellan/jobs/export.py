@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from magellan.config import RunConfig, check_backbone, phases_of
+from magellan.config import RunConfig, phases_of
 from magellan.core.errors import InputError
 from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
 from magellan.jobs.card import CardData, model_card
 from magellan.jobs.versions import Origin
+from magellan.model.files import check_backbone
 from magellan.training.parts import goals_of
 from magellan.worlds import GoalSet
 

@@ -14,7 +14,7 @@ import itertools
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from magellan.core.columns import COLUMNS
@@ -29,13 +29,14 @@ _ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKS
 # A folder with one of these is that of a run, complete or not.
 _RUN_FILES = (MANIFEST, log.NAME, attempts.NAME)
 FILES = (LOCK, *_RUN_FILES[1:], *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
-_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISREG, "a file"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-)
+# By the first character that `ls -l` shows.
+_KINDS = {
+    "l": "a symbolic link",
+    "d": "a folder",
+    "-": "a file",
+    "p": "a named pipe",
+    "s": "a socket",
+}
 
 
 def check_folder(folder: Path, argument: str = "--output") -> None:
@@ -104,7 +105,7 @@ def _kind(path: Path) -> str | None:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a device")
+    return _KINDS.get(stat.filemode(mode)[0], "a device")
 
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -133,29 +134,20 @@ class FolderLock:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, owner.encode(), 0)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Release the lock; its file stays."""
         os.close(self._descriptor)
 
     def release_without_trace(self) -> None:
         """Release the lock and remove what it created, for a job that never began."""
         self._remove_created()
-        self.release()
+        self.close()
 
     def _remove_created(self) -> None:
         with contextlib.suppress(OSError):
             if self._created_lock:
                 self._path.unlink()
         _remove_folders(self._created_folders)
-
-
-@contextlib.contextmanager
-def held(lock: FolderLock) -> Iterator[None]:
-    """Release the lock at the end of a block, also on errors."""
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _make_folders(folder: Path) -> list[Path]:

@@ -28,59 +28,22 @@ POINT = "kept"
 """Key of a kept state: length of the run, in case its folder is renamed."""
 
 
-class Keeper:
-    """Decides when to keep a checkpoint, and writes it.
+def keep(checkpoints: Checkpoints, point: int, state: Mapping[str, Any]) -> Path:
+    """Write a run's state under the point that it has passed, unless an earlier attempt has.
 
-    Args:
-        folder: of the run.
-        config: of the run; `budget.keep_every` is the interval.
-        backbone: digest of the language model's files.
-        spent: length of the run so far, in the unit of its budget.
-    """
-
-    def __init__(self, folder: Path, config: RunConfig, backbone: str, spent: int) -> None:
-        self._folder, self._config, self._backbone = folder, config, backbone
-        self._every = config.budget.keep_every
-        self._last = self._last_point(spent)
-
-    def _last_point(self, spent: int) -> int:
-        """Last point at or before `spent`; 0 if there is none."""
-        return spent // self._every * self._every if self._every else 0
-
-    def is_due(self, spent: int) -> bool:
-        """Whether the run has passed a point since the last one."""
-        return self._last_point(spent) > self._last
-
-    def keep(self, spent: int, state: Mapping[str, Any]) -> Path:
-        """Write the state under the point passed, unless an earlier attempt has done so.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        self._last = self._last_point(spent)
-        folder = self._folder / str(self._last)
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise cannot_write(folder, error) from error
-        checkpoints = Checkpoints(folder, self._config, self._backbone)
-        paths = checkpoints.paths()
-        return paths[-1] if paths else checkpoints.save({**state, POINT: self._last})
-
-
-def check_kept(run: Path, config: RunConfig, backbone: str) -> None:
-    """Refuse a folder with another run's kept checkpoints, which would be mistaken for this run's.
-
-    Args:
-        run: the folder.
-        config: of the run that will continue there.
-        backbone: digest of the language model's files.
+    checkpoints: of the run.
 
     Raises:
-        InputError: names the checkpoint and the differences between the configurations.
+        StorageError: it cannot be written.
     """
-    for folder in folders(run):
-        Checkpoints(folder, config, backbone).check_written_by_this_run()
+    kept = checkpoints.at(str(point))
+    folder = kept.folder.parent
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    paths = kept.paths()
+    return paths[-1] if paths else kept.save({**state, POINT: point})
 
 
 def folders(run: Path) -> list[Path]:
@@ -113,12 +76,12 @@ def check_start(config: RunConfig) -> RunConfig:
 
 
 def load_start(
-    folder: Path, config: RunConfig, backbone: str
+    folder: Path, first: RunConfig, backbone: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Load the state that a run starts from.
 
     folder: of the run that is the beginning of this one, or a longer run's kept `RUN/10000`.
-    config: of this run.
+    first: the beginning, from `check_start`.
     backbone: SHA-256 of its language model's files.
 
     Returns:
@@ -130,7 +93,7 @@ def load_start(
         InputError: that run does not match, has not ended or was not kept at this length, or its
             checkpoint is damaged.
     """
-    first, kept = check_start(config), is_kept(folder)
+    kept = is_kept(folder)
     try:
         loaded = (_load_kept if kept else _load_ended)(folder, first, backbone)
         started_from = {
@@ -149,7 +112,11 @@ def load_start(
 
 def _load_ended(folder: Path, first: RunConfig, backbone: str) -> LoadedCheckpoint:
     """Load the final state of the run in this folder."""
-    loaded = Checkpoints(folder, first, backbone, own=False).load()
+    other, kept = "name the run that has the phases before the last one", first.budget.end
+    if (folder / str(kept)).is_dir():
+        other += f"; allowed: {folder / str(kept)}, which it keeps"
+    remedies = (f"remove {folder} and train that run again", other)
+    loaded = Checkpoints(folder, first, backbone, "--start", remedies).load()
     if loaded is None:
         raise InputError(
             f"--start: {folder} holds no checkpoint; allowed: the folder of a run that has ended, "
@@ -180,7 +147,11 @@ def _load_kept(folder: Path, first: RunConfig, backbone: str) -> LoadedCheckpoin
             f"--start: {folder} is a run at {point} {unit}, and the phases before the last one end "
             f"at {end}; allowed: {folder.parent / str(end)}; {_describe_kept(folder.parent)}"
         )
-    loaded = Checkpoints(folder, first, backbone, own=False, at=point).load()
+    remedies = (
+        f"move {folder.parent} away and train that run again",
+        f"name a run that is the same up to {point} {unit}",
+    )
+    loaded = Checkpoints(folder, first, backbone, "--start", remedies, at=point).load()
     if loaded is None:
         raise InputError(
             f"--start: {folder} holds no checkpoint; {_describe_kept(folder.parent)}; allowed: "

@@ -8,21 +8,14 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from magellan.backends import Backend, check_backend
 from magellan.backends.machine import settle
 from magellan.competence import ESTIMATORS
-from magellan.config import (
-    UNIT_COLUMNS,
-    RunConfig,
-    check_backbone,
-    counted,
-    estimators_of,
-    identity,
-    phases_of,
-)
+from magellan.config import UNIT_COLUMNS, RunConfig, counted, estimators_of, identity, phases_of
 from magellan.core.errors import (
     InputError,
     JobError,
@@ -48,12 +41,13 @@ from magellan.jobs.checkpoint import (
     LoadedCheckpoint,
     invalid_state,
 )
-from magellan.jobs.folder import MANIFEST, FolderLock, check_folder, held
-from magellan.jobs.keeping import Keeper, check_kept, check_start, load_start, points
+from magellan.jobs.folder import MANIFEST, FolderLock, check_folder
+from magellan.jobs.keeping import check_start, folders, keep, load_start, points
 from magellan.jobs.log import RunLog, utc_now
 from magellan.jobs.progress import Progress, TensorBoard, check_sink, evaluations
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.jobs.versions import Origin
+from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
@@ -92,10 +86,9 @@ def train(
         JobError: the job failed or was asked to stop (`StoppedEarly`); its last checkpoint is
             intact, and `resume` continues from it.
     """
-    stopper = _stopper(config, stop_after)
+    stopper = _stopper(config.budget.stop_margin_seconds, stop_after)
     check_sink(log)
-    if start is not None:
-        check_start(config)
+    first = check_start(config) if start is not None else None
     model = check_backbone(config.backbone.model)
     if backend is None:
         check_backend(config.backend, config.backbone)
@@ -105,20 +98,19 @@ def train(
         origin = Origin.now(config, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
-        check_kept(output, config, origin.backbone["sha256"])
         loaded = checkpoints.load() if resume else None
         state, started_from, place = None, None, ""
         if loaded is not None:
             place = f"--resume: {checkpoints.folder / loaded.name}"
             state, started_from = _resumed(loaded, place)
-        elif start is not None:
-            state, started_from = load_start(start, config, origin.backbone["sha256"])
+        elif start is not None and first is not None:
+            state, started_from = load_start(start, first, origin.backbone["sha256"])
             place = f"--start: {start} {started_from['checkpoint']}"
         settle(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
         if state is not None:
             _restore(trainer, state, place)
-    with held(lock), stopper, contextlib.closing(trainer.backend):
+    with contextlib.closing(lock), stopper, contextlib.closing(trainer.backend):
         origin = origin.on(trainer.backend)
         job = Job(trainer, output, checkpoints, stopper, origin, log, started_from)
         return job.run(loaded, progress)
@@ -139,8 +131,7 @@ def _undo_on_error(lock: FolderLock) -> Iterator[None]:
         raise
 
 
-def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
-    margin = config.budget.stop_margin_seconds
+def _stopper(margin: float, stop_after: float | None) -> Stopper:
     granted = seconds_granted(stop_after)
     if stop_after is not None and 60 * stop_after <= margin:
         raise InputError(
@@ -151,7 +142,7 @@ def _stopper(config: RunConfig, stop_after: float | None) -> Stopper:
 
 
 def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
-    """Refuse a folder that holds a run, unless `resume`."""
+    """Refuse a folder that holds a run, unless `resume`, and another run's kept checkpoints."""
     present = [MANIFEST] if (output / MANIFEST).exists() else []
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
     present += [str(point) for point in points(output)]
@@ -160,6 +151,8 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
             f"--output: {output} already holds a run ({present[0]}); "
             "pass --resume, or name another folder"
         )
+    for folder in folders(output):
+        checkpoints.at(folder.name).check_written_by_this_run()
 
 
 def _resumed(loaded: LoadedCheckpoint, place: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -228,14 +221,15 @@ class Job:
         self._spent = self._spent_saving = self._saving = self._last_save = 0.0
         self._next_logged_save = 0.0
         self._logged_rows = len(trainer.record.tables["evaluation"])
-        self._keeper = Keeper(output, trainer.config, origin.backbone["sha256"], trainer.spent)
+        self._kept = self._last_point()
 
     def run(self, loaded: LoadedCheckpoint | None, progress: str) -> dict[str, Any]:
         """Train to the end, write tables and manifest; log how the attempt ended."""
         try:
             self._begin(loaded)
             display = Progress(self._trainer, progress)
-            self._advance(display)
+            with contextlib.closing(display):  # errors begin on a line of their own
+                self._advance(display)
             manifest = self._write_results()
             display.result(self._seconds())
         except (InputError, JobError) as error:
@@ -255,7 +249,7 @@ class Job:
     def _begin(self, loaded: LoadedCheckpoint | None) -> None:
         """Log the start, configuration and versions, and the state that the run continues from."""
         self._checkpoints.remove_partial()
-        earlier, origin = made_with(loaded.state if loaded else {}), self._origin.as_dict()
+        earlier, origin = made_with(loaded.state if loaded else {}), asdict(self._origin)
         current = {key: origin[key] for key in MADE_WITH}
         self._made_with = earlier if earlier[-1:] == [current] else [*earlier, current]
         self._log_environment(self._attempts.begin(loaded.name if loaded else None, origin))
@@ -304,7 +298,6 @@ class Job:
             reason = self._stopper.reason
             if reason is not None:
                 name = self._save()
-                progress.close()
                 raise StoppedEarly(f"{reason}: saved {name}, {self._where()}; --resume continues")
             start_time = time.monotonic()
             self._trainer.advance()
@@ -313,16 +306,20 @@ class Job:
             self._log_evaluations()
             if self._curves is not None:
                 self._curves.show(self._trainer.record.tables, self._trainer.updates)
-            if self._save_is_due() or self._keeper.is_due(self._trainer.spent):
+            if self._save_is_due() or self._last_point() > self._kept:
                 self._save()
         self._save()
-        progress.close()
 
     def _save_is_due(self) -> bool:
         """Whether `checkpoint_seconds` have passed, or more to respect `checkpoint_share`."""
         budget = self._trainer.config.budget
         interval = self._last_save * (1.0 / budget.checkpoint_share - 1.0)
         return time.monotonic() - self._saved_at >= max(budget.checkpoint_seconds, interval)
+
+    def _last_point(self) -> int:
+        """Length at which to keep a checkpoint, the last that the run has passed; 0: none."""
+        every = self._trainer.config.budget.keep_every
+        return self._trainer.spent // every * every if every else 0
 
     def _save(self) -> str:
         """Write a checkpoint unless a weight is not finite; return its file name."""
@@ -337,8 +334,10 @@ class Job:
             "started_from": self._started_from,
         }
         # Keep first: a run killed between the two saves repeats both.
-        if self._keeper.is_due(self._trainer.spent):
-            kept = self._keeper.keep(self._trainer.spent, content)
+        point = self._last_point()
+        if point > self._kept:
+            kept = keep(self._checkpoints, point, content)
+            self._kept = point
             self._log.write(f"kept {kept.relative_to(self._output)}, {self._where()}")
         path = self._checkpoints.save(content)
         self._saved_at = time.monotonic()
@@ -370,7 +369,7 @@ class Job:
         self._export()
         manifest = {
             **_describe_run(self._trainer),
-            **self._origin.as_dict(),
+            **asdict(self._origin),
             **self._attempts.summary(),
             **({"started_from": self._started_from} if self._started_from else {}),
             "finished": utc_now(),

@@ -6,10 +6,9 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from magellan import __version__
 from magellan.backends import Backend
@@ -71,10 +70,6 @@ class Origin:
             cpu=cpu_model(),
             matmul_gflop_per_second=round(core_speed(), 1),
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
-        return asdict(self)
 
 
 def code_version(package: Path = PACKAGE) -> str:

@@ -7,13 +7,14 @@ refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from magellan.backends.lamorel.section import LAMOREL, Servers, allow, read_servers
 from magellan.config import RunConfig, resolve_run
+from magellan.config.resolve import nested
 from magellan.core.errors import InputError, shown
 
 SCRIPT = "rl_script_args"
@@ -105,7 +106,9 @@ def read(values: Mapping[str, Any]) -> Launch:
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
-    lamorel, script = _section(values, LAMOREL), _drop_missing(_section(values, SCRIPT))
+    lamorel = _mapping(values.get(LAMOREL), LAMOREL)
+    given = _mapping(values.get(SCRIPT), SCRIPT)
+    script = {key: value for key, value in given.items() if value not in (None, MISSING)}
     allowed_keys = {*NAMES, *OWN, *FIXED}
     for key in script:
         if key not in allowed_keys:
@@ -130,18 +133,10 @@ def read(values: Mapping[str, Any]) -> Launch:
     )
 
 
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return _mapping(values.get(name), name)
-
-
 def _mapping(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"{name}: {shown(value)} is not a mapping of keys to values")
     return value
-
-
-def _drop_missing(script: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in script.items() if value not in (None, MISSING)}
 
 
 def _model_layer(servers: Servers) -> dict[str, Any]:
@@ -155,9 +150,12 @@ def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     layers: list[Mapping[str, Any]] = []
     for key, value in script.items():
         if key in NAMES:
-            layers.append(_nested(NAMES[key], value))
-        elif key in _TRANSLATED:
-            layers.append(_TRANSLATED[key](value))
+            layers.append(nested(NAMES[key].split("."), value))
+        elif key == "goals_distribution":  # a number of goals per category, or a name
+            mix = value if isinstance(value, list | tuple) else [value]
+            layers.append({"goal_space": "-".join(map(str, mix))})
+        elif key == "alpha":
+            layers.append({"agent": _temperature(value)})
     return [*layers, _own_keys(script)]
 
 
@@ -172,28 +170,8 @@ def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:
     return layer
 
 
-def _nested(path: str, value: Any) -> dict[str, Any]:
-    nested: Any = value
-    for part in reversed(path.split(".")):
-        nested = {part: nested}
-    return dict(nested)
-
-
-def _goal_space(value: Any) -> dict[str, Any]:
-    """Goal space from a list of goals per category, or from a name."""
-    if isinstance(value, list | tuple):
-        return {"goal_space": "-".join(map(str, value))}
-    return {"goal_space": str(value)}
-
-
 def _temperature(value: Any) -> dict[str, Any]:
     """`auto`: trained with the released rule; a number: fixed."""
     if value == "auto":
-        return {"agent": {"temperature": "released"}}
-    return {"agent": {"temperature": "fixed", "temperature_initial": value}}
-
-
-_TRANSLATED: Mapping[str, Callable[[Any], dict[str, Any]]] = {
-    "goals_distribution": _goal_space,
-    "alpha": _temperature,
-}
+        return {"temperature": "released"}
+    return {"temperature": "fixed", "temperature_initial": value}

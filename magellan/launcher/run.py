@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.backends.lamorel.section import Servers, at, check_version
-from magellan.config import RunConfig, check_backbone, flat_keys, phases_of
+from magellan.config import RunConfig, flat_keys, phases_of
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import (
     InputError,
@@ -22,6 +22,7 @@ from magellan.core.errors import (
 )
 from magellan.core.parsing import read_json_object
 from magellan.launcher.arguments import SCRIPT, read
+from magellan.model.files import check_backbone
 from magellan.worlds import WORLDS
 
 LOADING = f"{SCRIPT}.loading_path"
@@ -163,12 +164,14 @@ def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
         LockedError: another process uses the run's folder.
     """
     from magellan.jobs.checkpoint import FOLDER, Checkpoints
-    from magellan.jobs.folder import FolderLock, check_folder, held
+    from magellan.jobs.folder import FolderLock, check_folder
 
     if loading is None:
         return False
     check_folder(loading, LOADING)
-    if not Checkpoints(loading, config, own=False, argument=LOADING).paths():
+    remedies = ("name another checkpoint of this run", "name a checkpoint of this very run")
+    checkpoints = Checkpoints(loading, config, argument=LOADING, remedies=remedies)
+    if not checkpoints.paths():
         raise InputError(
             f"{LOADING}: {loading} holds no checkpoint; allowed: the folder of a run, or one such "
             f"as {output}/10000, with files in {FOLDER}/"
@@ -176,8 +179,8 @@ def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
     if loading.resolve() == output.resolve():
         return True
     check_folder(output, f"{SCRIPT}.output_dir")
-    checkpoint = Checkpoints(loading, config, own=False, argument=LOADING).load()
+    checkpoint = checkpoints.load()
     assert checkpoint is not None
-    with held(FolderLock(output)):
+    with contextlib.closing(FolderLock(output)):
         Checkpoints(output, config).save(checkpoint.state)
     return True

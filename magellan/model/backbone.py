@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from magellan.core.errors import InputError
-from magellan.fastpath import Adapted, Change, CompiledLlama, Reader, written_out_pass
+from magellan.fastpath import Change, CompiledLlama, Reader, written_out_pass
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.model.packing import PackedBatch, Piece
@@ -129,12 +130,10 @@ class Backbone:
             part: names[id(_part(self._model, part))] + "."
             for part in (("encoder", "decoder") if self.is_encoder_decoder else ("decoder",))
         }
-        self._merged: dict[str, dict[str, Tensor]] = {}
         self._prepared: dict[str, Any] = {}
         self.reader, self.passes = self._choose_reader()
         self._flat: dict[str, Tensor] = {}
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
-        self._adapted: dict[str, Adapted] = {}
         self._change_layers(backend)
 
     def stacks(self) -> dict[str, nn.Module]:
@@ -270,8 +269,7 @@ class Backbone:
         self.adapter_changed(name)
 
     def adapter_changed(self, name: str) -> None:
-        """Drop merged weights of an adapter after its values have changed."""
-        self._merged.pop(name, None)
+        """Drop cached weights with an adapter after its values have changed."""
         self._prepared.pop(name, None)
 
     @property
@@ -286,27 +284,24 @@ class Backbone:
         are float (w, width).
         """
         assert self.reader is not None
-        reader, weights = self.reader, self._prepare(adapter)
+        return partial(self.reader.read, self._weights(adapter))
 
-        def read(piece: Piece, nodes: Tensor) -> Tensor:
-            return reader.read(weights, piece, nodes)
+    def _weights(self, adapter: str) -> Any:
+        """Weights with an adapter, for the reader, else for `functional_call`.
 
-        return read
+        Cached, except those that need gradients by autograd.
+        """
+        if torch.is_grad_enabled() and not isinstance(self.reader, CompiledLlama):
+            return self._prepare(adapter)
+        if adapter not in self._prepared:
+            self._prepared[adapter] = self._prepare(adapter)
+        return self._prepared[adapter]
 
     def _prepare(self, adapter: str) -> Any:
-        """Weights for the reader; cached, except those that need gradients by autograd."""
-        assert self.reader is not None
         if isinstance(self.reader, CompiledLlama):
-            if adapter not in self._prepared:
-                if adapter not in self._adapted:
-                    self._adapted[adapter] = self.reader.adapt(self._low_rank_changes(adapter))
-                self._prepared[adapter] = self.reader.prepare(self._adapted[adapter])
-            return self._prepared[adapter]
-        if torch.is_grad_enabled():
-            return self.reader.prepare(self._merge(adapter))
-        if adapter not in self._prepared:
-            self._prepared[adapter] = self.reader.prepare(self._merge(adapter))
-        return self._prepared[adapter]
+            return self.reader.prepare(self._low_rank_changes(adapter))
+        merged = self._merge(adapter)
+        return merged if self.reader is None else self.reader.prepare(merged)
 
     def hidden_states(
         self, adapter: str, tokens: Tensor, positions: Tensor, mask: Tensor
@@ -357,8 +352,7 @@ class Backbone:
             float32 (batch, candidates, length + 1, width): entry i follows the first i tokens of a
             candidate. Undefined for candidates that do not exist.
         """
-        start = self._model.config.decoder_start_token_id
-        tokens = nn.functional.pad(tokens, (1, 0), value=start)
+        tokens = nn.functional.pad(tokens, (1, 0), value=self.start_token)
         inputs = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.long()}
         if self._relative_positions:
             _, candidates, length = tokens.shape
@@ -382,17 +376,12 @@ class Backbone:
 
         For checks; uses the active adapter, which changes nothing before its first update.
         """
-        if self.is_encoder_decoder:
-            tokens = (
-                self.tensor(np.array([head])),
-                self.tensor(np.array([[self.start_token, *tail]])),
-            )
-            with self._autocast():
-                output = self._model(input_ids=tokens[0], decoder_input_ids=tokens[1])
-            return output.logits[0, :-1]
+        texts, first = {"input_ids": head + tail}, len(head) - 1
+        if self.start_token is not None:
+            texts, first = {"input_ids": head, "decoder_input_ids": [self.start_token, *tail]}, 0
+        inputs = {name: self.tensor(np.array([tokens])) for name, tokens in texts.items()}
         with self._autocast():
-            output = self._model(input_ids=self.tensor(np.array([head + tail])))
-        return output.logits[0, len(head) - 1 : -1]
+            return self._model(**inputs).logits[0, first:-1]
 
     def _run(self, part: str, adapter: str, **inputs: Tensor) -> Tensor:
         """Last hidden states of the encoder or the decoder with an adapter applied."""
@@ -406,7 +395,7 @@ class Backbone:
             prefix = self._prefixes[part]
             weights = {
                 name.removeprefix(prefix): weight
-                for name, weight in self._merged_weights(adapter).items()
+                for name, weight in self._weights(adapter).items()
                 if name.startswith(prefix)
             }
             module = _part(self._plain, part)
@@ -426,15 +415,8 @@ class Backbone:
         scaled = getattr(self._model.config, "scale_decoder_outputs", False)
         return rows * self.width**-0.5 if scaled else rows
 
-    def _merged_weights(self, adapter: str) -> dict[str, Tensor]:
-        """Weights W + (alpha / r) B A of the adapted layers; cached without gradients."""
-        if torch.is_grad_enabled():
-            return self._merge(adapter)
-        if adapter not in self._merged:
-            self._merged[adapter] = self._merge(adapter)
-        return self._merged[adapter]
-
     def _merge(self, adapter: str) -> dict[str, Tensor]:
+        """Weights W + (alpha / r) B A of the adapted layers."""
         merged = {}
         for name, layer in self._layers.items():
             update = layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight

@@ -62,7 +62,6 @@ DIGESTED = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-_CHUNK = 1 << 20
 # Keys of a config.json for the number of layers, all of which are built before any weights are
 # checked; the library refuses other invalid sizes.
 LAYERS = (
@@ -85,7 +84,12 @@ def check_backbone(model: str) -> Path:
         InputError: no such folder, or its files cannot be those of a language model.
     """
     folder = backbone_folder(model)
-    check_model_folder(folder, model)
+    try:
+        _check_files(folder)
+    except _UnfitError as error:
+        raise InputError(
+            f"backbone.model: {shown(model)} {error}{_remedy(model, folder)}; allowed: {ALLOWED}"
+        ) from None
     return folder
 
 
@@ -161,24 +165,6 @@ def number_of_parameters(model: str) -> int:
     return MADE[model].parameters if model in MADE else number_of_weights(backbone_folder(model))
 
 
-def check_model_folder(folder: Path, name: str) -> None:
-    """Check that a folder can hold a language model: configuration, weights, tokenizer.
-
-    Args:
-        folder: where the files are.
-        name: value of `backbone.model`, for the error.
-
-    Raises:
-        InputError: one line naming the file and what is wrong with it.
-    """
-    try:
-        _check_files(folder)
-    except _UnfitError as error:
-        raise InputError(
-            f"backbone.model: {shown(name)} {error}{_remedy(name, folder)}; allowed: {ALLOWED}"
-        ) from None
-
-
 def _remedy(name: str, folder: Path) -> str:
     """Command that gets a named model that is missing or incomplete."""
     if name in MADE:
@@ -210,8 +196,7 @@ def model_digest(folder: Path) -> str:
         for path in sorted(paths):
             digest.update(f"{path.name} {path.stat().st_size}\n".encode(errors="surrogateescape"))
             with path.open("rb") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
+                hashlib.file_digest(file, lambda: digest)  # goes on with this one
     except _UnfitError as error:
         raise InputError(f"backbone.model: {folder} {error}; allowed: {ALLOWED}") from None
     except OSError as error:
@@ -241,16 +226,13 @@ def _check_files(folder: Path) -> None:
         raise _UnfitError(
             "has adapter_config.json, adapters of another model; merge them into it first"
         )
-    _check_layers(config)
-    _check_weights(folder)
-    _check_tokenizer(folder, config.get("vocab_size"))
-
-
-def _check_layers(config: dict[str, Any]) -> None:
     for key in LAYERS:
         number = config.get(key)
         if number is not None and (type(number) is not int or not 1 <= number <= MOST_LAYERS):
             raise _UnfitError(f"has {key} {shown(number)} in config.json, not 1 to {MOST_LAYERS:,}")
+    for name in _weight_files(folder):
+        _check_header(folder / name)
+    _check_tokenizer(folder, config.get("vocab_size"))
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -258,11 +240,6 @@ def _json_object(path: Path) -> dict[str, Any]:
         return read_json_object(path)
     except InputError as error:
         raise _UnfitError(f"has a broken file, {error}") from None
-
-
-def _check_weights(folder: Path) -> None:
-    for name in _weight_files(folder):
-        _check_header(folder / name)
 
 
 def _weight_files(folder: Path) -> list[str]:

@@ -69,16 +69,29 @@ def load_model(
             does not distinguish texts of the world.
     """
     folder = check_backbone(name)
+    with (
+        reported(name, "cannot be loaded"),
+        _silence_transformers(),
+        transformers4.readable(folder) as readable,
+    ):
+        model, loading, tokenizer = _load(name, readable, device, four_bits)
+    _check_keys(name, loading)
+    return checked_model(name, model, tokenizer, world)
+
+
+@contextmanager
+def reported(name: str, problem: str) -> Iterator[None]:
+    """Turn an error of a library into that of `unusable`: the problem, and what the library says.
+
+    Other than that: InputError, and a lack of memory.
+    """
     try:
-        with _silence_transformers(), transformers4.readable(folder) as readable:
-            model, loading, tokenizer = _load(name, readable, device, four_bits)
+        yield
     except Exception as error:  # the type is the library's choice
         if isinstance(error, InputError) or is_out_of_memory(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise unusable(name, f"cannot be loaded ({reason[:200]})") from error
-    _check_keys(name, loading)
-    return checked_model(name, model, tokenizer, world)
+        raise unusable(name, f"{problem} ({reason[:200]})") from error
 
 
 def _load(
@@ -210,23 +223,17 @@ def _check_tokenizer(
     name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, world: World
 ) -> None:
     """Check that the tokenizer distinguishes the world's texts and the model reads the longest."""
-    try:
+    with reported(name, "cannot read the world's texts"):
         problem = tokenizers.problem(tokenizer, world)
         if problem is not None:
-            problem += _remedy(world)
+            raise unusable(name, problem + _remedy(world))
         ids = tokenizers.longest(tokenizer, world)
         places = getattr(model.config, "max_position_embeddings", None)
-        if problem is None and isinstance(places, int) and places < len(ids):
-            problem = f"reads {places} tokens at most, a prompt with an action has {len(ids)}"
-        if problem is None and ids and not _gives_finite_logits(model, ids):
-            problem = "gives NaN or infinity for a prompt"
-    except Exception as error:  # the type is the library's choice
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        problem = f"cannot read the world's texts ({reason[:200]})"
-    if problem:
-        raise unusable(name, problem)
+        if isinstance(places, int) and places < len(ids):
+            longest = f"a prompt with an action has {len(ids)}"
+            raise unusable(name, f"reads {places} tokens at most, {longest}")
+        if ids and not _gives_finite_logits(model, ids):
+            raise unusable(name, "gives NaN or infinity for a prompt")
 
 
 def _remedy(world: World) -> str:

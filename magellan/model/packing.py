@@ -80,37 +80,40 @@ class PackedBatch:
     @cached_property
     def positions(self) -> Tensor:
         """int64 (batch, length); they restart after the prompt in every branch."""
-        return self._tensor(_positions(self.segment_array))
+        segments = self.segment_array
+        index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
+        prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
+        starts = np.ones(segments.shape, bool)
+        starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+        start = np.maximum.accumulate(np.where(starts, index, 0), axis=1)
+        return self._tensor(np.where(segments == PROMPT, index, prompt + index - start))
 
     @cached_property
     def mask(self) -> Tensor:
-        """bool (batch, length, length), True where row i may attend to column j."""
-        return _mask(self.segments)
+        """bool (batch, length, length), True where token i sees token j.
+
+        That is, where j <= i, and j is in the prompt or in the same branch.
+        """
+        length = self.segments.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
+        rows, columns = self.segments[:, :, None], self.segments[:, None, :]
+        return causal & ((columns == PROMPT) | (columns == rows))
 
     def prompts(self) -> PackedBatch:
         """These states without their candidates."""
-        return self if self.candidates == 0 else self._like(*_prompts_only(*self._arrays))
+        return self if self.candidates == 0 else self._like(*_prompts_only(self))
 
     def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
         """These states with only candidate `numbers`, from 0, int64 (batch,)."""
-        tokens, segments = self._arrays
-        keep = (segments == PROMPT) | (segments == numbers[:, None] + 1)
-        counts = keep.sum(axis=1)
-        filled = np.arange(counts.max()) < counts[:, None]
-        new_tokens, new_segments = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
-        new_tokens[filled] = tokens[keep]
-        new_segments[filled] = np.minimum(segments[keep], 1)
-        return self._like(new_tokens, new_segments)
+        keep = (self.segment_array == PROMPT) | (self.segment_array == numbers[:, None] + 1)
+        tokens, segments = _selected(self, keep)
+        return self._like(tokens, np.minimum(segments, 1))
 
     def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
         return PackedBatch(tokens, segments, self.device, self.bucket)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
-
-    @property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.token_array, self.segment_array
 
     def pieces(
         self, start_token: int | None, share_prompts: bool, ragged: bool = False
@@ -131,19 +134,16 @@ class PackedBatch:
         return self._pieces[key]
 
     def parts(self, size: int, ragged: bool = False) -> list[tuple[np.ndarray, PackedBatch]]:
-        """Batches of at most `size` similar states, each with its rows in this batch, (n,)."""
-        order = self._order(ragged)
+        """Batches of at most `size` similar states, each with its rows in this batch, (n,).
+
+        States are sorted by length, then by tokens; by tokens alone if `ragged`.
+        """
+        lengths = () if ragged else ((self.segment_array != PADDING).sum(axis=1),)
+        order = np.lexsort((*self.token_array.T[::-1], *lengths))
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             (rows, self._like(self.token_array[rows], self.segment_array[rows])) for rows in parts
         ]
-
-    def _order(self, ragged: bool) -> np.ndarray:
-        """Rows sorted by length, then by tokens; by tokens alone if `ragged`."""
-        keys = self.token_array.T[::-1]
-        if ragged:
-            return np.lexsort(keys)
-        return np.lexsort((*keys, (self.segment_array != PADDING).sum(axis=1)))
 
 
 def _resize(values: np.ndarray, length: int, filling: int) -> np.ndarray:
@@ -157,47 +157,25 @@ def _resize(values: np.ndarray, length: int, filling: int) -> np.ndarray:
 def _piece(
     rows: np.ndarray, part: PackedBatch, start_token: int | None, share_prompts: bool
 ) -> Piece:
-    states, arrays = torch.from_numpy(rows), part._arrays
+    states = torch.from_numpy(rows)
     if start_token is None:
-        return Piece(states, build_tree(*arrays, share_prompts), None)
-    prompts = build_tree(*_prompts_only(*arrays))
-    return Piece(states, build_tree(*_from_start(*arrays, start_token)), prompts)
+        tree = build_tree(part.token_array, part.segment_array, share_prompts)
+        return Piece(states, tree, None)
+    tokens, segments = _selected(part, part.segment_array > PROMPT)
+    tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=start_token)
+    segments = np.pad(segments, ((0, 0), (1, 0)), constant_values=PROMPT)
+    return Piece(states, build_tree(tokens, segments), build_tree(*_prompts_only(part)))
 
 
-def _prompts_only(tokens: np.ndarray, segments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    longest = int((segments == PROMPT).sum(axis=1).max())
-    segments = segments[:, :longest]
-    return tokens[:, :longest], np.where(segments == PROMPT, PROMPT, PADDING)
+def _prompts_only(states: PackedBatch) -> tuple[np.ndarray, np.ndarray]:
+    return _selected(states, states.segment_array == PROMPT)
 
 
-def _from_start(
-    tokens: np.ndarray, segments: np.ndarray, start_token: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Replace the prompt of packed states by the start token."""
-    row, column = np.nonzero(segments > PROMPT)
-    counts = np.bincount(row, minlength=len(tokens))
-    place = 1 + np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    shape = len(tokens), 1 + int(counts.max())
-    new_tokens, new_segments = np.full(shape, start_token), np.full(shape, PADDING)
-    new_segments[:, 0] = PROMPT
-    new_tokens[row, place] = tokens[row, column]
-    new_segments[row, place] = segments[row, column]
-    return new_tokens, new_segments
-
-
-def _positions(segments: np.ndarray) -> np.ndarray:
-    """Positions, int64, which restart after the prompt in every branch."""
-    index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
-    prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
-    starts = np.ones(segments.shape, bool)
-    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    start = np.maximum.accumulate(np.where(starts, index, 0), axis=1)
-    return np.where(segments == PROMPT, index, prompt + index - start)
-
-
-def _mask(segments: Tensor) -> Tensor:
-    """True where token i sees token j: j <= i, in the prompt or in the same branch."""
-    length = segments.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    rows, columns = segments[:, :, None], segments[:, None, :]
-    return causal & ((columns == PROMPT) | (columns == rows))
+def _selected(states: PackedBatch, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and segments of the places in `keep`, (batch, length), moved to the left."""
+    counts = keep.sum(axis=1)
+    filled = np.arange(counts.max()) < counts[:, None]
+    tokens, segments = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
+    tokens[filled] = states.token_array[keep]
+    segments[filled] = states.segment_array[keep]
+    return tokens, segments

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from magellan.core.codec import Codec, stack
-from magellan.core.errors import is_out_of_memory
 from magellan.model.backbone import ADAPTERS, Backbone
-from magellan.model.loading import unusable
+from magellan.model.loading import reported, unusable
 from magellan.model.scoring import total_scores
 from magellan.worlds import World
 
@@ -35,14 +34,9 @@ def check_scores(backbone: Backbone, world: World) -> None:
         return
     prompt, actions = pairs[0][0], [pairs[0][1], pairs[-1][1]]
     name = backbone.config.model
-    try:
+    with reported(name, "cannot be read with several actions"):
         together = _score_in_one_pass(backbone, prompt, actions)
         alone = _score_one_by_one(backbone, prompt, actions)
-    except Exception as error:  # the type is the library's choice
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise unusable(name, f"cannot be read with several actions ({reason[:200]})") from error
     gap = float(((together - alone).abs() / (1 + alone.abs())).max())
     if not gap <= LARGEST_GAP[backbone.dtype]:
         raise unusable(

@@ -2,3 +2,38 @@
 
 Also, for any world, a small model with random weights and a tokenizer for its texts.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from magellan.core.errors import InputError
+from magellan.core.parsing import read_json_object
+from magellan.model.files import WEIGHTS
+
+RECORD = "build.json"
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """How the model in a folder was made; empty where there is no valid record."""
+    try:
+        return read_json_object(folder / RECORD)
+    except (OSError, InputError):
+        return {}
+
+
+def check_output(folder: Path, is_own: bool) -> None:
+    """Raise InputError if `folder` holds a model other than the one to be made, `is_own`."""
+    if not is_own and (folder / WEIGHTS).exists():
+        raise InputError(
+            f"--output: {folder} is not allowed: it holds another model; allowed: another folder"
+        )
+
+
+def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
+    """Write a model and a tokenizer of `transformers`, readable for others too."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    # safetensors makes the file readable for its owner only; other users of a cluster need it too.
+    (folder / WEIGHTS).chmod((folder / "config.json").stat().st_mode)

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
-from magellan.pretraining import smollm2
+from magellan.pretraining import RECORD, check_output, read_record, save_model, smollm2
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
@@ -91,16 +92,11 @@ RECIPES: dict[str, Recipe] = {
 LANGUAGES = {"zoo-reader": ZOO, "zoo-reader-1": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
 
 
-def find_recipe(name: str) -> Recipe:
-    """Recipe of a backbone of the repository; raises InputError for an unknown name."""
-    if name not in RECIPES:
-        names = ", ".join([*RECIPES, smollm2.NAME])
-        raise InputError(f"--name: {name!r}: allowed are {names}")
-    return RECIPES[name]
-
-
 def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
-    """Make the backbone called `name` in `output`; returns the content of its `build.json`.
+    """Write the backbone called `name`, its tokenizer and its card to `output`.
+
+    Returns:
+        figures of the card; of SmolLM2 the content of its `build.json`.
 
     Raises:
         InputError: the wheel is missing or is not the pinned one, there is no such name, or
@@ -108,20 +104,11 @@ def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
     """
     if name == smollm2.NAME:
         return smollm2.write(required_wheel(wheel), output)
-    return build(wheel, output, name=name)
-
-
-def build(
-    wheel: Path | None, output: Path, recipe: Recipe | None = None, name: str = "zoo-reader"
-) -> dict[str, Any]:
-    """Write model, tokenizer and card to `output`; returns the figures of the card.
-
-    The default `recipe` is that of `name`.
-
-    Raises:
-        InputError: the wheel is missing or is not the pinned one, or there is no such name.
-    """
-    recipe, language = recipe or find_recipe(name), LANGUAGES[name]
+    if name not in RECIPES:
+        names = ", ".join([*RECIPES, smollm2.NAME])
+        raise InputError(f"--name: {name!r}: allowed are {names}")
+    recipe, language = RECIPES[name], LANGUAGES[name]
+    check_output(output, is_own=read_record(output).get("recipe") == asdict(recipe))
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(recipe.seed).spawn(2)]
     vectors = language.vectors(wheel, recipe.width, streams[0])
     tokenizer = language.tokenizer()
@@ -132,9 +119,8 @@ def build(
     if isinstance(recipe, ReadingRecipe):
         figures["probe"] = language.probe(reader_of(model.eval(), tokenizer))
     output.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
-    (output / "build.json").write_text(
+    save_model(output, model, tokenizer)
+    (output / RECORD).write_text(
         json.dumps({"recipe": asdict(recipe), "figures": figures}, indent=2) + "\n"
     )
     language.card(output, name, asdict(recipe), figures)
@@ -198,8 +184,11 @@ def pretrain(
     unseen = rows[language.trained :]
     embedding = model.get_input_embeddings().weight
     embedding.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(rows), 0.0))
-    lessons = make_lessons(tokenizer, recipe, language)
-    parameters = [*model.parameters(), *(lessons.parameters() if lessons else ())]
+    parameters = list(model.parameters())
+    lessons: Lessons | None = None
+    if isinstance(recipe, ReadingRecipe):
+        lessons = Lessons(recipe.width, language.questions(tokenizer), rows[: language.trained])
+        parameters += lessons.parameters()
     optimizer_step = make_optimizer_step(parameters, recipe)
     codec, play = Codec(tokenizer), language.play(rng, lessons is not None)
     losses: list[float] = []
@@ -223,16 +212,6 @@ def pretrain(
             )
         optimizer_step(loss)
     return float(np.mean(losses[-100:]))
-
-
-def make_lessons(
-    tokenizer: PreTrainedTokenizerFast, recipe: Recipe, language: Language
-) -> Lessons | None:
-    """Reading lessons, if the recipe has any."""
-    if not isinstance(recipe, ReadingRecipe):
-        return None
-    trained = object_rows(tokenizer, language.things[: language.trained])
-    return Lessons(recipe.width, language.questions(tokenizer), trained)
 
 
 def make_optimizer_step(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
@@ -259,7 +238,9 @@ def resample_things(
     rng: np.random.Generator,
     language: Language,
 ) -> Tensor:
-    """The embedding matrix of one batch: with noise on the things, or with invented things.
+    """The embedding matrix of one batch, with invented things or normal noise on the things.
+
+    The noise has the mean norm `vector_noise`.
 
     Args:
         embedding: (vocabulary, width).
@@ -269,13 +250,6 @@ def resample_things(
         trained = torch.tensor(rows[: language.trained])
         invented = language.invent(embedding.detach()[trained].numpy(), rng)
         return embedding.index_copy(0, trained, torch.from_numpy(invented).float())
-    return shift_rows(embedding, rows, recipe, rng)
-
-
-def shift_rows(
-    embedding: Tensor, rows: list[int], recipe: Recipe, rng: np.random.Generator
-) -> Tensor:
-    """The embedding matrix with normal noise of mean norm `vector_noise` added to some rows."""
     noise = rng.standard_normal((len(rows), recipe.width), dtype=np.float32)
     scale = recipe.vector_noise * recipe.width**-0.5
     return embedding.index_add(0, torch.tensor(rows), torch.from_numpy(noise), alpha=scale)
@@ -286,10 +260,7 @@ def text_batch(codec: Codec, triples: Iterable[tuple[str, str, str]], end: int) 
     pieces = list(itertools.chain.from_iterable(triples))
     encoded = codec.encode(pieces)
     rows = [np.concatenate([*encoded[i : i + 3], [end]]) for i in range(0, len(encoded), 3)]
-    tokens = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for row, values in zip(tokens, rows, strict=True):
-        row[: len(values)] = values
-    return torch.from_numpy(tokens)
+    return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
 
 
 def mask_except_actions(

@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,16 +164,11 @@ def random_vectors(items: int, width: int, rng: np.random.Generator) -> np.ndarr
     return vectors
 
 
-@dataclass(frozen=True)
-class Goals:
-    """Goals by their prompts, and whether each is possible, bool (n,)."""
+class Goals(NamedTuple):
+    """Prompts at the start of an episode, and whether each goal is possible, bool (n,)."""
 
-    texts: list[str]
+    prompts: list[str]
     possible: np.ndarray
-
-    def prompts(self) -> list[str]:
-        """Prompts at the start of an episode."""
-        return self.texts
 
 
 def probe_goals(name: str, split: str, size: int, seed: int) -> Goals:

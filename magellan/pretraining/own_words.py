@@ -15,13 +15,11 @@ from tokenizers import Regex, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.errors import InputError, shown
-from magellan.core.parsing import read_json_object
-from magellan.model.files import WEIGHTS
+from magellan.pretraining import RECORD, check_output, read_record, save_model
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds import World
 
 MAKER = "own words"
-RECORD = "build.json"
 # Tokens are words with the space before them, and single other characters. Numbers are thus read
 # digit by digit, and different numbers have different tokens.
 _PATTERN = Regex(r" ?\p{L}+|\s|[^\p{L}\s]")
@@ -37,7 +35,7 @@ def write(world: World, output: Path) -> dict[str, Any]:
     Raises:
         InputError: the world names no texts; `output` holds another model or cannot be written.
     """
-    _check_output(output)
+    check_output(output, is_own=read_record(output).get("made") == MAKER)
     tokenizer = build_tokenizer(world)
     model = build_model(len(tokenizer))
     record = {
@@ -54,10 +52,7 @@ def write(world: World, output: Path) -> dict[str, Any]:
             f"--output: {output} cannot be written ({error.strerror}); allowed: a folder, new or "
             "of such a model"
         ) from error
-    tokenizer.save_pretrained(output)
-    model.save_pretrained(output)
-    # safetensors makes the file readable for its owner only; other users of a cluster need it too.
-    (output / WEIGHTS).chmod((output / "config.json").stat().st_mode)
+    save_model(output, model, tokenizer)
     return record
 
 
@@ -98,15 +93,3 @@ def build_model(tokens: int) -> LlamaForCausalLM:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(_SEED)
         return LlamaForCausalLM(config)
-
-
-def _check_output(output: Path) -> None:
-    """Raise InputError if `output` holds a model of another kind."""
-    try:
-        replaceable = read_json_object(output / RECORD).get("made") == MAKER
-    except (OSError, InputError):
-        replaceable = False
-    if not replaceable and (output / WEIGHTS).exists():
-        raise InputError(
-            f"--output: {output} is not allowed: it holds another model; allowed: another folder"
-        )

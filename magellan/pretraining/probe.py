@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit
-from scipy.stats import rankdata
-from torch import Tensor
+from scipy.stats import mannwhitneyu
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magellan.worlds.little_zoo import text
@@ -52,6 +52,7 @@ class Goals:
     scenes: np.ndarray
     possible: np.ndarray
 
+    @property
     def prompts(self) -> list[str]:
         """Prompts at the start of an episode, standing on no object."""
         rows = zip(self.targets.tolist(), self.scenes.tolist(), strict=True)
@@ -151,13 +152,13 @@ def probe(
 ) -> dict[str, dict[str, float]]:
     """AUC of each of the sets: {"grasp": {"train": ..., "unseen": ...}, ...}.
 
-    draw: (set, split, size, seed) -> goals with `prompts()` and `possible`, bool (size,).
+    draw: (set, split, size, seed) -> goals with `prompts` and `possible`, bool (size,).
     """
     figures = {}
     for name in sets:
         train = draw(name, "train", fit + test, seed)
         unseen = draw(name, "unseen", test, seed)
-        train_states, unseen_states = reader(train.prompts()), reader(unseen.prompts())
+        train_states, unseen_states = reader(train.prompts), reader(unseen.prompts)
         weights = fit_logistic(train_states[:fit], train.possible[:fit])
         figures[name] = {
             "train": auc(linear(train_states[fit:], weights), train.possible[fit:]),
@@ -198,9 +199,8 @@ def linear(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:
     """Probability that a positive has a larger score than a negative; ties count half."""
-    ranks, positive = rankdata(scores), int(labels.sum())
-    above = ranks[labels].sum() - positive * (positive + 1) / 2
-    return float(above / (positive * (len(labels) - positive)))
+    above = mannwhitneyu(scores[labels], scores[~labels]).statistic
+    return float(above / (labels.sum() * (~labels).sum()))
 
 
 def reader_of(
@@ -216,19 +216,11 @@ def reader_of(
         states = []
         for start in range(0, len(prompts), at_once):
             encoded = tokenizer(prompts[start : start + at_once])["input_ids"]
-            tokens, lengths = _pad(encoded)
+            tokens = pad_sequence([torch.tensor(ids) for ids in encoded], batch_first=True)
             output = model.base_model(tokens, output_hidden_states=layer is not None)
             hidden = output.last_hidden_state if layer is None else output.hidden_states[layer]
-            states.append(hidden[torch.arange(len(tokens)), lengths - 1].numpy())
+            last = torch.tensor([len(ids) - 1 for ids in encoded])
+            states.append(hidden[torch.arange(len(tokens)), last].numpy())
         return np.concatenate(states)
 
     return read
-
-
-def _pad(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Tokens int64 (n, longest), padded with 0 on the right, and lengths int64 (n,)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
-    for padded, row in zip(tokens, rows, strict=True):
-        padded[: len(row)] = torch.tensor(row)
-    return tokens, lengths

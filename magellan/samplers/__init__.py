@@ -14,7 +14,7 @@ from magellan.samplers.registry import SAMPLERS, SamplerParts, SamplerSpec, regi
 from magellan.samplers.rules import ArmStats, Rule
 
 # Importing a sampler registers it; names are listed in this order.
-from magellan.samplers import (  # isort: skip
+from magellan.samplers import (  # noqa: F401  # isort: skip
     random,
     online,
     ek_online,
@@ -69,29 +69,6 @@ __all__ = [
     "Rule",
     "SamplerParts",
     "SamplerSpec",
-    "adarft",
-    "alp_gmm",
-    "dump",
-    "e2h",
-    "ek_eval",
-    "ek_online",
-    "fast_slow",
-    "frontier",
-    "greso",
-    "learnability",
-    "magellan",
     "make_sampler",
-    "mopps",
-    "online",
-    "pcl",
-    "plr",
-    "pools",
-    "procurl",
-    "random",
-    "regions",
     "register_sampler",
-    "scripted",
-    "sec",
-    "tscl",
-    "vds",
 ]

@@ -7,9 +7,8 @@ from pydantic import Field
 
 from magellan.core.settings import Count, Fraction, Positive, Section
 from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.batches import BatchRule
 from magellan.samplers.registry import SamplerParts, register_sampler
-from magellan.samplers.rules import ArmStats
+from magellan.samplers.rules import ArmStats, BatchRule
 from magellan.samplers.selection import greedy
 
 HARDEST = 100.0

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from pydantic import Field, model_validator
 
+from magellan.competence.learned_groups import whitened
 from magellan.core.errors import InputError
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
@@ -44,7 +45,7 @@ class AlpGmm(Rule):
 
     def __init__(self, settings: AlpGmmSettings, features: Callable[[], np.ndarray]) -> None:
         super().__init__(settings)
-        self._points = functools.cache(lambda: whitened(features(), settings.dimensions))
+        self._points = functools.cache(lambda: whitened(features(), 1e-9, settings.dimensions))
 
     def start(self, n_arms: int) -> None:
         self.last = np.full(n_arms, -1.0)  # outcome of each goal's last episode; -1: none
@@ -90,14 +91,6 @@ class AlpGmm(Rule):
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         return self.chance
-
-
-def whitened(features: np.ndarray, dimensions: int) -> np.ndarray:
-    """Principal components scaled to variance 1, (n, dimensions), fewer where the rank is lower."""
-    centred = features - features.mean(axis=0, dtype=np.float64)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
-    top = np.flatnonzero(values > 1e-9 * values[-1])[-dimensions:]
-    return centred @ (vectors[:, top] / np.sqrt(values[top]))
 
 
 def log_density(points: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -67,6 +67,7 @@ class GoalSampler:
     explore: exploration is uniform over "arms" or over "goals".
 
     Attributes:
+        step: updates so far, including those of the samplers it replaced.
         origin: prefix of error messages, sampler name and file; set by `make_sampler`.
         explored: whether each goal of the last `sample` was drawn to explore, bool (n,); None where
             a subclass overrides `sample` and does not set it.
@@ -95,7 +96,7 @@ class GoalSampler:
         self.arms: Arms = ARMS[arms](goals) if isinstance(arms, str) else arms
         self._schedule = schedule
         self._rng = rng
-        self._step = 0
+        self.step = 0
         self.wants_advantage = isinstance(rule, Rule) and rule.wants_advantage
         self._choice = self._make_choice(rule)
 
@@ -109,23 +110,14 @@ class GoalSampler:
     @property
     def epsilon(self) -> float:
         """Probability that the next draw explores."""
-        return self._schedule(self._step)
-
-    @property
-    def step(self) -> int:
-        """Updates so far, including those of the samplers it replaced."""
-        return self._step
-
-    def set_step(self, step: int) -> None:
-        """Continue from another step of the epsilon schedule."""
-        self._step = step
+        return self._schedule(self.step)
 
     def carry_on(self, former: GoalSampler) -> None:
         """Take over the step of another sampler, and its rule's memory of goals in both spaces.
 
         The memory only if arms and rule are of the same type.
         """
-        self._step = former.step
+        self.step = former.step
         if self._choice is None or former._choice is None:
             return
         if type(self.arms) is type(former.arms):
@@ -184,7 +176,7 @@ class GoalSampler:
             raise InputError(
                 f"{self.origin}advantage: missing; this rule needs |return - value| of each episode"
             )
-        self._step += 1
+        self.step += 1
         if self.estimator is not None:
             self.estimator.update(outcomes)
         if self._choice is not None:
@@ -204,7 +196,7 @@ class GoalSampler:
         estimator = {} if self.estimator is None else self.estimator.state_dict()
         choice = {} if self._choice is None else self._choice.state_dict()
         return {
-            "step": self._step,
+            "step": self.step,
             "rng": self._rng.bit_generator.state,
             "estimator": estimator,
             **({"choice": choice} if choice else {}),
@@ -212,7 +204,7 @@ class GoalSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; later draws are as if never interrupted."""
-        self._step = int(checked_numbers(state["step"], "step", ()))
+        self.step = int(checked_numbers(state["step"], "step", ()))
         self._rng.bit_generator.state = state["rng"]
         if self.estimator is not None:
             self.estimator.load_state_dict(state["estimator"])

@@ -77,9 +77,7 @@ class WeightedChoice:
         return float(self._cumulative[-1]) if self._n else 0.0
 
     def set(self, positions: np.ndarray, weights: np.ndarray) -> None:
-        """Set weights at `positions`; NotFiniteError if one is negative or not finite."""
-        if not (np.isfinite(weights).all() and (weights >= 0).all()):
-            raise NotFiniteError("goal weights must be finite and not negative")
+        """Set weights, finite and not negative, at `positions`."""
         blocks, columns = np.divmod(positions, self._block)
         self._add_rows(blocks[weights > 0])
         rows = self._row_of[blocks]

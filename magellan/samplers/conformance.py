@@ -131,8 +131,7 @@ class CompetenceOfRegions(CompetenceOfGoalNumber):
 
 def exploration(**settings: float) -> ExponentialEpsilon:
     """Epsilon schedule from the keys `epsilon_*` of the section `samplers`."""
-    names = {"epsilon_start": "start", "epsilon_end": "end", "epsilon_decay": "decay"}
-    return ExponentialEpsilon(**{names[key]: value for key, value in settings.items()})
+    return ExponentialEpsilon(**{k.removeprefix("epsilon_"): v for k, v in settings.items()})
 
 
 def features(goals: FewGoals, positions: np.ndarray | None = None) -> np.ndarray:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.learned_groups import kmeans, whitened
+from magellan.competence.learned_groups import MIN_VARIANCE, kmeans, whitened
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -53,7 +53,7 @@ def shared_by(groups: np.ndarray) -> np.ndarray:
 
 def kinds_of(features: np.ndarray, most: int) -> np.ndarray:
     """Cluster the goals by features (n, width): number of each goal's kind, int64 (n,)."""
-    return kmeans(whitened(features), min(most, len(features)))
+    return kmeans(whitened(features, MIN_VARIANCE), min(most, len(features)))
 
 
 @register_sampler(

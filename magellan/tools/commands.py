@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magellan.config import parse_assignment, resolve_run
@@ -279,7 +278,7 @@ def _submit(options: argparse.Namespace) -> None:
         submit.check_card(options.check, options.file)
         print(f"{options.check}: a card of {options.file}")
         return
-    print(f"card in {submit.submit(options.file, options.runs, Path(options.output))}")
+    print(f"card in {submit.submit(options.file, options.runs, options.output)}")
 
 
 def add_bench(commands: Commands) -> None:

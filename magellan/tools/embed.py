@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,7 +177,7 @@ def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
         "per_category": per_category,
         "seed": seed,
         "complete": agent.complete,
-        "made_by": agent.exported_by.as_dict(),
+        "made_by": asdict(agent.exported_by),
     }
 
 

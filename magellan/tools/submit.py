@@ -210,8 +210,8 @@ def check_card(path: Path, file: Path) -> None:
         InputError: the first mismatch.
     """
     try:
-        values = parse_json(path.read_text(encoding="utf-8"), f"{path}:")
-        text = path.with_suffix(".md").read_text(encoding="utf-8")
+        values = parse_json(path.read_text(encoding="utf-8", errors="replace"), f"{path}:")
+        text = path.with_suffix(".md").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     card = validated(Card, values, f"{path}: ")

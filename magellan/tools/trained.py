@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from magellan.backends import Backend, check_backend, make_backend
-from magellan.config import BackendConfig, RunConfig, check_backbone, phases_of, stored_config
+from magellan.config import RunConfig, phases_of, stored_config
 from magellan.core.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.core.parsing import parse_json
 from magellan.core.randomness import initial_seeds
@@ -18,7 +18,8 @@ from magellan.jobs.checkpoint import FOLDER, MALFORMED, newest
 from magellan.jobs.export import agent_files, is_complete
 from magellan.jobs.folder import check_folder
 from magellan.jobs.versions import Origin, code_version, library_versions
-from magellan.model.files import model_digest
+from magellan.model.files import check_backbone, model_digest
+from magellan.model.settings import BackendConfig
 from magellan.training.parts import goals_of
 from magellan.worlds import GoalSet
 

@@ -10,11 +10,11 @@ import numpy as np
 from magellan.agent.replay import NStepWindow, Replay, Step, check_actions
 from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
-from magellan.config import AgentConfig
 from magellan.core.codec import PackedState
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import choose
+from magellan.model.settings import AgentConfig
 from magellan.samplers import GoalSampler
 from magellan.worlds import NOTHING, Environment, GoalSet
 
@@ -97,7 +97,7 @@ class Collector:
         rows = np.flatnonzero(ended)
         advantage = None
         if self.sampler.wants_advantage:
-            advantage = np.abs(rewards[rows] - np.nan_to_num(self._values[rows]))
+            advantage = np.abs(rewards[rows] - self._values[rows])
         outcomes = Outcomes(
             self._positions[rows],
             rewards[rows],
@@ -142,9 +142,9 @@ class Collector:
         self._values[rows] = self._state_values(states)
 
     def _state_values(self, states: list[PackedState]) -> np.ndarray:
-        """V = sum of policy times Q, float64 (n,); NaN if the sampler does not need it."""
+        """V = sum of policy times Q, float64 (n,); 0 if the sampler does not need it."""
         if not self.sampler.wants_advantage:
-            return np.full(len(states), np.nan)
+            return np.zeros(len(states))
         return (self._backend.probabilities(states) * self._backend.values(states)).sum(axis=1)
 
     def _note_start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
 from magellan.competence.features import GoalFeatures
 from magellan.competence.registry import EstimatorParts
-from magellan.config import Phase, RunConfig, driver_of, estimators_of
+from magellan.config import Phase, RunConfig, estimators_of
+from magellan.config.phases import driver_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler

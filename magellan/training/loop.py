@@ -182,7 +182,7 @@ class Trainer:
             self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
             self.sampler.carry_on(old)
         if phase.explore_anew:
-            self.sampler.set_step(0)
+            self.sampler.step = 0
 
     def _next_point(self, planned: int) -> int:
         """Evaluation point after `planned` in this phase, at most its end."""
@@ -192,11 +192,10 @@ class Trainer:
         while self.spent >= self._next_evaluation and not self._phase_done:
             for split, goals in self._evaluation.items():
                 self._evaluate(split, goals, self._next_evaluation)
-            last = self._next_evaluation == self.phase.ends
-            self._next_evaluation = (
-                self.phase.ends + 1 if last else self._next_point(self._next_evaluation)
-            )
-            if last:
+            if self._next_evaluation < self.phase.ends:
+                self._next_evaluation = self._next_point(self._next_evaluation)
+            else:
+                self._next_evaluation += 1
                 self.record.finish()
 
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:

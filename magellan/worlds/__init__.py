@@ -24,7 +24,7 @@ from magellan.worlds.episodes import Episode
 from magellan.worlds.listed import ListedWorld
 
 # Importing a world registers it; names are listed in this order.
-from magellan.worlds import little_zoo, simulated, craft  # isort: skip
+from magellan.worlds import little_zoo, simulated, craft  # noqa: F401  # isort: skip
 
 __all__ = [
     "DEFAULT_WORLD",
@@ -40,8 +40,5 @@ __all__ = [
     "ListedWorld",
     "PromptParts",
     "World",
-    "craft",
-    "little_zoo",
     "register_world",
-    "simulated",
 ]

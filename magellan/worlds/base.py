@@ -136,11 +136,6 @@ class GoalSet(ABC):
         """Whether each category is feasible: bool (categories,)."""
         return self.world.categories.can_succeed
 
-    def members(self, category: str) -> np.ndarray:
-        """Return the positions of the goals of a category: int64, increasing."""
-        number = self.world.categories.index(self.world.categories.named(category))
-        return self.nth(number, np.arange(self.sizes[number]))
-
     def counts(self) -> dict[str, int]:
         """Return the number of goals of each category."""
         return dict(zip(self.world.categories.names, self.sizes.tolist(), strict=True))
@@ -179,6 +174,21 @@ class ListedGoals(GoalSet):
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
         return self._by_category[int(self.sizes[:category].sum()) + ranks]
+
+
+def draw_ranks(
+    mix: Sequence[int], totals: Sequence[int], seed: int, split: str
+) -> list[np.ndarray]:
+    """Draw `mix` of the ranks 0..total-1 of each category, without replacement: int64 (n,) each.
+
+    Each category has its own random stream, so changing one count does not change the goals of the
+    others.
+    """
+    streams = np.random.SeedSequence([seed, SPLITS.index(split)]).spawn(len(totals))
+    return [
+        np.random.default_rng(stream).choice(total, size=count, replace=False)
+        for stream, total, count in zip(streams, totals, mix, strict=True)
+    ]
 
 
 class Environment(Protocol):

@@ -206,8 +206,7 @@ class CraftWorld(ListedWorld):
     depths: int
 
     def __init__(self) -> None:
-        shares = [0.8 / 5**depth for depth in range(self.depths + 1)]
-        self.proportions = tuple(shares)
+        self.proportions = tuple(0.8 / 5**depth for depth in range(self.depths + 1))
         deep = [Category(f"depth_{depth}", label=f"Depth {depth}") for depth in self._levels]
         self.categories = Categories([Category("impossible", feasible=False), *deep])
 

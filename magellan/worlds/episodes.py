@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -112,12 +112,7 @@ class Episodes(Environment, Generic[EpisodeT]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; InputError if the number of environments differs."""
-        for key in ("episodes", "elapsed", "terminated", "truncated"):
-            if len(state[key]) != len(self._elapsed):
-                raise InputError(
-                    f"state_dict: {key} of {len(state[key])} environments, allowed are "
-                    f"{len(self._elapsed)}"
-                )
+        check_sizes(state, ("episodes", "elapsed", "terminated", "truncated"), self.num_envs)
         self.episodes = [self._restore(values) for values in state["episodes"]]
         self._elapsed = np.array(state["elapsed"])
         self._terminated = np.array(state["terminated"])
@@ -128,3 +123,12 @@ class Episodes(Environment, Generic[EpisodeT]):
         episode = self._kind.__new__(self._kind)
         vars(episode).update(values)
         return episode
+
+
+def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) -> None:
+    """Raise InputError if a sequence of a `state_dict` is not of `num_envs` environments."""
+    for key in keys:
+        if len(state[key]) != num_envs:
+            raise InputError(
+                f"state_dict: {key} of {len(state[key])} environments, allowed are {num_envs}"
+            )

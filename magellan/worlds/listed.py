@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from magellan.core.errors import InputError
-from magellan.worlds.base import NOTHING, SPLITS, Environment, GoalSet, ListedGoals, World
+from magellan.worlds.base import (
+    NOTHING,
+    SPLITS,
+    Environment,
+    GoalSet,
+    ListedGoals,
+    World,
+    draw_ranks,
+)
 from magellan.worlds.episodes import Episode, Episodes
 from magellan.worlds.sizes import in_proportion, shortest_name, size_named
 
@@ -66,8 +74,7 @@ class ListedWorld(World):
         return self._draw(self.parse(name), seed, split)
 
     def unseen(self, per_category: int, seed: int) -> GoalSet:
-        totals = self.totals(SPLITS[1])
-        return self._draw([min(per_category, total) for total in totals], seed, SPLITS[1])
+        return self._draw([per_category] * len(self.categories), seed, SPLITS[1])
 
     def openings(self) -> Iterator[Mapping[str, str]]:
         """Yield all first prompts of episodes, then their possible actions.
@@ -88,16 +95,16 @@ class ListedWorld(World):
         yield actions
 
     def _draw(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
-        """Draw without replacement, with a random stream per category, as in `little_zoo`."""
+        """Draw goals; of a category with fewer than in the mix, all."""
         totals = self.totals(split)
-        streams = np.random.SeedSequence([seed, SPLITS.index(split)]).spawn(len(totals))
-        firsts = np.cumsum([0, *totals])
-        codes = [
-            first + np.random.default_rng(stream).choice(total, size=min(n, total), replace=False)
-            for first, stream, total, n in zip(firsts, streams, totals, mix, strict=False)
-        ]
-        categories = np.repeat(np.arange(len(totals)), [len(group) for group in codes])
-        return _Goals(self, np.concatenate(codes), categories, split)
+        counts = np.minimum(mix, totals).tolist()
+        ranks = np.concatenate(draw_ranks(counts, totals, seed, split))
+        categories = np.repeat(np.arange(len(counts)), counts)
+        return _Goals(self, self._firsts(split)[categories] + ranks, categories, split)
+
+    def _firsts(self, split: str) -> np.ndarray:
+        """Return the code of each category's first goal: int64 (categories + 1,)."""
+        return np.cumsum([0, *self.totals(split)])
 
     def environment(self, num_envs: int) -> Environment:
         return Episodes(num_envs, self.episode)
@@ -109,9 +116,8 @@ class _Goals(ListedGoals):
     world: ListedWorld
 
     def goal(self, position: int) -> Arguments:
-        first = np.cumsum([0, *self.world.totals(self.split)])
         category = int(self.categories[position])
-        rank = int(self.indices[position] - first[category])
+        rank = int(self.indices[position] - self.world._firsts(self.split)[category])
         return self.world.arguments(category, rank, self.split)
 
     def prompt(self, position: int, standing_on: int = NOTHING) -> str:

@@ -68,9 +68,6 @@ def chance(skills: np.ndarray, kinds: np.ndarray, split: str) -> np.ndarray:
     return skills[kinds] * (1.0 if split == "train" else TRANSFER)
 
 
-ACTION = "Try"
-
-
 class Trial(Episode):
     """One attempt; the environment sets its probability of success, `chance`."""
 
@@ -83,7 +80,7 @@ class Trial(Episode):
         return f"Goal: {self.text}\nAction: "
 
     def possible_actions(self) -> tuple[str]:
-        return (ACTION,)
+        return ("Try",)
 
     def act(self, action: str, rng: np.random.Generator) -> bool:
         return bool(rng.random() < self.chance)
@@ -107,13 +104,9 @@ class Trials(Episodes[Trial]):
             trial.chance = float(chance(self.skills, np.array([trial.kind]), trial.split)[0])
         result = super().step(actions)
         if self._learns:
-            tried = [
-                trial.kind
-                for trial, action in zip(self.episodes, actions, strict=True)
-                if action != NO_ACTION
-            ]
-            episodes = np.bincount(np.array(tried, dtype=np.int64), minlength=len(KINDS))
-            self.skills = practised(self.skills, episodes)
+            kinds = np.array([trial.kind for trial in self.episodes])
+            tried = kinds[np.asarray(actions) != NO_ACTION]
+            self.skills = practised(self.skills, np.bincount(tried, minlength=len(KINDS)))
         return result
 
     def evaluation_env(self, num_envs: int) -> Environment:

@@ -6,11 +6,12 @@ import shutil
 import pytest
 import torch
 
-from magellan.config import BackboneConfig, resolve_run
+from magellan.config import resolve_run
 from magellan.core.codec import Codec, stack
 from magellan.model.backbone import Backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
+from magellan.model.settings import BackboneConfig
 from magellan.training.loop import Trainer
 from tests.agent.tiny import CANDIDATES, PROMPTS, set_adapters, write
 from tests.runs import finish, refusal

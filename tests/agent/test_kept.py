@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.config import BackboneConfig, BackendConfig
 from magellan.core.codec import Codec, stack
 from magellan.fastpath.trie import build_tree
 from magellan.model.backbone import Backbone
 from magellan.model.scoring import score_candidates
+from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent.tiny import CANDIDATES, PROMPTS, write
 
 MORE = tuple(

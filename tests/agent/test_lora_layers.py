@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from magellan.config import BackboneConfig
 from magellan.core.codec import Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import score_candidates
+from magellan.model.settings import BackboneConfig
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, needs_compiler, write
 
 LAYERS = {"llama": "num_hidden_layers", "gpt2": "n_layer", "t5": "num_layers"}

@@ -7,12 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.config import BackboneConfig, check_backbone
 from magellan.core.codec import PackedState, stack
 from magellan.model import packing
 from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.files import check_backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import candidate_features, prompt_features, score_candidates
+from magellan.model.settings import BackboneConfig
 from tests.agent import tiny
 from tests.agent.tiny import close, needs_compiler
 

@@ -5,7 +5,6 @@ import pytest
 
 from magellan.core.codec import PADDING, PROMPT, stack
 from magellan.fastpath.trie import build_tree
-from magellan.model.packing import PackedBatch
 from tests.agent.tiny import random_states
 
 
@@ -29,7 +28,7 @@ def paths(tokens: np.ndarray, segments: np.ndarray) -> list[list[tuple[int, ...]
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_distinct_beginning_is_one_node(seed, share):
-    tokens, segments = PackedBatch(*some_states(seed))._arrays
+    tokens, segments = some_states(seed)
     order = np.lexsort(tokens.T[::-1])
     tokens, segments = tokens[order], segments[order]
     tree = build_tree(tokens, segments, share_prompts=share)

@@ -8,7 +8,6 @@ from magellan.model import tokenizers
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
-from magellan.worlds.little_zoo.texts import prompt_parts
 from tests.agent.tiny import CORPUS, fast, in_bytes, trained
 
 ZOO = WORLDS["little_zoo"]
@@ -80,4 +79,4 @@ def test_tokenizers_that_make_goals_alike_are_refused(name):
 
 def test_every_part_of_a_prompt_is_looked_at():
     everything = "\n\n".join(CORPUS)
-    assert [part for part in prompt_parts() if part not in everything] == []
+    assert [part for part in ZOO.parts.texts() if part not in everything] == []

@@ -20,11 +20,11 @@ from transformers import (
 )
 
 from magellan.agent.replay import Batch
-from magellan.config import check_backbone
 from magellan.core.codec import PackedState
 from magellan.fastpath import SOURCE
 from magellan.fastpath.compiler import NotCompiledError, load
 from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.files import check_backbone
 from magellan.model.scoring import Scores
 from magellan.worlds import WORLDS
 

@@ -28,7 +28,6 @@ HALF = {
     "grow_herbivore": (24_000, 20_000, 11_000, 10_000),
     "grow_carnivore": (60_000, 50_000, 22_000, 17_000),
 }
-SPEED = {"random": 0, "online": 1, "ek_online": 2, "magellan": 3}
 PLAIN_FIGURES = tuple(name for name, spec in FIGURES.items() if not spec.phased)
 """Those of runs with one phase."""
 VARIANTS = {"whole": {}, "small": {"competence": {"buffer": 100}}}
@@ -71,7 +70,7 @@ class Learner:
     """How the agent of a run gets better: a logistic curve per category."""
 
     def __init__(self, run) -> None:
-        place = SPEED.get(run.sampler, 1)
+        place = SAMPLERS.index(run.sampler if run.sampler in SAMPLERS else "online")
         # Another variant learns later, and with other noise.
         late = 0 if run.variant in ("default", "whole") else 1 + len(run.variant)
         self.rng = np.random.default_rng([run.seed, place, late])
@@ -199,6 +198,12 @@ def with_tables(results: Results, **frames) -> Results:
 def with_manifest(results: Results, **changes) -> Results:
     """The same tables with other entries of the manifest."""
     return Results(results.tables, {**results.manifest, **changes})
+
+
+def with_configs(results: Results, **changes) -> Results:
+    """The same runs with other values in the configuration of each."""
+    runs = [{**run, "config": {**run["config"], **changes}} for run in results.manifest["runs"]]
+    return with_manifest(results, runs=runs)
 
 
 def with_analysis(results: Results, **changes) -> Results:

@@ -8,7 +8,7 @@ from analysis.studies import behaviour
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
 from tests.analysis import synthetic
-from tests.analysis.synthetic import to_markdown, with_tables
+from tests.analysis.synthetic import to_markdown, with_configs, with_tables
 
 SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -18,12 +18,6 @@ ONLINE, EK = Algorithm("online", "default"), Algorithm("ek_online", "default")
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return synthetic.combined(tmp_path_factory.mktemp("runs"), seeds=(0, 1, 2), episodes=8_000)
-
-
-def with_configs(results, **changes):
-    """The same runs with another value in the configuration of each."""
-    runs = [{**run, "config": {**run["config"], **changes}} for run in results.manifest["runs"]]
-    return synthetic.with_manifest(results, runs=runs)
 
 
 def flat_evaluation(results):

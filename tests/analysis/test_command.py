@@ -115,6 +115,25 @@ def test_commands_print_tables_in_the_form_that_is_asked_for(results, printed, c
         assert counts == COMMANDS[command]
 
 
+def test_a_goal_space_is_for_the_page_alone(folder, refused):
+    assert "--goal-space: not allowed" in refused("summary", folder, "--goal-space", "25k")
+
+
+def test_no_pictures_are_checked_where_there_is_no_folder(tmp_path, refused):
+    line = refused("pictures", tmp_path / "none", "--check")
+    assert line == f"error: pictures: there is no folder {tmp_path / 'none'}\n"
+
+
+@pytest.mark.parametrize("name", ["random", "oracle"])
+def test_axes_without_their_ends_are_refused(name, tmp_path, refused):
+    committed = ROOT / "results/reference/axes"
+    frame = pd.read_csv(committed / "axes.csv").query("sampler != @name")
+    frame.to_csv(tmp_path / "axes.csv", index=False)
+    (tmp_path / "axes.json").write_bytes((committed / "axes.json").read_bytes())
+    line = refused("axes", tmp_path / "axes.csv")
+    assert line == f"error: axes: {name} has no finished runs at a value; allowed: some at each\n"
+
+
 @pytest.mark.parametrize(
     ("samplers", "given", "reference"),
     [

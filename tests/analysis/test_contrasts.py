@@ -241,6 +241,11 @@ def test_terms_may_name_goal_spaces(tmp_path):
     areas = [score_matrices(results, algorithm, s, "train")["area"].mean() for s in spaces]
     row = next(row for row in cells(text) if row[1] == "mean")
     assert row[2:5] == [*(f"{x:.3f}" for x in areas), f"{areas[0] - areas[1]:+.3f}"]
+    evaluation = results.tables["evaluation"]
+    kept = (evaluation["goal_space"] == GOAL_SPACE) | (evaluation["category"] != "grasp")
+    other = synthetic.with_tables(results, evaluation=evaluation[kept])
+    with pytest.raises(InputError, match="different categories"):
+        contrasts.compare(other, [" - ".join(both)])
 
 
 # --- what is refused ----------------------------------------------------------------------------

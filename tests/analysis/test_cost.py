@@ -12,6 +12,7 @@ from analysis.studies import cost
 from analysis.studies.cost import costs
 from analysis.tables.printing import to_markdown
 from analysis.tables.results import TABLES, Results
+from tests.snippets import ROOT
 
 RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}
 CATEGORIES = ("impossible", "grasp", "grow_plant", "grow_herbivore", "grow_carnivore")
@@ -72,3 +73,21 @@ def test_the_figure_marks_mastery_and_its_absence(results: Results) -> None:
     marks = [(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines]
     assert sorted(marks) == [(110.0, "o"), (140, ">")]
     assert [len(ax.lines) for ax in figure.axes[1:]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        ("smollm2", "error: cost: no run has the sampler scripted; allowed: tables with such runs"),
+        ("separated", "error: --stem: variant 'default' cannot be drawn; allowed: LEARNER.SCRIPT"),
+    ],
+)
+def test_other_tables_are_refused(study: str, words: str, tmp_path, refused) -> None:
+    tables = ROOT / "results/reference" / study
+    assert refused("cost", tables, "--stem", tmp_path / "cost") == f"{words}\n"
+
+
+def test_runs_of_other_samplers_are_left_out(results: Results) -> None:
+    other = {**results.manifest["runs"][0], "sampler": "random"}
+    manifest = {**results.manifest, "runs": [*results.manifest["runs"], other]}
+    pd.testing.assert_frame_equal(costs(Results(results.tables, manifest)), costs(results))

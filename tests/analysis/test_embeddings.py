@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from analysis.figures.embeddings import draw
-from analysis.studies.embeddings import load, separation, table
+from analysis.studies.embeddings import PREDICTIONS, load, separation, table
 from analysis.tables.printing import to_markdown
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
@@ -20,31 +20,24 @@ EACH = 12
 def write(folder, vectors, kinds=None):
     """Twelve goals of each of three categories, the same of both splits; one moment per array."""
     folder.mkdir(exist_ok=True)
+    categories = np.tile(np.repeat(NAMES, EACH), 2)
     goals = pd.DataFrame(
         {
             "goal": np.arange(6 * EACH),
             "split": np.repeat(["train", "unseen"], 3 * EACH),
-            "category": np.tile(np.repeat(NAMES, EACH), 2),
+            "category": categories,
+            "kind": categories if kinds is None else kinds,
             "code": np.arange(6 * EACH),
             "prompt": "Goal: x\nAction: ",
         }
     )
-    goals.insert(3, "kind", goals["category"] if kinds is None else kinds)
     goals.to_csv(folder / "goals.csv", index=False)
-    tables = [
-        pd.DataFrame(
-            {
-                "moment": number,
-                "update": 10 * number,
-                "step": 80 * number,
-                "episode": 20 * number,
-                "goal": goals["goal"],
-                "competence": np.linspace(0, 1, len(goals)),
-            }
-        )
-        for number in range(len(vectors))
+    predictions = goals[["goal"]].assign(competence=np.linspace(0, 1, len(goals)))
+    moments = [
+        predictions.assign(moment=at, update=10 * at, step=80 * at, episode=20 * at)
+        for at in range(len(vectors))
     ]
-    pd.concat(tables).to_csv(folder / "predictions.csv", index=False)
+    pd.concat(moments)[list(PREDICTIONS.columns)].to_csv(folder / "predictions.csv", index=False)
     save_file({str(i): array for i, array in enumerate(vectors)}, folder / "vectors.safetensors")
     about = {
         "format": 1,

@@ -116,15 +116,19 @@ def test_two_reports_from_the_same_tables_are_identical_files(
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
 
 
-@pytest.mark.parametrize("name", ["success_by_category", "calibration", "mastery"])
-def test_nothing_is_cut_off_where_a_category_has_no_training_goals(results, name):
+@pytest.fixture
+def fewer(results):
     """As in a mix of 100-150-50-0-0, of which unseen goals are evaluated all the same."""
     kept = {
-        table: frame[~((frame["split"] == "train") & (frame["category"] == "grow_carnivore"))]
+        table: frame.query("split != 'train' or category != 'grow_carnivore'")
         for table, frame in results.tables.items()
         if "split" in frame
     }
-    fewer = synthetic.with_tables(results, **kept)
+    return synthetic.with_tables(results, **kept)
+
+
+@pytest.mark.parametrize("name", ["success_by_category", "calibration", "mastery"])
+def test_nothing_is_cut_off_where_a_category_has_no_training_goals(fewer, name):
     statistics = summaries.compute(fewer, ["success", "mastery", "calibration"])
     assert_whole(figures.draw(name, fewer, statistics, GOAL_SPACE))
 
@@ -206,10 +210,7 @@ def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statist
     assert height < 0.8 * width
 
 
-def test_an_empty_panel_gives_the_reason(results):
-    frame = results.tables["evaluation"]
-    gone = (frame["split"] == "train") & (frame["category"] == "grow_carnivore")
-    fewer = synthetic.with_tables(results, evaluation=frame[~gone])
+def test_an_empty_panel_gives_the_reason(fewer):
     figure = figures.draw("success_by_category", fewer, {}, GOAL_SPACE)
     texts = [text.get_text() for ax in figure.axes for text in ax.texts]
     assert texts == ["no goals of this category\nin the goal space"]

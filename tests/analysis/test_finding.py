@@ -92,13 +92,14 @@ def test_the_smallest_difference_is_where_the_test_becomes_significant():
 
 
 def test_three_runs_each_are_never_significant():
-    """2 of 20 splits: p is .1 at best."""
-    runs = {Algorithm(name, ""): np.array([0.1, 0.2, 0.3]) for name in "ab"}
-    assert finding.smallest_chance(runs, 1) == "The smallest p that the test can give is .100"
-    assert finding.smallest_chance(runs, 3).endswith("is .100, and .300 after the correction")
-    first, second = runs.values()
-    assert finding.smallest_difference(first, second, 0.05) is None
-    assert "at no size, however large" in finding.detectable(first, [second], 0.05, 1)
+    """2 of 20 splits: p is .1 at best; one run against three has 1 of 4."""
+    runs = np.array([0.1, 0.2, 0.3])
+    text = "The smallest p that the test can give is .100"
+    assert finding.smallest_chance(runs, [runs, runs[:1]], 1) == text
+    text = finding.smallest_chance(runs, [runs], 3)
+    assert text.endswith("is .100, and .300 after the correction")
+    assert finding.smallest_difference(runs, runs, 0.05) is None
+    assert "at no size, however large" in finding.detectable(runs, [runs], 0.05, 1)
 
 
 def test_limits_hold_for_the_runs_that_are_there(seen, statistics):

@@ -96,6 +96,7 @@ def group(times, censored=()):
 @pytest.mark.parametrize(
     ("curve", "time", "mastered"),
     [
+        ([1.0], 0, False),  # a single evaluation
         ([0.0, 0.95, 0.92, 0.1], 100, True),  # stays above at two in a row: the first of them
         ([0.0, 0.95, 0.1, 0.95], 300, False),  # never two in a row; nothing confirms the last
         ([0.95, 0.91, 0.0, 0.0], 0, True),
@@ -105,13 +106,8 @@ def group(times, censored=()):
     ],
 )
 def test_the_rule_of_mastery(curve, time, mastered):
-    times, masters = mastery.mastery_times(np.array([curve]), EPISODES)
+    times, masters = mastery.mastery_times(np.array([curve]), EPISODES[: len(curve)])
     assert (times[0], masters[0]) == (time, mastered)
-
-
-def test_a_single_evaluation_shows_no_mastery():
-    times, mastered = mastery.mastery_times(np.array([[1.0]]), np.array([0]))
-    assert (times[0], mastered[0]) == (0, False)
 
 
 def test_kaplan_meier_by_hand():
@@ -122,6 +118,13 @@ def test_kaplan_meier_by_hand():
     np.testing.assert_allclose(steps.shares, [1, 0.8, 0.6, 0.3])
     assert restricted_mean(steps, 5.0) == pytest.approx(1 + 0.8 + 0.6 + 2 * 0.3)
     assert mastery.median_time(steps) == 3
+
+
+@pytest.mark.parametrize("runs", [2, 10, 24])
+def test_the_median_is_when_half_of_the_runs_have_mastered(runs):
+    """By any number of runs: shares are products, and may be 0.5 but for the last bit."""
+    steps = kaplan_meier(*group(range(1, runs + 1)))
+    assert mastery.median_time(steps) == runs // 2
 
 
 def test_restricted_mean_is_the_mean_of_times_where_all_are_censored_at_the_limit():

@@ -19,6 +19,7 @@ from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
 from tests.analysis.test_figures import assert_whole
+from tests.snippets import contents
 
 PHASES = {
     "early": {"phases": [{"until": 4_000, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]},
@@ -48,16 +49,12 @@ def phased(folder, run):
         if "split" in frame.columns:
             for number, end in enumerate(ends, start=2):
                 again = frame[at.to_numpy() == end].assign(phase=number)
-                if run.variant == "early" or number == 3:  # goals change here
+                if any(dict(run.config.phases[number - 1].goals).values()):  # they change here
                     frame = pd.concat([frame, again])
-            frame = in_order(frame)
+            # Rows as a run writes them: by phase, then by length of training.
+            frame = frame.iloc[np.lexsort((frame["episode"].astype(int), frame["phase"]))]
         frame.to_csv(path, index=False)
     return folder
-
-
-def in_order(frame):
-    """Rows as a run writes them: by phase, then by length of training."""
-    return frame.iloc[np.lexsort((frame["episode"].astype(int), frame["phase"]))]
 
 
 def combine(tmp_path, experiment, write_run=phased):
@@ -106,8 +103,7 @@ def test_unpacked_runs_combine_to_the_same_tables(written, tmp_path):
     unpack(written, tmp_path / "unpacked")
     folders = [tmp_path / "unpacked" / run.path for run in synthetic.plan(declared())]
     store.write(store.combine(folders, declared()), tmp_path / "again")
-    for path in written.iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    assert contents(tmp_path / "again") == contents(written)
 
 
 def test_runs_without_phases_beside_others_have_one_phase(tmp_path):
@@ -162,25 +158,14 @@ def test_axes_name_what_training_is_counted_from(written, tmp_path):
 
 
 def phased_once(folder, run):
-    """Two phases; evaluations of the first are those of the seed, whatever the sampler is."""
-    synthetic.write_run(folder, run, episodes=run.config.budget.episodes)
+    """Evaluations of the first phase are those of the seed, whatever the sampler is."""
     first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
-
-    def success_of(row):
-        if row["phase"] == 2:
-            return row["success"]
+    path = phased(folder, run) / "evaluation.csv"
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for at, row in frame[frame["phase"] == "1"].iterrows():
         chance = first.chance(int(row["episode"]), row["category"], row["split"])
-        return f"{round(chance * 64) / 64:.6g}"
-
-    for name in store.TABLES:
-        frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
-        at = frame["episode"].astype(int)
-        frame.insert(0, "phase", 1 + (at > 4_000))
-        if "split" in frame.columns:
-            frame = in_order(pd.concat([frame, frame[at == 4_000].assign(phase=2)]))
-        if name == "evaluation":
-            frame["success"] = [success_of(row) for row in frame.to_dict("records")]
-        frame.to_csv(folder / f"{name}.csv", index=False)
+        frame.loc[at, "success"] = f"{round(chance * 64) / 64:.6g}"
+    frame.to_csv(path, index=False)
     return folder
 
 
@@ -323,5 +308,5 @@ def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share
     whole = evolving.whole
     evaluation = whole.tables["evaluation"].assign(success=0.0)
     phases = each_phase(last_phase(synthetic.with_tables(whole, evaluation=evaluation)))
-    shared = [is_shared(phase, curves(phase, synthetic.GOAL_SPACE)) for phase in phases]
+    shared = [is_shared(phase, curves(phase.results, synthetic.GOAL_SPACE)) for phase in phases]
     assert shared == [True, False]

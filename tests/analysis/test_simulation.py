@@ -8,7 +8,7 @@ import pytest
 
 from analysis.statistics import simulation
 from analysis.statistics.intervals import Bootstrap
-from analysis.statistics.simulation import METHODS, SIZES, WORLDS, coverage
+from analysis.statistics.simulation import METHODS, WORLDS, coverage
 
 BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
 HALF, _, SPREAD = WORLDS
@@ -40,28 +40,22 @@ def test_tests_hold_their_level():
     assert alarms["log-rank"] < 0.11
 
 
-@pytest.mark.slow
-def test_the_command_prints_a_table_for_each_world(capsys):
-    assert simulation.main(["--experiments", "3", "--resamples", "60"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("| statistic | interval |") == len(WORLDS)
-    assert all(f"**Coverage of 95 % intervals: {world.name}**" in out for world in WORLDS)
-
-
 @pytest.mark.parametrize("arguments", [["--experiments", "1"], ["--seed", "x"], ["--more"]])
 def test_wrong_arguments_are_refused_in_one_line(capsys, arguments):
     assert simulation.main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_page_has_the_tables_that_the_command_prints():
-    """Their form: the same rows and columns, with shares; the large simulation is not rerun."""
-    text = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
-    for world in WORLDS:
-        assert text.count(f"**Coverage of 95 % intervals: {world.name}**") == 1
-        table = text.split(f"**Coverage of 95 % intervals: {world.name}**")[1].strip().splitlines()
-        assert table[:2] == simulation.header()
-        for method, line in zip(METHODS, table[2:], strict=False):
-            expected = re.escape(simulation.row(method, [0.5] * len(SIZES)))
-            assert re.fullmatch(expected.replace(r"0\.50", r"[01]\.\d\d"), line), line
-    assert "**False alarms of tests at 5 %**" in text
+def masked(text):
+    """A text without its shares."""
+    return re.sub(r"\b[01]\.\d{2,3}\b", "x", text)
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_tables_of_the_page(capsys):
+    """Their form: the large simulation is not rerun."""
+    assert simulation.main(["--experiments", "3", "--resamples", "60"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("| statistic | interval |") == len(WORLDS)
+    page = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
+    assert masked(out) in masked(page)

@@ -40,17 +40,13 @@ def test_performance_profile_equals_rliable_and_counts_strictly_above():
     np.testing.assert_array_equal(profile, [1.0, 0.5, 0.0])
 
 
-def test_area_under_the_curve_by_hand_with_uneven_points():
-    curves = np.array([[[0.0, 1.0, 1.0], [0.2, 0.2, 0.2]]])
-    area = matrices.area_under_curve(curves, np.array([0, 100, 400]))
-    np.testing.assert_allclose(area, [[(50 + 300) / 400, 0.2]])
-
-
-def test_area_of_a_single_point_is_the_success_there_and_disorder_is_refused():
-    curves = np.full((2, 3, 1), 0.4)
-    np.testing.assert_array_equal(matrices.area_under_curve(curves, np.array([0])), curves[..., 0])
+def test_the_mean_over_training_by_hand_with_uneven_points():
+    weights = matrices.training_weights(np.array([0, 100, 400]))
+    np.testing.assert_allclose([0.0, 1.0, 1.0] @ weights, (50 + 300) / 400)
+    np.testing.assert_allclose([0.2, 0.2, 0.2] @ weights, 0.2)
+    np.testing.assert_array_equal(matrices.training_weights(np.array([0])), [1.0])
     with pytest.raises(InputError, match="increasing"):
-        matrices.area_under_curve(np.zeros((1, 1, 2)), np.array([5, 5]))
+        matrices.training_weights(np.array([5, 5]))
 
 
 def test_functions_take_many_resamples_at_once():
@@ -72,8 +68,11 @@ def test_functions_take_many_resamples_at_once():
 def test_calibration_error_by_hand():
     predicted, observed = np.array([0.5, 0.9, 0.0]), np.array([0.4, 0.5, 0.0])
     episodes, lengths = np.array([100, 25, 1]), np.array([0, 10, 40])
-    error = matrices.calibration_error(predicted, observed, episodes, lengths)
-    assert error.bias == pytest.approx((0.1 * 5 + 0.4 * 20) / 40)
-    assert error.mean_absolute_error == pytest.approx((0.1 * 5 + 0.4 * 20) / 40)
-    assert error.root_mean_square_error == pytest.approx(np.sqrt((0.01 * 5 + 0.16 * 20) / 40))
-    assert error.standard_error == pytest.approx((np.sqrt(0.24 / 100) * 5 + 0.1 * 20) / 40)
+    assert matrices.calibration_error(predicted, observed, episodes, lengths) == pytest.approx(
+        {
+            "bias": (0.1 * 5 + 0.4 * 20) / 40,
+            "mean_absolute_error": (0.1 * 5 + 0.4 * 20) / 40,
+            "root_mean_square_error": np.sqrt((0.01 * 5 + 0.16 * 20) / 40),
+            "standard_error": (np.sqrt(0.24 / 100) * 5 + 0.1 * 20) / 40,
+        }
+    )

@@ -55,6 +55,10 @@ def test_statistics_are_at_points_of_the_unit(unit, counted_in):
         assert sorted(statistics[name][COLUMNS[unit]].unique()) == list(range(0, 8_001, 1_000))
         assert "episode" not in statistics[name].columns
     assert set(statistics["mastery"]["limit"]) == {8_000}
+    # A second reading, at equal steps, is for budgets in episodes.
+    assert list(statistics["comparison_steps"].columns) == list(primary.COMPARISON_COLUMNS)
+    assert statistics["comparison_steps"].empty
+    assert len(statistics["comparison"])
     # The area of a run by hand.
     where = {"sampler": "magellan", "seed": 0, "split": "train", "category": "grasp"}
     rows = results.table("evaluation", **where)
@@ -112,15 +116,6 @@ def test_episodes_of_a_window_are_spread_over_its_steps():
     assert spread.to_numpy().tolist() == [[50, 0], [50, 100]]
 
 
-@pytest.mark.parametrize("unit", LABELS)
-def test_the_second_reading_is_for_budgets_in_episodes(unit, counted_in):
-    _, statistics = counted_in(unit)
-    frame = statistics["comparison_steps"]
-    assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
-    assert frame.empty
-    assert len(statistics["comparison"])
-
-
 def test_evaluations_between_which_no_episode_ended_are_two(counted_in):
     """Points are told apart by the unit of the budget, not by episodes."""
     results, _ = counted_in("steps")
@@ -137,12 +132,9 @@ def changed_run(results: Results, change) -> Results:
 
 def test_mixed_units_are_refused(counted_in):
     results, _ = counted_in("steps")
-
-    def other_unit(run):
-        run["config"]["budget"] |= {"steps": 0, "updates": 8_000}
-
+    other = changed_run(results, lambda r: r["config"]["budget"].update(steps=0, updates=8_000))
     with pytest.raises(InputError, match=r"by updates for .*'online'.*by steps for .*'random'"):
-        _check_unit(changed_run(results, other_unit))
+        _check_unit(other)
     variants = {"long": {}, "other": {"budget": {"steps": 0, "updates": 50}}}
     with pytest.raises(InputError, match=r"variants.other.budget: .*updates.*variants.long.*steps"):
         load_experiment(declared("steps", variants=variants))
@@ -150,12 +142,9 @@ def test_mixed_units_are_refused(counted_in):
 
 def test_practice_must_have_all_episodes(counted_in):
     results, _ = counted_in("updates")
-
-    def more(run):
-        run["episodes"] += 1
-
+    more = changed_run(results, lambda run: run.update(episodes=run["episodes"] + 1))
     with pytest.raises(InputError, match=r"practice.csv: 80000 episodes for .*allowed: 80001"):
-        store.diagnose(changed_run(results, more))
+        store.diagnose(more)
 
 
 # --- the second reading, at equal steps -----------------------------------------------------------

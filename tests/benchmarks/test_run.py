@@ -10,6 +10,7 @@ from benchmarks import run
 from benchmarks.device import Part, device_configuration
 from benchmarks.run import hours_of, number, to_markdown
 from magellan.cli import main
+from magellan.config import flat_keys
 from tests.benchmarks.test_device import SMALL, row
 
 ROWS = [
@@ -36,7 +37,7 @@ FACTS = {
 
 
 def settings() -> list[str]:
-    flat = [(f"{name}.{key}", v) for name, keys in SMALL.items() for key, v in keys.items()]
+    flat = flat_keys(SMALL).items()
     return [word for key, value in flat for word in ("--set", f"{key}={value}")]
 
 

@@ -1,5 +1,6 @@
 """The site's links, the picture of the layers, and the page of tables."""
 
+import runpy
 import sys
 import types
 
@@ -8,7 +9,7 @@ import yaml
 
 from tests.snippets import ROOT, run_program
 from tests.test_readme import PAGES
-from tests.workflow.conftest import module_from
+from workflow.scripts import draw_layers as layers
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def hooks(monkeypatch):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     files = sys.modules["mkdocs.structure.files"]
     files.File = files.Files = object
-    return module_from(ROOT / "docs/hooks.py")
+    return types.SimpleNamespace(**runpy.run_path(str(ROOT / "docs/hooks.py")))
 
 
 def test_links_lead_to_pages_of_the_site_and_code_becomes_its_name(hooks):
@@ -47,7 +48,6 @@ def test_every_page_is_in_the_navigation(hooks):
 
 @pytest.mark.slow
 def test_the_picture_of_the_layers_is_that_of_the_code():
-    layers = module_from(ROOT / "workflow/scripts/draw_layers.py")
     drawn = layers.to_svg(layers.graph(), layers.graph(late=False))
     assert layers.PICTURE.read_text() == drawn, (
         "out of date: python workflow/scripts/draw_layers.py"

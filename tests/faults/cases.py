@@ -215,7 +215,7 @@ FAULTS: dict[str, Fault] = {
     "other format": Fault(
         "checkpoint in the format of an older or newer version",
         "one clear error, nothing touched",
-        ("before", "after", "far future"),
+        ("3", "5", "1000"),
     ),
     "forged": Fault(
         "a value of the newest checkpoint is changed, and its checksum with it",
@@ -232,7 +232,10 @@ FAULTS: dict[str, Fault] = {
     "foreign run": Fault(
         "checkpoint of another configuration",
         "one clear error that names the keys, nothing touched",
-        ("one key", "many keys"),
+        (
+            ({"gamma": 0.5}, "agent.gamma is 0.5 here and 0.99 there;"),
+            ({"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}, " and 1 more;"),
+        ),
     ),
     "not finite": Fault(
         "a loss or a weight turns NaN or infinite",

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.config import RunConfig
 from magellan.jobs.stopping import END_TIME, JOB
@@ -17,11 +15,8 @@ from tests import runs
 from tests.faults.cases import SAMPLERS
 from tests.faults.injection import Count, install
 from tests.runs import SPACE, tables, trained
+from tests.snippets import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-# A temporary folder for Hypothesis, which needs it at collection.
-HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
-set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 BUDGET = {
     "episodes": 30,
     "evaluate_every": 15,

@@ -22,15 +22,6 @@ class Killed(BaseException):
     """Ends the code like SIGKILL: no error handler catches it."""
 
 
-def raising(error: BaseException) -> Callable[[], None]:
-    """An action that raises an error."""
-
-    def action() -> None:
-        raise error
-
-    return action
-
-
 def os_error(name: str) -> OSError:
     """The error of a system call, such as `ENOSPC`."""
     return OSError(getattr(errno, name), os.strerror(getattr(errno, name)))

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magellan.core.errors import InputError, NotFiniteError
@@ -95,13 +95,7 @@ VALUES = st.recursive(
 KEYS = ("attempt", "reason", "started", "identity", "resumed_from", "peak_memory_mb", "versions")
 
 
-@settings(
-    max_examples=200,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=200)
 @given(lines=st.lists(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=7), max_size=4))
 def test_any_lines_are_read_and_counted(lines, tmp_path):
     check(written(tmp_path, START, *lines))

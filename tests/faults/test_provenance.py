@@ -11,16 +11,19 @@ import torch
 
 from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
-from magellan.config import beginning, check_backbone
+from magellan.config import beginning
 from magellan.core.errors import InputError
 from magellan.jobs import versions
 from magellan.jobs.attempts import ancestry
 from magellan.jobs.checkpoint import decode
 from magellan.jobs.run import train
 from magellan.jobs.versions import code_version
-from magellan.model.files import model_digest
+from magellan.model.files import check_backbone, model_digest
 from tests.faults.conftest import config
 from tests.runs import stopped, trained
+from tests.snippets import raising
+
+REFUSED = raising(PermissionError(13, "Permission denied"))
 
 
 def git(folder, *arguments):
@@ -176,13 +179,9 @@ def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypa
     assert torch.get_num_threads() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
     assert cpu_model()
-    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    monkeypatch.setattr("pathlib.Path.read_text", REFUSED)
     monkeypatch.setattr("platform.processor", lambda: "sparc")
     assert cpu_model() == "sparc"
-
-
-def refuse(path, *_, **__):
-    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_manifest_and_checkpoints_name_the_backbone_by_its_content(tmp_path):
@@ -234,6 +233,6 @@ def test_a_digest_is_that_of_the_files_that_count(case, tmp_path):
 
 def test_a_file_that_cannot_be_read_is_one_error(tmp_path, monkeypatch):
     shutil.copytree(check_backbone("zoo-mini"), tmp_path / "copy")
-    monkeypatch.setattr("pathlib.Path.open", refuse)
+    monkeypatch.setattr("pathlib.Path.open", REFUSED)
     with pytest.raises(InputError, match=r"^backbone.model: .*Permission denied.*; allowed: "):
         model_digest(tmp_path / "copy")

@@ -33,9 +33,10 @@ from magellan.model import loading
 from magellan.training import loop
 from tests.faults import cases as campaign
 from tests.faults.cases import cases
-from tests.faults.conftest import BRIEF, ROOT, TRAIN, config, struck
-from tests.faults.injection import Killed, os_error, raising
+from tests.faults.conftest import BRIEF, TRAIN, config, struck
+from tests.faults.injection import Killed, os_error
 from tests.runs import contents, stopped, tables
+from tests.snippets import ROOT, raising
 
 
 def run(folder, sampler="random", progress="none", **more):
@@ -73,10 +74,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_is(name, tmp_path, monkey
 
 @pytest.mark.parametrize("name", cases("no locks"))
 def test_a_filesystem_without_locks_is_one_error(name, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise os_error(name)
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", raising(os_error(name)))
     with pytest.raises(InputError, match="has no file locks"):
         run(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -183,11 +181,9 @@ def test_memory_that_runs_out_when_a_run_goes_on_is_no_bad_input(jobs, undisturb
     jobs.start(tmp_path, (signal.SIGKILL, 4, "update", ""))
     before = contents(tmp_path)
 
-    def fail(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-
+    no_memory = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SAC, "load_state_dict", fail)
+        patch.setattr(SAC, "load_state_dict", raising(no_memory))
         with pytest.raises(OutOfMemoryError, match=r"^out of memory while the run was set up"):
             run(tmp_path)
     assert contents(tmp_path) == before
@@ -383,11 +379,13 @@ def test_the_manifest_counts_the_saving_of_all_attempts(tmp_path, monkeypatch):
     assert 100.0 <= run(tmp_path)["saving_seconds"] < 200.0
 
 
-def test_an_unexpected_error_is_logged_and_raised(tmp_path):
-    error = ZeroDivisionError("by nought")
+def test_an_unexpected_error_is_logged_and_raised_on_a_line_of_its_own(tmp_path, monkeypatch):
+    error, closed = ZeroDivisionError("by nought"), []
+    monkeypatch.setattr(Progress, "close", lambda self: closed.append(self))
     with struck(raising(error), 3, "update"), pytest.raises(ZeroDivisionError):
         run(tmp_path)
     assert "ended: failed: ZeroDivisionError: by nought" in (tmp_path / "run.log").read_text()
+    assert len(closed) == 1
 
 
 def test_a_line_cut_short_swallows_no_other(tmp_path):

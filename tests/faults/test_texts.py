@@ -13,6 +13,7 @@ from magellan.jobs import log
 from magellan.jobs.run import train
 from tests.faults.conftest import TRAIN, config
 from tests.runs import stopped
+from tests.snippets import raising
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
 SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
@@ -47,11 +48,8 @@ def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys):
 
 
 def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypatch, capsys):
-    def held(*_):
-        raise BlockingIOError
-
     (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
-    monkeypatch.setattr(fcntl, "flock", held)
+    monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError()))
     assert main([*TRAIN, "--output", str(tmp_path)]) == 73
     line = capsys.readouterr().err
     assert r"in use by process 1 on \x1b[31mred\x1b[0m" in line

@@ -1,17 +1,11 @@
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis.configuration import set_hypothesis_home_dir
 
 from analysis.statistics import summaries
 from analysis.tables import store
 from tests.analysis import synthetic
-
-# A temporary folder for Hypothesis, which needs it at collection.
-HYPOTHESIS_HOME = tempfile.TemporaryDirectory(prefix="hypothesis-")
-set_hypothesis_home_dir(HYPOTHESIS_HOME.name)
 
 
 @pytest.fixture(scope="session")

@@ -4,33 +4,24 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
 from magellan.config import (
-    ExperimentConfig,
+    flat_keys,
     identity,
     load_experiment,
     parse_assignment,
     read_yaml,
     resolve_run,
     run_model,
-    sections,
 )
+from magellan.config.resolve import nested
+from magellan.config.schema import ExperimentConfig
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.goals import CATEGORIES, category_totals, parse_goal_space
-
-
-def examples(count):
-    return settings(
-        max_examples=count,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
 
 
 def outcome(function, *arguments):
@@ -49,7 +40,7 @@ COUNT = st.one_of(
 )
 
 
-@examples(150)
+@settings(max_examples=150)
 @given(st.tuples(*[COUNT] * len(CATEGORIES)))
 def test_a_mix_is_accepted_exactly_when_the_goals_exist(mix):
     name = "-".join(map(str, mix))
@@ -58,7 +49,7 @@ def test_a_mix_is_accepted_exactly_when_the_goals_exist(mix):
     assert (parsed == mix) if exists else (repr(name) in line and "allowed" in line)
 
 
-@examples(150)
+@settings(max_examples=150)
 @given(st.one_of(st.text(max_size=12), st.text("0123456789k.-", max_size=12)))
 def test_a_goal_space_of_any_text_has_five_counts_or_is_refused_by_name(name):
     parsed, line = outcome(parse_goal_space, name)
@@ -83,15 +74,8 @@ JUNK = st.one_of(
     st.lists(st.one_of(st.integers(-2, 9), st.text(max_size=2), st.none()), max_size=3),
     st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), st.integers(), max_size=2),
 )
-FIELDS = run_model().model_fields
-KEYS = [
-    *FIELDS,
-    *(
-        f"{section}.{key}"
-        for section in sections()
-        for key in FIELDS[section].annotation.model_fields
-    ),
-]
+DEFAULTS = run_model()().model_dump()
+KEYS = dict.fromkeys([*DEFAULTS, *flat_keys(DEFAULTS)])
 
 
 def assert_whole(config):
@@ -102,13 +86,10 @@ def assert_whole(config):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
-    @examples(25)
+    @settings(max_examples=25)
     @given(JUNK)
     def check(value):
-        layer = value
-        for part in reversed(key.split(".")):
-            layer = {part: layer}
-        config, line = outcome(resolve_run, "smoke", [layer])
+        config, line = outcome(resolve_run, "smoke", [nested(key.split("."), value)])
         if config is None:
             # Of two incompatible keys either may be named first.
             assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
@@ -121,7 +102,7 @@ def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
 
 @pytest.mark.parametrize("key", ExperimentConfig.model_fields)
 def test_any_value_of_an_experiment_key_is_taken_or_refused_by_key(key):
-    @examples(40)
+    @settings(max_examples=40)
     @given(st.one_of(JUNK, st.lists(JUNK, max_size=2)))
     def check(value):
         experiment, line = outcome(load_experiment, {"preset": "smoke", key: value})
@@ -140,7 +121,7 @@ YAML_TEXT = st.one_of(
 )
 
 
-@examples(300)
+@settings(max_examples=300)
 @given(text=YAML_TEXT)
 def test_any_file_is_a_mapping_or_refused_by_name(tmp_path, text):
     path = tmp_path / "any.yaml"
@@ -154,7 +135,7 @@ def test_any_file_is_a_mapping_or_refused_by_name(tmp_path, text):
     assert experiment is not None or line
 
 
-@examples(200)
+@settings(max_examples=200)
 @given(st.one_of(st.text(max_size=30), st.text("agent.m=[]{}:1e-_", max_size=30)))
 def test_any_assignment_is_a_layer_or_refused(text):
     layer, line = outcome(parse_assignment, text)
@@ -172,7 +153,7 @@ def folder(places, spoiled):
     return spoiled(places["TABLES"], lambda copy: None)
 
 
-@examples(60)
+@settings(max_examples=60)
 @given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
 def test_a_file_that_lost_its_end_is_refused(folder, name, data):
     good = (folder / name).read_bytes()
@@ -185,7 +166,7 @@ def test_a_file_that_lost_its_end_is_refused(folder, name, data):
 
 
 @pytest.mark.slow
-@examples(120)
+@settings(max_examples=120)
 @given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
 def test_one_changed_byte_is_refused_or_gives_sound_tables(folder, name, data):
     good = (folder / name).read_bytes()

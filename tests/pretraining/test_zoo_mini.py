@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from magellan.config import check_backbone
 from magellan.core.codec import Codec
+from magellan.model.files import check_backbone
 from magellan.pretraining.build import object_rows
 from magellan.pretraining.play import random_play
 from magellan.pretraining.wheel import centroid_accuracy

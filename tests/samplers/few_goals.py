@@ -19,9 +19,7 @@ def outcomes(*pairs: tuple[int, int], standing_on: list[int] | None = None) -> O
 
 
 class Given(CompetenceEstimator):
-    """Estimates that stay as given; counts its updates."""
-
-    _uncertainty: np.ndarray | None = None
+    """Estimates that stay as given."""
 
     def __init__(
         self,
@@ -30,12 +28,11 @@ class Given(CompetenceEstimator):
         uncertainty: list[float] | None = None,
         arms: Any = "goals",
     ) -> None:
-        self.now, self.delayed, self.arms, self.updates = np.array(now), np.array(delayed), arms, 0
-        if uncertainty is not None:
-            self._uncertainty = np.array(uncertainty)
+        self.now, self.delayed, self.arms = np.array(now), np.array(delayed), arms
+        self._uncertainty = None if uncertainty is None else np.array(uncertainty)
 
     def update(self, outcomes: Outcomes) -> None:
-        self.updates += 1
+        """Learn nothing."""
 
     def known(self) -> np.ndarray:
         return np.arange(len(self.now))

@@ -69,26 +69,12 @@ def test_magellan_needs_its_estimator() -> None:
         make_sampler("magellan", parts)
 
 
-@pytest.mark.parametrize(("name", "worth_practising"), [("online", 9_999), ("ek_online", 9_000)])
-def test_the_one_arm_worth_practising_is_found_in_ten_thousand_goals(
-    name: str, worth_practising: int
-) -> None:
-    """The last goal is in the last block of the two-level draw; its category begins at 9,000."""
-    goals = FewGoals([0] * 9_000 + [1] * 1_000)
-    sampler = make(name, goals, epsilon_start=0.0, epsilon_end=0.0)
-    sampler.update(outcomes((9_999, 0), (9_999, 1)))
-    drawn = sampler.sample(500)
-    assert (drawn >= worth_practising).all()
-    assert drawn.max() <= 9_999
-
-
 class Pool(Given):
     """Knows a few goals only, other ones after each update."""
 
     def __init__(self, *pools: tuple[list[int], list[float], list[float]]) -> None:
         self._pools = [tuple(map(np.array, pool)) for pool in pools]
         self.goals, self.now, self.delayed = self._pools.pop(0)
-        self.updates = 0
 
     def candidates(self) -> np.ndarray:
         return self.goals

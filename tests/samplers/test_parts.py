@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from magellan.competence import Outcomes
-from magellan.competence.expert_buckets import ExpertBuckets
-from magellan.competence.per_goal import PerGoalWindows
+from magellan.competence.windows import ExpertBuckets, PerGoalWindows
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import (
     SAMPLERS,
@@ -24,14 +22,9 @@ from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
 
 
-def of_size(n: int) -> FewGoals:
-    """Goals of which only the number matters."""
-    return FewGoals([1] * n) if n < 1_000 else WholeSpace()
-
-
-def after(history: list[int], window: int = 100) -> tuple[float, float]:
+def after(history: list[int]) -> tuple[float, float]:
     """Competence (now, delayed) of a goal with this history, oldest outcome first."""
-    estimator = PerGoalWindows(of_size(3), window)
+    estimator = PerGoalWindows(FewGoals([1] * 3))
     estimator.update(outcomes(*((1, success) for success in history)))
     now, delayed = estimator.competence(np.arange(3))
     assert now[[0, 2]].tolist() == delayed[[0, 2]].tolist() == [0.0, 0.0]
@@ -48,21 +41,15 @@ def after(history: list[int], window: int = 100) -> tuple[float, float]:
         ([0, 1, 1], 1, 0),  # 0 | 1 1; with 0 1 | 1 the older half would be at 1/2
         ([1, 1, 0], 1 / 2, 1),
         ([1, 0, 1, 0, 0], 1 / 3, 1 / 2),  # 1 0 | 1 0 0
+        ([1] * 30 + [0, 1, 0] * 40, 17 / 50, 16 / 50),  # the last 100 count
     ],
 )
 def test_halves_of_a_window(history: list[int], now: float, delayed: float) -> None:
     assert after(history) == (pytest.approx(now), pytest.approx(delayed))
 
 
-def test_a_full_window_holds_the_last_hundred() -> None:
-    """30 successes, then 120 episodes of which every third succeeds: the last 100 count."""
-    history = [1] * 30 + [int(k % 3 == 0) for k in range(120)]
-    kept = history[-100:]
-    assert after(history) == (sum(kept[50:]) / 50, sum(kept[:50]) / 50)
-
-
 def test_only_touched_goals_are_reported_as_changed() -> None:
-    estimator = PerGoalWindows(of_size(6))
+    estimator = PerGoalWindows(FewGoals([1] * 6))
     estimator.update(outcomes((4, 1), (2, 0), (4, 0)))
     assert estimator.changed().tolist() == [2, 4]
     estimator.update(outcomes())
@@ -79,13 +66,14 @@ def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
 
 
 def test_windows_of_another_goal_space_are_refused() -> None:
+    four, three = (PerGoalWindows(FewGoals([1] * n)) for n in (4, 3))
     with pytest.raises(InputError, match=r"saved \(arms, window\) \(3, 100\)"):
-        PerGoalWindows(of_size(4)).load_state_dict(PerGoalWindows(of_size(3)).state_dict())
+        four.load_state_dict(three.state_dict())
 
 
 def test_windows_are_kept_for_practised_goals_only() -> None:
     """19.5 million goals, three of them practised: rows, state and competence for those."""
-    estimator = PerGoalWindows(of_size(19_531_250), 4)
+    estimator = PerGoalWindows(WholeSpace(), 4)
     for goal, history in {7: [0, 1], 19_531_249: [1, 1, 0], 12_345: [1]}.items():
         estimator.update(outcomes(*((goal, success) for success in history)))
     assert estimator.known().tolist() == [7, 19_531_249, 12_345]
@@ -94,27 +82,13 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
     assert delayed.tolist() == [0, 0, 0, 1, 0]
     state = estimator.state_dict()
     assert state["ring"].shape == (3, 4)
-    copy = PerGoalWindows(of_size(19_531_250), 4)
+    copy = PerGoalWindows(WholeSpace(), 4)
     copy.load_state_dict(state)
     for windows in (copy, estimator):
         windows.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
     np.testing.assert_array_equal(copy.known(), estimator.known())
     copied, expected = (windows.competence(copy.known()) for windows in (copy, estimator))
     np.testing.assert_array_equal(copied, expected)
-
-
-def test_a_window_needs_two_halves() -> None:
-    with pytest.raises(InputError, match="window: 1; must be at least 2"):
-        ExpertBuckets(FewGoals([0, 1]), window=1)
-
-
-@pytest.mark.parametrize(
-    ("goals", "success", "complaint"),
-    [([1, 2], [0, 0.5], "each must be 0 or 1"), ([1, 2], [0], "must be flat and equal")],
-)
-def test_malformed_outcomes_are_refused(goals: list, success: list, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        Outcomes(np.array(goals), np.array(success), np.array([-1, -1]))
 
 
 def test_epsilon_of_the_released_code() -> None:
@@ -202,12 +176,6 @@ def test_only_weights_above_zero_are_stored() -> None:
     assert set(choice.draw(np.random.default_rng(0), 50).tolist()) == {6}
     choice.set(places, np.zeros(4))
     assert choice.total == 0.0
-
-
-@pytest.mark.parametrize("weight", [-0.1, np.nan, np.inf])
-def test_an_impossible_weight_is_refused(weight: float) -> None:
-    with pytest.raises(NotFiniteError, match="finite and not negative"):
-        WeightedChoice(3).set(np.array([1]), np.array([weight]))
 
 
 def scripted(*stages: dict) -> GoalSampler:

@@ -110,29 +110,29 @@ def why_not() -> str | None:
         socket.gethostbyname(_host())
     except OSError:
         return f"the name of this machine, {_host()}, has no address"
-    if not _missing():
-        return None
-    if shutil.which("apt-get") is None:
+    if _missing() and shutil.which("apt-get") is None:
         return f"{', '.join(_missing())} are not installed, and there is no apt-get"
-    if _apt("install", "--simulate", *PACKAGES).returncode == 0:
+    refusal = _install_missing("--simulate")
+    if refusal is None:
         return None
-    _apt("update")
-    refused = _apt("install", "--simulate", *PACKAGES)
-    if refused.returncode == 0:
-        return None
-    lines = refused.stderr.strip().splitlines() or ["no reason given"]
+    lines = refusal.strip().splitlines() or ["no reason given"]
     return f"apt-get cannot install {' '.join(PACKAGES)}: {lines[-1]}"
 
 
 def install() -> None:
     """Install what is missing, from Debian's packages."""
-    if not _missing():
-        return
-    if _apt("install", *PACKAGES).returncode != 0:
-        _apt("update")
-        done = _apt("install", *PACKAGES)
-        if done.returncode != 0:
-            raise RuntimeError(f"apt-get install {' '.join(PACKAGES)}:\n{done.stderr}")
+    refusal = _install_missing()
+    if refusal is not None:
+        raise RuntimeError(f"apt-get install {' '.join(PACKAGES)}:\n{refusal}")
+
+
+def _install_missing(*options: str) -> str | None:
+    """What apt-get says against installing the packages, with new lists too; None if it can."""
+    if not _missing() or _apt("install", *options, *PACKAGES).returncode == 0:
+        return None
+    _apt("update")
+    done = _apt("install", *options, *PACKAGES)
+    return done.stderr if done.returncode != 0 else None
 
 
 def _missing() -> list[str]:

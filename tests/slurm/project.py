@@ -54,7 +54,8 @@ class Run:
         rows = self.attempts()
         if not rows or "ended" in rows[-1] or not alive(rows[-1]["pid"]):
             return None
-        saved = max((path.name for path in self._checkpoints()), default="")
+        checkpoints = (self.folder / "checkpoints").glob("*.safetensors")
+        saved = max((path.name for path in checkpoints), default="")
         return rows[-1] if saved > (rows[-1]["resumed_from"] or "") else None
 
     def attempt(self, number: int) -> dict[str, Any] | None:
@@ -65,9 +66,6 @@ class Run:
     def words(self) -> str:
         """What the rule's log says; empty without one."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-    def _checkpoints(self) -> list[Path]:
-        return list((self.folder / "checkpoints").glob("*.safetensors"))
 
 
 def alive(pid: int) -> bool:

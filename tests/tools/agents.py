@@ -8,8 +8,8 @@ from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
 from magellan.config import RunConfig, resolve_run
 from magellan.model.backbone import ADAPTERS
+from tests.runs import SPACE
 
-SPACE = "40-20-10-5-5"
 CRITIC = (0.5, 0.0, 1.0)
 """Value, dormant, spread."""
 

@@ -6,21 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
-from peft import AutoPeftModelForCausalLM, PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from peft import AutoPeftModelForCausalLM
 
 from magellan.backends import CURRENT, DELAYED
-from magellan.config import check_backbone
 from magellan.core.codec import stack
 from magellan.core.errors import StorageError
 from magellan.jobs import export
 from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
 from magellan.jobs.versions import Origin
-from magellan.model.backbone import ADAPTERS
-from magellan.model.scoring import prompt_features, score_candidates
-from tests.agent.tiny import CANDIDATES, PROMPTS, close, features_of, write
+from magellan.model.files import check_backbone
+from tests.agent.tiny import CANDIDATES, PROMPTS, write
 from tests.tools.agents import CRITIC, config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
@@ -44,54 +40,13 @@ def exported(folder, config):
     return backend
 
 
-def by_peft(model, tokenizer, prompt, action):
-    """Sum of the logits of an action, and the last hidden state: one plain pass."""
-    head, tail = (
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, action)
-    )
-    with torch.no_grad():
-        if model.config.is_encoder_decoder:
-            answer = torch.tensor([[0, *tail]])
-            output = model(
-                input_ids=torch.tensor([head]), decoder_input_ids=answer, output_hidden_states=True
-            )
-            logits, states = output.logits[0, : len(tail)], output.decoder_hidden_states
-        else:
-            output = model(input_ids=torch.tensor([head + tail]), output_hidden_states=True)
-            logits, states = output.logits[0, len(head) - 1 :][: len(tail)], output.hidden_states
-    chosen = logits.gather(1, torch.tensor(tail, dtype=torch.int64)[:, None]) if tail else logits
-    return chosen.sum(), states[-1][0, -1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["merged", "per_token"])
-@pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
-@pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
-def test_peft_reads_the_same_agent(models, model, targets, mode, tmp_path):
-    config = config_of(models[model], lora_targets=targets, lora_mode=mode)
-    backend = exported(tmp_path / "agent", config)
-    backbone = backend.backbone
-    states = backbone.batch(*stack(backend.codec.pack(PROMPTS, CANDIDATES)))
-    family = AutoModelForSeq2SeqLM if model == "t5" else AutoModelForCausalLM
-    for adapter in ADAPTERS:
-        base = family.from_pretrained(check_backbone(models[model]), dtype=torch.float32)
-        loaded = PeftModel.from_pretrained(base, tmp_path / "agent" / adapter).eval()
-        with torch.no_grad():
-            scores = score_candidates(backbone, adapter, states)
-            features = prompt_features(backbone, adapter, states)
-        for row, (prompt, candidates) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
-            alone = [by_peft(loaded, backbone.tokenizer, prompt, action) for action in candidates]
-            expected = torch.log_softmax(torch.stack([score for score, _ in alone]), dim=0)
-            close(scores.log_policy[row, : len(candidates)], expected)
-            close(features_of(scores, row), torch.stack([state for _, state in alone]))
-            _, of_prompt = by_peft(loaded, backbone.tokenizer, prompt, "")
-            close(features[row], of_prompt)
-
-
-@pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
+@pytest.mark.parametrize(
+    ("score", "targets", "mode"),
+    [("logit_sum", "attention_qv", "merged"), ("log_prob_sum", "all_linear", "per_token")],
+)
 @pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
 def test_the_code_on_the_card_predicts_what_the_agent_predicts(
-    models, model, score, tmp_path, monkeypatch
+    models, model, score, targets, mode, tmp_path, monkeypatch
 ):
     """Run in another folder than the one where the run named its model and the agent was left."""
     (tmp_path / "there").mkdir()
@@ -100,7 +55,8 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     if model != "zoo-mini":
         Path("my-model").symlink_to(models[model])
     name = "zoo-mini" if model == "zoo-mini" else "my-model"
-    backend = exported(Path("agent"), config_of(name, score))
+    config = config_of(name, score, lora_targets=targets, lora_mode=mode)
+    backend = exported(Path("agent"), config)
     card = Path("agent/README.md").read_text()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)

@@ -11,7 +11,7 @@ from magellan.cli import main
 from magellan.config import identity, resolve_run
 from magellan.config.modules import load_modules
 from magellan.jobs import checkpoint, export, run
-from magellan.jobs.checkpoint import Checkpoints, decode, encode
+from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
 from magellan.tools.trained import TrainedAgent
@@ -102,20 +102,19 @@ def only_checkpoint(folder):
 
 
 def test_another_backbone(spoiled, refusal):
-    path = only_checkpoint(spoiled)
-    path.write_bytes(encode(decode(path)[1], 1, config(), "0" * 64))
+    _, state = decode(only_checkpoint(spoiled))
+    path = Checkpoints(spoiled, config(), "0" * 64).save(state)
     line = refusal(spoiled)
     assert f"{path}: the agent was trained on another backbone" in line
     assert "000000000000 then; allowed: the same files" in line
 
 
 def test_another_format(spoiled, refusal, monkeypatch):
-    path = only_checkpoint(spoiled)
-    metadata, state = decode(path)
+    metadata, state = decode(only_checkpoint(spoiled))
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", "3")
         patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
-        path.write_bytes(encode(state, 1, config(), metadata["backbone"]))
+        path = Checkpoints(spoiled, config(), metadata["backbone"]).save(state)
     line = refusal(spoiled)
     assert line == (
         f"error: run: {path} has format version 3; allowed: {checkpoint.VERSION}; continue with "
@@ -167,7 +166,9 @@ def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys)
         _, out = exported(folder, tmp_path, capsys, "--module", module)
         assert "not been evaluated yet" in card(out)
         assert main(["watch", str(folder), "--module", module]) == 0
-        assert "Takes: " in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert "Takes: " in printed
+        assert "competence" not in printed  # the agent has no estimator
         words = ["--goal", "Open it", "--objects", "door"]
         assert main(["watch", str(folder), "--module", module, *words]) == 2
         line = capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from magellan.cli import main
 from magellan.core.columns import COLUMNS
 from magellan.tools.recorded import RecordedRun
-from magellan.tools.replay import brier, lag
+from magellan.tools.replay import lag
 from magellan.training.parts import estimator_parts
 from tests import runs
 from tests.inputs.cases import gone
@@ -260,7 +260,3 @@ def test_lag_by_hand():
     assert lag([(late, np.zeros(6)), (late, observed)]) == 2
     assert lag([(np.zeros(1), np.ones(1))]) == 0
     assert lag([]) == 0
-
-
-def test_brier_by_hand():
-    assert brier(np.array([0.5, 1.0]), np.array([0.0, 1.0])) == pytest.approx(0.125)

@@ -94,6 +94,9 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
         card.write_text(json.dumps(found | change))
         assert submitted(file, folder, "--check", card) == 2
         assert word in capsys.readouterr().err
+    card.write_bytes(b'{"sampler": "\xff"}')
+    assert submitted(file, folder, "--check", card) == 2
+    assert "track: key is missing" in capsys.readouterr().err
     card.write_text(json.dumps(found))
     file.write_text(file.read_text().replace("** 2", "** 4"))
     assert submitted(file, folder, "--check", card) == 2

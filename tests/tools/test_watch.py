@@ -206,25 +206,6 @@ def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
     )
 
 
-def test_an_agent_of_the_simulated_world_is_watched_too(tmp_path, capsys):
-    from magellan.config import resolve_run
-    from magellan.jobs.checkpoint import Checkpoints
-    from magellan.pretraining import own_words
-    from magellan.training.loop import Trainer
-
-    model = str(tmp_path / "model")
-    own_words.write(WORLDS["simulated"], tmp_path / "model")
-    layer = {"world": "simulated", "goal_space": "60-60-20-132-132", "sampler": "random"}
-    config = resolve_run("smoke", [layer, {"backbone": {"passes": "torch", "model": model}}])
-    Checkpoints(tmp_path, config).save({"trainer": Trainer(config).state_dict()})
-    assert main(["watch", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "competence" not in printed
-    assert printed.count("Step ") == 1
-    assert main(["watch", str(tmp_path), *LION]) == 2
-    assert "world 'simulated' reads no goals in words" in capsys.readouterr().err
-
-
 def start(complete, *more):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(

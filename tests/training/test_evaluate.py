@@ -1,6 +1,7 @@
 """Evaluation: fixed goals, one episode each, separate random streams."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.core.codec import Codec, PackedState
 from magellan.model.loading import load_model
 from magellan.training import evaluate as evaluation
+from magellan.training.collect import uniform
 from magellan.training.evaluate import by_category, competence_rows, evaluate, evaluation_sets
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
@@ -66,8 +68,10 @@ def play(agent, codec, goals, seed):
 
 
 def test_as_many_goals_per_category_as_there_are(sets):
+    whole = evaluation_sets(WholeSpace(), per_category=64, seed=5)["train"]
     assert counts(sets["train"]) == {**dict.fromkeys(CATEGORIES, 64), "grow_carnivore": 32}
-    assert counts(sets["unseen"]) == dict.fromkeys(CATEGORIES, 64)
+    assert counts(sets["unseen"]) == counts(whole) == dict.fromkeys(CATEGORIES, 64)
+    assert len(np.unique(codes(whole))) == 5 * 64
 
 
 def test_training_side_is_part_of_the_training_goals_and_unseen_side_is_not(sets):
@@ -101,16 +105,12 @@ def test_every_feasible_goal_is_played_once(sets, tokenizer, split):
 
 
 def test_the_same_draws_at_every_evaluation(sets, tokenizer):
-    class Uniform:
-        def probabilities(self, states):
-            counts = np.array([state.segments[-1] for state in states])[:, None]
-            return (np.arange(counts.max()) < counts) / counts
+    def rates(seed):
+        agent = SimpleNamespace(probabilities=uniform)
+        return play(agent, Codec(tokenizer), sets["train"], seed)
 
-    codec = Codec(tokenizer)
-    first = play(Uniform(), codec, sets["train"], seed=1)
-    assert play(Uniform(), codec, sets["train"], seed=1) == first
-    assert 0.0 < first["grasp"][1] < 0.4
-    assert play(Uniform(), codec, sets["train"], seed=2) != first
+    assert rates(1) == rates(1) != rates(2)
+    assert 0.0 < rates(1)["grasp"][1] < 0.4
 
 
 def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeypatch):
@@ -147,9 +147,3 @@ def test_predictions_are_for_the_goals_that_are_evaluated(name):
             assert row["learning_progress"] == pytest.approx(np.abs(now - delayed).mean())
     if name == "expert_buckets":
         assert set(FEASIBLE) == {row["category"] for row in rows if row["competence"] > 0}
-
-
-def test_evaluation_sets_of_the_whole_space():
-    sets = evaluation_sets(WholeSpace(), per_category=64, seed=5)
-    assert counts(sets["train"]) == dict.fromkeys(CATEGORIES, 64)
-    assert len(np.unique(codes(sets["train"]))) == 5 * 64

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from magellan.config import identity, resolve_run, truncated
+from magellan.config import identity, resolve_run
+from magellan.config.phases import truncated
 from magellan.core.columns import COLUMNS
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.keeping import points

@@ -1,5 +1,7 @@
 """MAGELLAN's competence head: updates, delayed copies, memory of episodes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,12 @@ import torch
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence, LearnedSettings
-from magellan.config import BackboneConfig, run_model
+from magellan.competence.registry import EstimatorParts
+from magellan.config import run_model
+from magellan.core.randomness import stream
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.settings import BackboneConfig
 from magellan.worlds.little_zoo import GoalSpace
 
 
@@ -17,8 +22,8 @@ def make(kind=LearnedCompetence, **settings) -> LearnedCompetence:
     backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=0)
     config = LearnedSettings(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
-    rngs = np.random.default_rng(0), np.random.default_rng(1)
-    return kind(LocalBackend(backbone), goals, config, *rngs, seed=0)
+    parts = EstimatorParts(goals, partial(stream, 0), backend=LocalBackend(backbone))
+    return kind(parts, config)
 
 
 def competence(learned: LearnedCompetence):

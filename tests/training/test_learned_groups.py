@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from magellan.competence.learned_groups import LearnedGroups, kmeans, renumbered, whitened
+from magellan.competence.learned_groups import (
+    MIN_VARIANCE,
+    LearnedGroups,
+    kmeans,
+    renumbered,
+    whitened,
+)
 from magellan.core.errors import InputError
 from tests import runs
 from tests.training import test_learned
@@ -70,13 +76,14 @@ def test_kinds_that_lie_apart_get_regions_of_their_own():
     kind = np.repeat([0, 1, 2], [200, 100, 3])
     vectors = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
     vectors[:, 1] = 20 * kind + 0.1 * vectors[:, 1]
-    region = kmeans(whitened(vectors), 6)
+    region = kmeans(whitened(vectors, MIN_VARIANCE), 6)
     for number in range(6):
         assert len(set(kind[region == number])) == 1  # and there is one
 
 
 def test_goals_that_look_alike_fill_all_regions():
-    region = kmeans(whitened(np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)), 5)
+    vectors = np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)
+    region = kmeans(whitened(vectors, MIN_VARIANCE), 5)
     assert set(region) == set(range(5))
     assert set(region[:4]).isdisjoint(region[4:])
 

@@ -16,7 +16,7 @@ from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
 from magellan.worlds import WORLDS
 from tests import runs
-from tests.runs import SPACE, refusal, tables
+from tests.runs import SPACE, finish, refusal, tables
 from tests.runs import rows as table
 
 EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
@@ -137,6 +137,16 @@ def test_three_phases_start_from_two_that_started_from_one(tmp_path):
     assert tables(last) == tables(runs.trained(run, tmp_path / "whole"))
 
 
+def test_a_checkpoint_at_a_switch_to_a_rule_with_advantages_is_gone_on_from():
+    """Episodes that run on began without a value."""
+    run = config([{"until": 60, "sampler": "random"}, {}], "plr")
+    first, second = Trainer(run), Trainer(run)
+    while first.phase.number == 1:
+        first.advance()
+    second.load_state_dict(first.state_dict())
+    assert repr(finish(second).record.tables) == repr(finish(first).record.tables)
+
+
 def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     """Many environments end episodes together: more than `until` of them."""
     phases = [{"until": 33}, {"sampler": "random"}]
@@ -168,7 +178,7 @@ def test_an_estimator_that_cannot_move_is_refused_at_once(monkeypatch):
         __abstractmethods__ = frozenset()
 
     fixed = dataclasses.replace(spec, build=lambda parts, settings: Fixed())
-    monkeypatch.setitem(ESTIMATORS._entries, "per_goal", fixed)
+    monkeypatch.setitem(ESTIMATORS, "per_goal", fixed)
     with pytest.raises(InputError, match="phases: the estimator 'per_goal' cannot continue"):
         Trainer(config(NEW, "random", observers=["per_goal"]))
     Trainer(config(SAME, "random", observers=["per_goal"]))
@@ -230,7 +240,7 @@ def test_categories_keep_what_is_known_of_them():
     new = WORLDS["little_zoo"].goals(SPACE, 0, "unseen")
     estimator.set_goal_space(new)
     assert np.array_equal(before, estimator.competence(estimator.known()))
-    grasp = new.members("grasp")
+    grasp = new.nth(1, np.arange(new.sizes[1]))
     assert (estimator.predict(new, grasp)[0] > 0.5).all()
 
 

@@ -10,10 +10,10 @@ from magellan.core.codec import Codec, stack
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
-from magellan.worlds.little_zoo.codes import SPLITS, decode
-from magellan.worlds.little_zoo.texts import neighbours, parts_of, prompt_parts
+from magellan.worlds.little_zoo.codes import SPLITS
 from tests.agent.tiny import fast, in_bytes
 
+PARTS = WORLDS["little_zoo"].parts
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 
 
@@ -72,16 +72,17 @@ def test_after_the_trial_no_prompt_is_read_by_the_tokenizer(monkeypatch):
 @BOTH
 def test_parts_spell_the_prompts(split):
     goals = GoalSpace(np.random.default_rng(1).integers(SPLITS[split].size, size=300), split)
-    parts, words = parts_of(*decode(goals.indices, split)), prompt_parts()
-    for position in range(300):
-        assert "".join(words[part] for part in parts[position]) == goals.prompt(position)
+    words = PARTS.texts()
+    for position, parts in enumerate(PARTS.of(goals, np.arange(300))):
+        assert "".join(words[part] for part in parts) == goals.prompt(position)
 
 
 @BOTH
 def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
-    parts = parts_of(*decode(neighbours(split), split))
-    pairs = {pair for at in range(5) for pair in zip(parts[:, at], parts[:, at + 1], strict=True)}
-    size = SPLITS[split].size
-    everything = parts_of(*decode(np.random.default_rng(3).integers(size, size=200_000), split))
-    for at in range(5):
-        assert set(zip(everything[:, at], everything[:, at + 1], strict=True)) <= pairs
+    def pairs(goals, positions):
+        parts = PARTS.of(goals, positions)
+        return {pair for at in range(5) for pair in zip(*parts[:, at : at + 2].T, strict=True)}
+
+    some = np.random.default_rng(3).integers(SPLITS[split].size, size=200_000)
+    trial = PARTS.trial(split)
+    assert pairs(WholeSpace(split), some) <= pairs(trial, np.arange(len(trial)))

@@ -1,5 +1,4 @@
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -29,12 +27,14 @@ PARTS = (
 
 
 # Stands in for config/config.yaml, so that no test depends on how long the default experiment is.
+# Few resamples, to be quick.
 SMALL_DEFAULT = f"""
 experiment: default
 preset: laptop
 samplers: [random, online, ek_online, magellan]
 goal_spaces: [{synthetic.GOAL_SPACE}]
 seeds: [0, 1]
+analysis: {{bootstrap_repetitions: 100}}
 """
 
 
@@ -65,14 +65,6 @@ def train(config, output, resume, progress, stop_after, log, start):
 """
 
 
-def module_from(path: Path) -> ModuleType:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def copy_checkout(folder: Path) -> None:
     """Copy what the workflow needs into a folder."""
     skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
@@ -98,8 +90,14 @@ class Project:
         self, *arguments: str, timeout: float = 900, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess:
         """Run it as a user would, with stdout and stderr together in `stdout`."""
-        return snakemake(
-            self.folder, {**os.environ, **(environment or {})}, *arguments, timeout=timeout
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
         )
 
     def run(self, *arguments: str, **options) -> str:
@@ -133,21 +131,6 @@ class Project:
         return folder
 
 
-def snakemake(
-    folder: Path, environment: Mapping[str, str], *arguments: str, timeout: float
-) -> subprocess.CompletedProcess:
-    """A call in a folder, with stdout and stderr together in `stdout`."""
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", *arguments],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-    )
-
-
 def put_stand_in(project: Project) -> None:
     """Let runs of two samplers be taken from a shelf instead of being trained."""
     (project / "magellan/training/__init__.py").write_text("")
@@ -175,6 +158,19 @@ def the_error(done: subprocess.CompletedProcess) -> str:
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stdout
     return line
+
+
+@pytest.fixture
+def tools(tmp_path_factory, monkeypatch):
+    """A folder in front of the PATH; call it to put a shell script there."""
+    folder = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def write(name, text):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+    return write
 
 
 @pytest.fixture

@@ -30,20 +30,14 @@ PLACE = "results/mine/figures/30-10"
 DRAWN = {*PLAIN_FIGURES, "forgetting"} - {"exploitation"}
 
 
-def with_files(folder):
-    """With the model that the page makes first."""
-    project = Project(folder)
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """The experiment of docs/extend.md, run with one call, with the model that it makes first."""
+    project = Project(tmp_path_factory.mktemp("mine"))
     write_files("docs/extend.md", project.folder)
     (command,) = re.findall(r"\n    python (-m magellan backbone .*)\n", DOCUMENTED.read_text())
     call = [sys.executable, *command.split()]
     subprocess.run(call, cwd=project.folder, check=True, timeout=300)
-    return project
-
-
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory):
-    """The experiment of docs/extend.md, run with one call."""
-    project = with_files(tmp_path_factory.mktemp("mine"))
     project.run(*CALL)
     return project
 
@@ -111,16 +105,14 @@ def test_the_report_holds_the_figure_under_its_section_with_its_caption(mine):
     assert "snakemake.params" not in page
 
 
-def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(tmp_path):
-    project = with_files(tmp_path)
-    text = (project / "my_figure.py").read_text()
-    unknown = text.replace('statistics=("forgetting",)', 'statistics=("remembering",)')
-    assert unknown != text
-    (project / "my_figure.py").write_text(unknown)
-    line = project.refused(*CALL)
+def test_what_cannot_be_is_one_clear_line_before_anything_is_trained(mine):
+    path = mine / "my_figure.py"
+    text = path.read_text().replace('statistics=("forgetting",)', 'statistics=("remembering",)')
+    with edited(path, text):
+        line = mine.refused(*CALL, "--config", "seeds=[5]")
     assert "my_figure.py" in line
     assert "figure forgetting: statistics: 'remembering' is unknown" in line
-    assert not (project / "results").exists()
+    assert not list((mine / "results/mine/runs").rglob("seed5"))
 
 
 def test_a_figure_that_fails_costs_no_other(mine):

@@ -19,10 +19,8 @@ SPACE = "1000-400-200-100-50"
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory):
-    """A project whose default experiment has been analysed; few resamples, to be quick."""
+    """A project whose default experiment has been analysed."""
     project = Project(tmp_path_factory.mktemp("project"))
-    with (project / "config/config.yaml").open("a") as file:
-        file.write("analysis:\n  bootstrap_repetitions: 100\n")
     project.write_runs()
     project.printed = project.run()
     return project

@@ -5,9 +5,11 @@ import jsonschema
 import pytest
 import yaml
 
-from magellan.config import estimators_of, experiment_schema, grid, load_experiment, resolve_run
+from magellan.config import estimators_of, flat_keys, grid, load_experiment, resolve_run
+from magellan.config.resolve import experiment_schema
 from magellan.samplers import SAMPLERS
-from tests.workflow.conftest import ROOT, module_from
+from tests.snippets import ROOT
+from workflow.scripts import describe_config
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
 PRESETS = ("paper", "laptop")
@@ -26,12 +28,12 @@ def test_the_schema_is_that_of_the_typed_configuration():
 
 
 def test_the_readme_tables_are_those_of_the_typed_configuration():
-    path = ROOT / "workflow/scripts/describe_config.py"
-    module = module_from(path)
     text = (ROOT / "config/README.md").read_text()
     assert "| `overrides` |" in text
     assert "| `learning_rate` |" in text
-    assert module.updated(text) == text, f"out of date: python {path.relative_to(ROOT)}"
+    assert describe_config.updated(text) == text, (
+        "out of date: python workflow/scripts/describe_config.py"
+    )
 
 
 def test_the_readme_lists_all_samplers_and_marks_those_without_epsilon():
@@ -117,9 +119,7 @@ def test_the_papers_first_question_is_watched_by_all_its_estimators():
 
 
 def test_the_ablation_has_the_four_architectures_and_shares_the_first_with_the_papers_runs():
-    paper, ablation = (
-        load_experiment(values_of(name), models=False) for name in ("paper", "paper_ablation")
-    )
+    paper, ablation = (load_experiment(values_of(name)) for name in ("paper", "paper_ablation"))
     runs = grid(ablation)
     adapters = [run.config.section("competence").adapter for run in runs]
     assert {name: adapters.count(name) for name in adapters} == dict.fromkeys(
@@ -150,20 +150,12 @@ def test_the_released_code_has_every_switch():
 def test_every_key_in_which_the_presets_differ_has_its_row():
     """But for those that say how often something is written down."""
     text = (ROOT / "DEVIATIONS.md").read_text()
-    paper, laptop = (dict(_flat(resolve_run(name, []).model_dump())) for name in PRESETS)
+    paper, laptop = (flat_keys(resolve_run(name, []).model_dump()) for name in PRESETS)
     recorded = {"preset", "budget.practice_window", "budget.record_every"}
     recorded |= {"budget.checkpoint_seconds"}
     different = {key for key in paper if paper[key] != laptop[key]} - recorded
     assert len(different) > 15
     assert {key for key in different if f"`{key}`" not in text and f"`{key}:" not in text} == set()
-
-
-def _flat(values, before=""):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield before + key, value
 
 
 def test_who_takes_the_rules_alone_is_told_what_the_profile_says_of_making_anew():

@@ -1,11 +1,11 @@
 """Runs on several GPUs, which are made up here: each its own, none shared, freed at any end."""
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,22 +30,14 @@ if "train" in sys.argv:
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
+def machine(tmp_path, tools, monkeypatch):
     """An `nvidia-smi` on the PATH that lists two GPUs; call it with another script for it."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("MAGELLAN_GPU_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("MAGELLAN_GPU_PAUSE", "0.05")
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-
-    def listing(text: str) -> None:
-        (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n")
-        (tools / "nvidia-smi").chmod(0o755)
-
-    listing(TWO)
-    return listing
+    tools("nvidia-smi", TWO)
+    return partial(tools, "nvidia-smi")
 
 
 def start(folder: Path, number: int, *command: str) -> subprocess.Popen:

@@ -29,7 +29,6 @@ def failed(tmp_path_factory):
     put_stand_in(project)
     config = (project / "config/config.yaml").read_text()
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)
-    config += "analysis:\n  bootstrap_repetitions: 100\n"
     (project / "config/config.yaml").write_text(config)
     (project / "broken").write_text(BROKEN)
     return project, project.snakemake()

@@ -5,15 +5,8 @@ from collections import Counter
 
 import pytest
 
-from magellan.config import (
-    beginning,
-    grid,
-    identity,
-    load_experiment,
-    phases_of,
-    read_yaml,
-    shared_beginnings,
-)
+from magellan.config import beginning, grid, identity, load_experiment, phases_of, read_yaml
+from magellan.config.grid import shared_beginnings
 from magellan.core.errors import InputError
 from magellan.core.parsing import parse_yaml
 from magellan.jobs.run import train
@@ -47,7 +40,7 @@ def documented() -> dict:
 
 def plan(values):
     """The runs of an experiment, and what they start from."""
-    runs = grid(load_experiment(values, models=False))
+    runs = grid(load_experiment(values))
     return runs, shared_beginnings(runs)
 
 

@@ -21,19 +21,6 @@ exit 73
 """
 
 
-@pytest.fixture
-def tools(tmp_path_factory, monkeypatch):
-    """A folder in front of the PATH; call it to put a shell script there."""
-    folder = tmp_path_factory.mktemp("tools")
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-    def write(name, text):
-        (folder / name).write_text(f"#!/bin/sh\n{text}")
-        (folder / name).chmod(0o755)
-
-    return write
-
-
 @pytest.mark.slow
 def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
     text = shared_project.run("--profile", "slurm", "-n")

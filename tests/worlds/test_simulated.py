@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from typing import NamedTuple
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -80,38 +80,27 @@ LOOKS = 20
 """Evenly over a run."""
 
 
-class Watched(NamedTuple):
-    """A run, looked at again and again.
-
-    truth: competence on training goals, float64 (looks, kinds).
-    errors: of estimates for training goals, mean over each kind's goals, (looks, kinds).
-    unseen: the same of unseen goals, whose competence is `TRANSFER` times that.
-    """
-
-    truth: np.ndarray
-    errors: dict[str, np.ndarray]
-    unseen: dict[str, np.ndarray]
-
-
 def watch(model, *layers):
-    """The documented run of this world, with changes."""
+    """The documented run of this world, with changes, looked at again and again.
+
+    Returns the competence on training goals, float64 (looks, kinds), and by estimator and split the
+    errors of its estimates, mean over each kind's goals, (looks, kinds).
+    """
     config = resolve_run("smoke", [*documented(), {"backbone": {"model": model}}, *layers])
     trainer = Trainer(config)
-    estimators = {name: trainer.estimators.by_name[name] for name in config.observers}
     unseen, every = WORLD.unseen(5, 0), config.budget.episodes // LOOKS
-    truth, errors, of_unseen = [], [], []
+    truth, errors = [], defaultdict(list)
     while not trainer.done:
         trainer.advance()
         if trainer.episodes >= every * (len(truth) + 1):
-            truth.append(trainer.collector.evaluation_env(1).skills)
-            pairs = estimators.items()
-            errors.append({n: mean_errors(e, trainer.goals, truth[-1]) for n, e in pairs})
-            of_unseen.append({n: mean_errors(e, unseen, TRANSFER * truth[-1]) for n, e in pairs})
+            skills = trainer.collector.evaluation_env(1).skills
+            truth.append(skills)
+            for name in config.observers:
+                estimator = trainer.estimators.by_name[name]
+                errors[name, "train"].append(mean_errors(estimator, trainer.goals, skills))
+                errors[name, "unseen"].append(mean_errors(estimator, unseen, TRANSFER * skills))
     assert len(truth) == LOOKS
-    stacked = (
-        {n: np.array([row[n] for row in rows]) for n in estimators} for rows in (errors, of_unseen)
-    )
-    return Watched(np.array(truth), *stacked)
+    return np.array(truth), {key: np.array(rows) for key, rows in errors.items()}
 
 
 def mean_errors(estimator, goals, truth):
@@ -131,11 +120,11 @@ def documented():
     """Settings of the small run that docs/studies/simulated.md shows."""
     (command,) = re.findall(r"    python -m magellan train (.*?)\n\n", PAGE.read_text(), re.DOTALL)
     words = shlex.split(command.replace("\\\n", " "))
-    given = dict(zip(words[::2], words[1::2], strict=True))
+    pairs = [*zip(words[::2], words[1::2], strict=True)]
+    given = dict(pairs)
     assert given["--preset"] == "smoke"
     named = {key: given[f"--{key.replace('_', '-')}"] for key in ("world", "goal_space", "sampler")}
-    sets = (value for key, value in zip(words[::2], words[1::2], strict=True) if key == "--set")
-    return [named, *map(parse_assignment, sets)]
+    return [named, *(parse_assignment(value) for key, value in pairs if key == "--set")]
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +140,10 @@ def few_goals(model):
 @pytest.mark.parametrize(("name", "share"), [("expert_buckets", 0.4), ("per_goal", 0.7)])
 def test_windows_find_the_competence_of_every_kind(name, share, few_goals):
     """A constant has 1, even the best one of each kind."""
-    assert few_goals.truth.min() < 0.05
-    assert (few_goals.truth[-1] > 0.9).all()
-    assert (few_goals.errors[name].mean(0) < share * best_constant(few_goals.truth, 0)).all()
+    truth, errors = few_goals
+    assert truth.min() < 0.05
+    assert (truth[-1] > 0.9).all()
+    assert (errors[name, "train"].mean(0) < share * best_constant(truth, 0)).all()
 
 
 @pytest.mark.slow
@@ -163,8 +153,8 @@ def test_the_learned_estimator_reads_goals(model):
     Measured with seeds 0 to 5: at most 0.33 and 0.47, and 0.80 of the latter on unseen goals. A
     model to which all words are one, so that it sees only how many there are: 0.54, 0.77, 1.12.
     """
-    run = watch(model)
-    error, truth = run.errors["learned"].mean(), run.truth
+    truth, errors = watch(model)
+    error = errors["learned", "train"].mean()
     assert error < 0.43 * best_constant(truth)
     assert error < 0.6 * best_constant(truth, 1).mean()
-    assert run.unseen["learned"].mean() < TRANSFER * best_constant(truth, 1).mean()
+    assert errors["learned", "unseen"].mean() < TRANSFER * best_constant(truth, 1).mean()

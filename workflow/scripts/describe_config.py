@@ -10,13 +10,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from magellan.config import (  # noqa: E402
-    PRESETS,
-    RunConfig,
-    experiment_schema,
-    resolve_run,
-    run_model,
-)
+from magellan.config import RunConfig, resolve_run, run_model  # noqa: E402
+from magellan.config.presets import PRESETS  # noqa: E402
+from magellan.config.resolve import experiment_schema  # noqa: E402
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"

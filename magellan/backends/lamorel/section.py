@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 
 LAMOREL = "lamorel_args"
 SETUP = "distributed_setup_args"
@@ -173,10 +173,8 @@ def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
     allow(section, f"{place}.load_in_4bit", False)
     name = at(section, f"{place}.model_path")
     if not isinstance(name, str):
-        raise InputError(
-            f"{LAMOREL}.{place}.model_path: {shown(name)} is not allowed; allowed: a name or a "
-            "folder, as backbone.model takes them"
-        )
+        allowed = "a name or a folder, as backbone.model takes them"
+        raise not_allowed(f"{LAMOREL}.{place}.model_path", name, allowed)
     kind = _one_of(section, f"{place}.model_type", KINDS)
     return name, f"{LAMOREL}.{place}.model_path", kind, f"{LAMOREL}.{place}.model_type"
 
@@ -205,22 +203,19 @@ def allow(section: Mapping[str, Any], path: str, allowed: Any, name: str = LAMOR
     """Raise InputError unless the value at a dotted path of the section is `allowed` or absent."""
     value = at(section, path, allowed)
     if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
-        raise InputError(
-            f"{name}.{path}: {shown(value)} is not allowed; allowed: {_as_yaml(allowed)} "
-            "(docs/lamorel.md says why)"
-        )
+        why = f"{_as_yaml(allowed)} (docs/lamorel.md says why)"
+        raise not_allowed(f"{name}.{path}", value, why)
 
 
 def _one_of(section: Mapping[str, Any], path: str, allowed: tuple[Any, ...]) -> Any:
     value = at(section, path)
     if value not in allowed:
-        listed = ", ".join(map(_as_yaml, allowed))
-        raise InputError(f"{LAMOREL}.{path}: {shown(value)} is not allowed; allowed: {listed}")
+        raise not_allowed(f"{LAMOREL}.{path}", value, ", ".join(map(_as_yaml, allowed)))
     return value
 
 
 def _at_least_one(section: Mapping[str, Any], path: str) -> int:
     number = at(section, path)
     if type(number) is not int or number < 1:
-        raise InputError(f"{LAMOREL}.{path}: {shown(number)} is not allowed; allowed: 1 or more")
+        raise not_allowed(f"{LAMOREL}.{path}", number, "1 or more")
     return number

@@ -2,33 +2,23 @@
 
 import gymnasium
 
+from magellan.worlds.little_zoo.codes import CATEGORIES, FEASIBLE, category_totals
 from magellan.worlds.little_zoo.env import LittleZoo, LittleZooVector
-from magellan.worlds.little_zoo.goals import (
-    CATEGORIES,
-    FEASIBLE,
-    Goal,
-    GoalSet,
-    GoalSpace,
-    WholeSpace,
-    category_totals,
-    parse_goal_space,
-)
+from magellan.worlds.little_zoo.goals import Goal, GoalSpace, WholeSpace, parse_goal_space
 
 # Importing it registers the world.
-from magellan.worlds.little_zoo import registration  # isort: skip
+from magellan.worlds.little_zoo import registration  # noqa: F401  # isort: skip
 
 __all__ = [
     "CATEGORIES",
     "FEASIBLE",
     "Goal",
-    "GoalSet",
     "GoalSpace",
     "LittleZoo",
     "LittleZooVector",
     "WholeSpace",
     "category_totals",
     "parse_goal_space",
-    "registration",
 ]
 
 gymnasium.register(

@@ -6,6 +6,7 @@ object ("unseen") has that object as its target and as o1: 12 targets, 2 verbs, 
 o2..o4, 375,000 goals (Gaven et al. 2025, generalisation test).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -67,6 +68,11 @@ class Split:
     free: int
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of values of each digit of a code: target, verb, free objects of the scene."""
+        return len(self.targets), len(VERBS), *[NUM_TRAIN] * self.free
+
+    @property
     def scenes(self) -> int:
         """Number of scenes per target and verb."""
         return NUM_TRAIN**self.free
@@ -74,7 +80,7 @@ class Split:
     @property
     def size(self) -> int:
         """Number of goals."""
-        return len(self.targets) * len(VERBS) * self.scenes
+        return math.prod(self.shape)
 
 
 SPLITS = {
@@ -93,28 +99,10 @@ def find_split(name: str) -> Split:
 def decode(codes: np.ndarray, split: str = "train") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return verbs (n,), target ids (n,) and scenes (n, 4) of goal codes (n,)."""
     space = find_split(split)
-    codes = np.asarray(codes, dtype=np.int64)
-    target_and_verb, scene = np.divmod(codes, space.scenes)
-    digits, verbs = np.divmod(target_and_verb, len(VERBS))
+    digits, verbs, *free = np.unravel_index(codes, space.shape)
     targets = np.asarray(space.targets)[digits]
-    powers = NUM_TRAIN ** np.arange(space.free - 1, -1, -1)
-    scenes = scene[:, None] // powers % NUM_TRAIN
-    if space.free < SCENE_SIZE:
-        scenes = np.concatenate([targets[:, None], scenes], axis=1)
-    return verbs, targets, scenes
-
-
-def decode_one(code: int, split: str = "train") -> tuple[int, int, Scene]:
-    """Return verb, target id and scene of one goal code."""
-    space = SPLITS[split]
-    target_and_verb, rest = divmod(code, space.scenes)
-    digit, verb = divmod(target_and_verb, len(VERBS))
-    scene: list[int] = []
-    for _ in range(space.free):
-        rest, last = divmod(rest, NUM_TRAIN)
-        scene.insert(0, last)
-    target = space.targets[digit]
-    return verb, target, tuple(scene if space.free == SCENE_SIZE else [target, *scene])
+    fixed = [targets] * (SCENE_SIZE - space.free)
+    return verbs, targets, np.column_stack([*fixed, *free])
 
 
 def encode_one(verb: int, target: int, scene: Scene) -> tuple[str, int]:
@@ -127,10 +115,8 @@ def encode_one(verb: int, target: int, scene: Scene) -> tuple[str, int]:
         rest = scene[SCENE_SIZE - space.free :]
         fixed = scene[: SCENE_SIZE - space.free]
         if target in space.targets and max(rest) < NUM_TRAIN and set(fixed) <= {target}:
-            code = space.targets.index(target) * len(VERBS) + verb
-            for identity in rest:
-                code = code * NUM_TRAIN + identity
-            return space.name, code
+            digits = space.targets.index(target), verb, *rest
+            return space.name, int(np.ravel_multi_index(digits, space.shape))
     raise InputError(
         f"goal = {VERBS[verb] + ' ' + OBJECTS[target]!r}, objects = "
         f"{[OBJECTS[o] for o in scene]!r}: not a goal of this world; allowed are a training "
@@ -267,4 +253,4 @@ def members_of(split: str = "train") -> Members:
 
 def category_totals(split: str = "train") -> dict[str, int]:
     """Return the number of goals per category of the split."""
-    return dict(zip(CATEGORIES, members_of(find_split(split).name).totals, strict=True))
+    return dict(zip(CATEGORIES, members_of(split).totals, strict=True))

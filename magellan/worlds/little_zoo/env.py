@@ -11,17 +11,16 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from magellan.core.errors import InputError
+from magellan.worlds.episodes import NO_ACTION, check_sizes
 from magellan.worlds.little_zoo import text, world
-from magellan.worlds.little_zoo.goals import SPLITS, Goal, decode
+from magellan.worlds.little_zoo.codes import SPLITS, decode
+from magellan.worlds.little_zoo.goals import Goal
 from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, object_id
 from magellan.worlds.little_zoo.world import NOTHING, SCENE_SIZE, START_ON_OBJECT, Scene, State
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGEST_OBSERVATION = 150  # longest: 125, four names of 13 letters, one stood on
 _LONGEST_ACTION = 40  # longest: 21, "Release cucumber seed"; room for a language model's text
-
-NO_ACTION = -1
-"""Action index that skips an environment of the vector."""
 
 
 class ActionText(Text):
@@ -337,12 +336,7 @@ class LittleZooVector(VectorEnv):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; `InputError` if the number of environments differs."""
-        for key in _COLUMNS:
-            if len(state[key]) != self.num_envs:
-                raise InputError(
-                    f"state_dict: {key} of {len(state[key])} environments, allowed are "
-                    f"{self.num_envs}"
-                )
+        check_sizes(state, _COLUMNS, self.num_envs)
         columns = [np.asarray(state[key], dtype).tolist() for key, dtype in _COLUMNS.items()]
         self._episodes = [
             _Episode(verb, target, tuple(scene), State(tuple(place), tuple(grown), on), *progress)

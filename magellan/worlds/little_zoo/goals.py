@@ -11,45 +11,20 @@ from functools import cached_property
 import numpy as np
 
 from magellan.core.errors import InputError
-from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals
+from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals, draw_ranks
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
-    FEASIBLE,
-    IMPOSSIBLE,
-    SPLITS,
     Mix,
     categories_of,
     category_totals,
     decode,
-    decode_one,
     encode_one,
     find_split,
     members_of,
 )
 from magellan.worlds.little_zoo.vocabulary import OBJECTS, object_id
 from magellan.worlds.sizes import in_proportion, shortest_name, size_named
-
-__all__ = [
-    "CATEGORIES",
-    "FEASIBLE",
-    "IMPOSSIBLE",
-    "NAME",
-    "PROPORTIONS",
-    "SPLITS",
-    "Goal",
-    "GoalSet",
-    "GoalSpace",
-    "Mix",
-    "WholeSpace",
-    "canonical_name",
-    "categories_of",
-    "category_totals",
-    "decode",
-    "draw_codes",
-    "named_goal",
-    "parse_goal_space",
-]
 
 NAME = "little_zoo"
 
@@ -131,24 +106,17 @@ def _check_mix(name: str, mix: Mix, split: str) -> None:
 def draw_codes(mix: Mix, seed: int, split: str = "train") -> np.ndarray:
     """Draw codes uniformly without replacement inside each category: int64 (sum of mix,).
 
-    Grouped by category. Each category has its own random stream, so changing one count does not
-    change the goals of the others.
+    Grouped by category.
+
+    Raises:
+        InputError: an invalid mix, seed or split.
     """
-    _check_draw(mix, seed, split)
-    streams = np.random.SeedSequence([seed, list(SPLITS).index(split)]).spawn(len(CATEGORIES))
-    members, drawn = members_of(split), []
-    for category, count in enumerate(mix):
-        if count:
-            rng = np.random.default_rng(streams[category])
-            ranks = rng.choice(members.totals[category], size=count, replace=False)
-            drawn.append(members.nth(category, ranks))
-    return np.concatenate(drawn).astype(np.int64)
-
-
-def _check_draw(mix: Mix, seed: int, split: str) -> None:
-    _check_mix("-".join(map(str, mix)), mix, find_split(split).name)
+    _check_mix("-".join(map(str, mix)), mix, split)
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed = {seed!r}: allowed are whole numbers >= 0")
+    members = members_of(split)
+    ranks = draw_ranks(mix, members.totals, seed, split)
+    return np.concatenate([members.nth(*drawn) for drawn in enumerate(ranks)])
 
 
 class ZooGoals(GoalSet):
@@ -169,7 +137,8 @@ class ZooGoals(GoalSet):
         return text.initial_prompt(world.goal_text(verb, target), scene, standing_on)
 
     def _decode(self, position: int) -> tuple[int, int, world.Scene]:
-        return decode_one(int(self.codes_at(np.array([position]))[0]), self.split)
+        verbs, targets, scenes = decode(self.codes_at(np.array([position])), self.split)
+        return int(verbs[0]), int(targets[0]), tuple(scenes[0].tolist())
 
 
 class GoalSpace(ZooGoals, ListedGoals):
@@ -192,7 +161,6 @@ class GoalSpace(ZooGoals, ListedGoals):
 
         A mix of all goals is the `WholeSpace`.
         """
-        _check_draw(mix, seed, split)
         if tuple(mix) == members_of(split).totals:
             return WholeSpace(split)
         return GoalSpace(draw_codes(mix, seed, split), split)
@@ -207,10 +175,10 @@ class WholeSpace(ZooGoals):
     """Every goal of a split; a goal's position is its code, so none is stored."""
 
     def __init__(self, split: str = "train") -> None:
-        super().__init__(WORLDS[NAME], find_split(split).name)
+        super().__init__(WORLDS[NAME], split)
 
     def __len__(self) -> int:
-        return SPLITS[self.split].size
+        return find_split(self.split).size
 
     def codes_at(self, positions: np.ndarray) -> np.ndarray:
         return np.asarray(positions, dtype=np.int64)

@@ -1,12 +1,8 @@
 """Registration of Little-Zoo as a world."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
-
 import numpy as np
 
 from magellan.worlds.base import Environment, GoalSet, World, register_world
-from magellan.worlds.little_zoo import play, texts
 from magellan.worlds.little_zoo.codes import KINDS_OF_GOALS, Mix, category_totals, kinds_of
 from magellan.worlds.little_zoo.env import LittleZooVector
 from magellan.worlds.little_zoo.goals import (
@@ -17,7 +13,8 @@ from magellan.worlds.little_zoo.goals import (
     named_goal,
     parse_goal_space,
 )
-from magellan.worlds.little_zoo.texts import ZooParts
+from magellan.worlds.little_zoo.play import play
+from magellan.worlds.little_zoo.texts import ZooParts, groups, longest
 
 
 @register_world
@@ -29,11 +26,12 @@ class LittleZooWorld(World):
     categories = KINDS_OF_GOALS
     parts = ZooParts()
 
-    def parse(self, name: str) -> Mix:
-        return parse_goal_space(name)
-
-    def canonical(self, name: str) -> str:
-        return canonical_name(name)
+    parse = staticmethod(parse_goal_space)
+    canonical = staticmethod(canonical_name)
+    named_goal = staticmethod(named_goal)
+    texts = staticmethod(groups)
+    longest = staticmethod(longest)
+    play = staticmethod(play)
 
     def goals(self, name: str, seed: int, split: str = "train") -> GoalSet:
         return GoalSpace.named(name, seed, split)
@@ -50,22 +48,3 @@ class LittleZooWorld(World):
 
     def kinds(self, goals: GoalSet, positions: np.ndarray) -> list[str]:
         return kinds_of(goals.codes_at(positions), goals.split)
-
-    def texts(self) -> Iterator[Mapping[str, str]]:
-        return texts.groups()
-
-    def longest(self) -> Sequence[tuple[str, str]]:
-        return texts.longest()
-
-    def named_goal(self, words: str, objects: Sequence[str]) -> GoalSet:
-        return named_goal(words, objects)
-
-    def play(
-        self,
-        goal_space: str,
-        seed: int,
-        category: str | None,
-        stream_in: TextIO,
-        stream_out: TextIO,
-    ) -> bool:
-        return play.play(goal_space, seed, category, stream_in, stream_out)

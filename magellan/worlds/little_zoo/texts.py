@@ -1,7 +1,7 @@
 """Texts that a tokenizer must distinguish, the longest texts, and the parts of prompts."""
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cached_property
 
 import numpy as np
 
@@ -26,55 +26,38 @@ from magellan.worlds.little_zoo.world import (
 
 
 class ZooParts(PromptParts):
-    """The parts of Little-Zoo's prompts."""
+    """Goal lines by verb and target, names of first and of later objects, the rest."""
 
     def texts(self) -> list[str]:
-        return prompt_parts()
+        return self._texts
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        names = [display_name(o, grown=False) for o in range(len(OBJECTS))]
+        scene = (0,) * SCENE_SIZE
+        objects = ", ".join(names[o] for o in scene)
+        heads = []
+        for verb in range(len(VERBS)):
+            for target in range(len(OBJECTS)):
+                head, rest = initial_prompt(goal_text(verb, target), scene).split(f" {objects}")
+                heads.append(head)
+        return [*heads, *(f" {name}" for name in names), *(f", {name}" for name in names), rest]
 
     def of(self, goals: GoalSet, positions: np.ndarray) -> np.ndarray:
-        return parts_of(*decode(goals.codes_at(positions), goals.split))
+        verbs, targets, scenes = decode(goals.codes_at(positions), goals.split)
+        heads = len(VERBS) * len(OBJECTS)
+        later = np.where(np.arange(SCENE_SIZE) == 0, heads, heads + len(OBJECTS))
+        rest = np.full(len(verbs), heads + 2 * len(OBJECTS))
+        return np.column_stack([verbs * len(OBJECTS) + targets, scenes + later, rest])
 
     def trial(self, split: str) -> GoalSet:
-        return GoalSpace(neighbours(split), split)
-
-
-@cache
-def prompt_parts() -> list[str]:
-    """Goal lines by verb and target, names of first and of later objects, the rest."""
-    names = [display_name(o, grown=False) for o in range(len(OBJECTS))]
-    scene = (0,) * SCENE_SIZE
-    objects = ", ".join(names[o] for o in scene)
-    heads = []
-    for verb in range(len(VERBS)):
-        for target in range(len(OBJECTS)):
-            head, rest = initial_prompt(goal_text(verb, target), scene).split(f" {objects}")
-            heads.append(head)
-    return [*heads, *(f" {name}" for name in names), *(f", {name}" for name in names), rest]
-
-
-def parts_of(verbs: np.ndarray, targets: np.ndarray, scenes: np.ndarray) -> np.ndarray:
-    """Parts of prompts, as positions in `prompt_parts`: int64 (n, 6).
-
-    verbs, targets: (n,); scenes: (n, 4).
-    """
-    heads = len(VERBS) * len(OBJECTS)
-    later = np.where(np.arange(SCENE_SIZE) == 0, heads, heads + len(OBJECTS))
-    rest = np.full(len(verbs), heads + 2 * len(OBJECTS))
-    return np.column_stack([verbs * len(OBJECTS) + targets, scenes + later, rest])
-
-
-def neighbours(split: str) -> np.ndarray:
-    """Codes of goals whose prompts cover every pair of adjacent parts, int64."""
-    space = SPLITS[split]
-    families = len(space.targets) * len(VERBS)
-    codes = []
-    for offset in range(max(families, NUM_TRAIN)):
-        for first in range(NUM_TRAIN):
-            code = offset % families
-            for position in range(space.free):
-                code = code * NUM_TRAIN + (first + (position % 2) * offset) % NUM_TRAIN
-            codes.append(code)
-    return np.array(codes)
+        space = SPLITS[split]
+        families = len(space.targets) * len(VERBS)
+        offset, first = np.indices((max(families, NUM_TRAIN), NUM_TRAIN)).reshape(2, -1)
+        code = offset % families
+        for position in range(space.free):
+            code = code * NUM_TRAIN + (first + (position % 2) * offset) % NUM_TRAIN
+        return GoalSpace(code, split)
 
 
 def longest() -> list[tuple[str, str]]:

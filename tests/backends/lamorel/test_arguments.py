@@ -13,10 +13,11 @@ import yaml
 
 from magellan.backends.lamorel import section
 from magellan.backends.lamorel.section import with_model
-from magellan.config import check_backbone, identity, resolve_run
+from magellan.config import identity, resolve_run
 from magellan.core.errors import OutOfMemoryError, StoppedEarly
 from magellan.launcher.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
 from magellan.launcher.run import run
+from magellan.model.files import check_backbone
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
 from tests.runs import refusal
 from tests.snippets import raising

@@ -17,9 +17,10 @@ from magellan.worlds.little_zoo import (
     category_totals,
     parse_goal_space,
 )
-from magellan.worlds.little_zoo.goals import SPLITS, categories_of, decode, draw_codes
+from magellan.worlds.little_zoo.codes import SPLITS, categories_of, decode
+from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.text import possible_actions, resolve
-from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_TYPES, object_id
 from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
 from tests.runs import refusal
 from tests.snippets import run_program
@@ -77,7 +78,7 @@ def test_categories_agree_with_the_definition(split):
 
 def shortest_solution(goal):
     """Steps of the shortest play that reaches the goal within its horizon, None without one."""
-    scene = parse_scene(goal.objects)
+    scene = tuple(object_id(name) for name in goal.objects)
     verb, target = parse_goal(goal.text)
     queue, seen = deque([(initial_state(), 0)]), {initial_state()}
     while queue:
@@ -92,10 +93,6 @@ def shortest_solution(goal):
                 seen.add(after)
                 queue.append((after, depth + 1))
     return None
-
-
-def parse_scene(objects):
-    return tuple(parse_goal(f"Grasp {name}")[1] for name in objects)
 
 
 @BOTH
@@ -193,16 +190,9 @@ def test_named_sizes():
     assert parse_goal_space("0-0-5-0-0") == (0, 0, 5, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("", "huge", "25q", "-25k", "25 k", "0", "390", "2.5", "1e3", "9" * 400, "500000k"),
-        *("2M", "1m", "ALL", "allk"),
-        *("25k-1", "1-2-3-4", "1-2-3-4-5-6", "0-0-0-0-0", "1-2-3-4--5", "10-10-10-10-5185"),
-        *(None, 25),
-    ],
-)
+@pytest.mark.parametrize("name", ["2.5", "9" * 400, "500000k", "2M", "ALL", "25k-1", None, 25])
 def test_other_names_are_one_clear_line(name):
+    """More are in tests/inputs."""
     message = refusal(parse_goal_space, name)
     assert message.startswith(f"goal_space = {name!r}: ")
     assert "allowed" in message
@@ -263,10 +253,9 @@ def test_a_mix_of_all_there_is_is_the_whole_space(split):
 
 def test_ranks_go_through_a_category_of_listed_goals_in_order():
     goals = random_goals("train", 3_000)
-    for number, category in enumerate(CATEGORIES):
+    for number in range(5):
         expected = np.flatnonzero(goals.categories == number)
-        assert np.array_equal(goals.members(category), expected)
-        assert goals.sizes[number] == len(expected)
+        assert np.array_equal(goals.nth(number, np.arange(goals.sizes[number])), expected)
         half = len(expected) // 2
         assert np.array_equal(goals.nth(number, np.arange(half)), expected[:half])
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import rankdata
 
 from analysis.report import claims
@@ -398,20 +399,47 @@ def frontier_tests() -> str:
     return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
 
 
+def practised(results: store.Results) -> pd.DataFrame:
+    """Mean share of a run's episodes that each category gets; rows are samplers and variants."""
+    keys = ["sampler", "variant", "seed"]
+    episodes = results.table("practice").groupby([*keys, "category"])["n"].sum()
+    shares = episodes / episodes.groupby(keys).transform("sum")
+    means = shares.reset_index().pivot_table("n", keys[:2], "category")
+    return means[[category.name for category in results.categories]]
+
+
+def craft_practice() -> str:
+    """Where a rule's episodes go in Craft, most on depth 2 first; its last prediction there."""
+    results = of("craft")
+    last = {
+        table: rows_where(frame, split="train", category="depth_2", step=frame["step"].max())
+        .groupby("sampler")[column]
+        .mean()
+        for table, column in (("competence", "competence"), ("evaluation", "success"))
+        for frame in [results.table(table)]
+    }
+    rows = []
+    for rule, shares in practised(results).droplevel("variant").iterrows():
+        predicted = last["competence"].get(rule)
+        cells = [
+            *(f"{share:.3f}" for share in shares),
+            "" if predicted is None else f"{predicted:.2f}",
+        ]
+        rows.append([f"`{rule}`", *cells, f"{last['evaluation'][rule]:.2f}"])
+    header = ["rule", "impossible", *(f"depth {depth}" for depth in range(1, 5))]
+    header += ["depth 2 at the end, predicted", "success"]
+    return in_table(header, sorted(rows, key=lambda row: -float(row[3])))
+
+
 def practice() -> str:
     """Where a rule's episodes go, most on herbivores first, and when half of its runs master."""
     names, rows = {variant: name for name, variant in FRONTIER.items()}, []
     for folder in ("rules_long", "frontier"):
         results = of(folder)
-        keys = ["sampler", "variant", "seed"]
-        episodes = results.table("practice").groupby([*keys, "category"])["n"].sum()
-        shares = episodes / episodes.groupby(keys).transform("sum")
-        means = shares.reset_index().pivot_table("n", ["sampler", "variant"], "category")
-        for rule, variant in means.index:
+        for (rule, variant), listed in practised(results).iterrows():
             times = times_of(results, Algorithm(rule, variant), "25k", "train").values()
             medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
             cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
-            listed = means.loc[rule, variant][[c.name for c in results.categories]]
             rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
     rows.sort(key=lambda row: -row[4])
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
@@ -515,6 +543,7 @@ BLOCKS = {
     ("rules", "rules"): rules,
     ("studies/craft", "craft"): lambda: rules("craft"),
     ("studies/craft", "order"): orders_in_both_worlds,
+    ("studies/craft", "practice"): craft_practice,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,

@@ -130,7 +130,7 @@ def check_output(folder: Path) -> None:
 
 
 def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write an agent's folder atomically, replacing an existing one.
+    """Write an agent's folder, whole or not at all; one that is there is removed just before.
 
     Raises:
         StorageError: full disk, read-only folder or the like.

@@ -34,6 +34,11 @@ def test_studentised_intervals_cover_about_as_often_as_they_say(runs):
         assert covered("difference of means", "studentised", world, runs) > 0.89
 
 
+def test_a_tie_is_half_an_improvement():
+    same = np.zeros((3, 4))
+    assert simulation.TRUTHS["probability of improvement"](same, same) == 0.5
+
+
 def test_tests_hold_their_level():
     alarms = simulation.false_alarms(HALF, 5, 400, seed=0)
     assert alarms["permutation"] < 0.08

@@ -145,8 +145,9 @@ class Replay:
 
     def sample(self, size: int) -> Batch:
         """Draw `size` transitions, at most `len(self)`."""
-        successes = np.flatnonzero(self._fields["success"][: len(self)])
-        quota = min(round(self._success_fraction * size), len(successes))
+        quota = min(round(self._success_fraction * size), size)
+        successes = np.flatnonzero(self._fields["success"][: len(self) if quota else 0])
+        quota = min(quota, len(successes))
         drawn = [
             self._rng.choice(successes, quota, replace=False),
             self._rng.choice(len(self), size - quota, replace=False),

@@ -250,19 +250,25 @@ def rules(folder: str = "rules") -> str:
 
 def orders_in_both_worlds() -> str:
     """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
-    craft, zoo = (standing.scores_of(of(folder)) for folder in ("craft", "rules"))
-    both = [rule for rule in craft if rule in zoo]
+    worlds = [standing.scores_of(of(folder)) for folder in ("craft", "rules")]
+    both = [rule for rule in worlds[0] if rule in worlds[1]]
 
-    def correlation(*worlds: np.ndarray) -> np.ndarray:
-        ranks = [rankdata(scores.mean(axis=-2), axis=-1) - (len(both) + 1) / 2 for scores in worlds]
-        lengths = [np.sqrt((world**2).sum(axis=-1)) for world in ranks]
+    def correlation(*scores: np.ndarray) -> np.ndarray:
+        ranks = [rankdata(values.mean(axis=-2), axis=-1) for values in scores]
+        ranks = [rank - rank.mean(axis=-1, keepdims=True) for rank in ranks]
+        lengths = [np.sqrt((rank**2).sum(axis=-1)) for rank in ranks]
         return ((ranks[0] * ranks[1]).sum(axis=-1) / (lengths[0] * lengths[1]))[..., None]
 
-    worlds = [np.stack([scores[rule] for rule in both], axis=1) for scores in (craft, zoo)]
-    found = percentile_estimate(worlds, correlation, contrasts.BOOTSTRAP)
-    seeds = " and ".join(str(len(scores)) for scores in worlds)
-    interval = f"{found.low[0]:.2f} to {found.high[0]:.2f}"
-    return f"{len(both)} rules, {seeds} seeds: {found.value[0]:.2f} ({interval})"
+    kinds = {"all": both}
+    for track in ("same information", "groups given"):
+        kinds[track] = [rule for rule in both if track_of(rule) == track]
+    rows = []
+    for kind, rules in kinds.items():
+        samples = [np.stack([scores[rule] for rule in rules], axis=1) for scores in worlds]
+        found = percentile_estimate(samples, correlation, contrasts.BOOTSTRAP)
+        interval = f"{found.low[0]:.2f} to {found.high[0]:.2f}"
+        rows.append([kind, str(len(rules)), f"{found.value[0]:.2f} ({interval})"])
+    return in_table(["rules", "how many", "Spearman's correlation"], rows)
 
 
 def against(

@@ -63,6 +63,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("exploration", "exploration"),
         ("frontier", "frontier"),
         ("impossible", "impossible"),
+        ("craft", "craft"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -167,6 +168,24 @@ def test_the_readme_quotes_the_study_of_all_rules():
     text = " ".join(README.split())
     for best, other in (("adarft", "ek_online"), ("pcl", "magellan")):
         assert f"{mean[best]} to {mean[other]} (p = {p[other]})" in text
+
+
+def test_the_readme_quotes_craft():
+    correlation = pages.orders_in_both_worlds().splitlines()[2].split(" | ")[2].rstrip(" |")
+    rows = [line.strip("| ").split(" | ") for line in pages.rules("craft").splitlines()[2:]]
+    told = [row[0] for row in rows if row[1] == "groups given"]
+    best, *others = (row for row in rows if row[1] == "same information")
+    (own,) = (row for row in others if row[0] == "`magellan`")
+    mean, low, high = (f"{float(end):.2f}" for end in re.findall(r"0\.\d+", own[3]))
+    assert told[-1] == "`adarft`"
+    assert best[0] == "`pcl`"
+    assert best[4] == own[4]
+    for quoted in (
+        f"correlation is {correlation};",
+        f"`random` by {mean} ({low} to {high}; p = {own[4][1:]})",
+        f"{best[-1]} of the way to `ek_online`",
+    ):
+        assert quoted in README
 
 
 @pytest.mark.slow

@@ -494,25 +494,31 @@ def estimated() -> str:
     return in_table(header, with_tests(rows, [one.goal_space for one in compared], halves=True))
 
 
-def impossible() -> str:
-    """Error of MAGELLAN's estimator with few and many impossible goals in practice; the test is on
-    impossible goals.
-    """
-    results, text = of("impossible"), "scripted/few:learned - scripted/many:learned"
+def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str:
+    """Error of MAGELLAN's estimator with two scripted practices; the test is on one category."""
+    results, text = of(folder), f"scripted/{first}:learned - scripted/{second}:learned"
     (one,) = contrasts.compare(results, [text], "error", ["train"])
     sides = {
         results.categories.named(name).words: [side[name] for side in one.sides]
         for name in one.sides[0]
     }
-    last = results.table("competence", split="train", category="impossible", estimator="learned")
-    last = last[last["episode"] == last["episode"].max()].set_index(["variant", "seed"])
-    sides["Impossible, at the end"] = [last["competence"].loc[name] for name in ("few", "many")]
+    words = results.categories.named(tested).words
+    for label, table, column, only in (
+        ("predicted", "competence", "competence", {"estimator": "learned"}),
+        ("success", "evaluation", "success", {}),
+    ):
+        frame = results.table(table, split="train", category=tested, **only)
+        if len(frame):  # impossible goals are not evaluated
+            last = frame.groupby(["variant", "seed"])[column].last()
+            sides[f"{words} at the end, {label}"] = [last.loc[name] for name in (first, second)]
     rows = []
-    for words, (few, many) in sides.items():
-        p = with_tests([([], (few - many).to_numpy())])[0][-1] if words == "Impossible" else ""
-        means = (f"{side.mean():.3f}" for side in (few, many))
-        rows.append([words, *means, with_ends((few - many).to_numpy()), p])
-    return in_table(["error on", "`few`", "`many`", "`few` minus `many`", "p"], rows)
+    for name, (own, other) in sides.items():
+        difference = (own - other).to_numpy()
+        p = with_tests([([], difference)])[0][-1] if name == words else ""
+        means = (f"{side.mean():.3f}" for side in (own, other))
+        rows.append([name, *means, with_ends(difference), p])
+    header = ["error on", f"`{first}`", f"`{second}`", f"`{first}` minus `{second}`", "p"]
+    return in_table(header, rows)
 
 
 def verdicts() -> str:
@@ -550,6 +556,9 @@ BLOCKS = {
     ("studies/craft", "craft"): lambda: rules("craft"),
     ("studies/craft", "order"): orders_in_both_worlds,
     ("studies/craft", "practice"): craft_practice,
+    ("studies/craft", "estimation in craft"): lambda: errors_by_practice(
+        "craft_estimation", "own", "even", "depth_2"
+    ),
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,
@@ -558,7 +567,9 @@ BLOCKS = {
     ("rules", "frontier"): frontier,
     ("rules", "frontier tests"): frontier_tests,
     ("estimation", "estimation"): estimated,
-    ("estimation", "impossible"): impossible,
+    ("estimation", "impossible"): lambda: errors_by_practice(
+        "impossible", "few", "many", "impossible"
+    ),
     ("claims", "claims"): verdicts,
     ("learner", "learner"): costs,
 }

@@ -64,6 +64,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("frontier", "frontier"),
         ("impossible", "impossible"),
         ("craft", "craft"),
+        ("craft_estimation", "craft_estimation"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):
@@ -155,7 +156,7 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
 
 
 def test_the_readme_quotes_the_error_on_impossible_goals():
-    _, _, row, *_ = pages.impossible().splitlines()
+    _, _, row, *_ = pages.BLOCKS["estimation", "impossible"]().splitlines()
     few, many, p = (float(cell) for cell in [*row.split(" | ")[1:3], row.split(" | ")[-1][:-2]])
     assert f"from {few:.2f} to {many:.2f} (p = {p:.3f})".replace("= 0.", "= .") in README
 

@@ -15,7 +15,12 @@ from matplotlib.patches import Patch
 from analysis.figures import style
 from analysis.statistics.intervals import Matrix
 from analysis.statistics.mastery import MASTERED, kaplan_meier, times_of
-from analysis.statistics.matrices import evaluated_categories, evaluation_points, success_curves
+from analysis.statistics.matrices import (
+    evaluated_categories,
+    evaluation_points,
+    settings,
+    success_curves,
+)
 from analysis.tables.grid import UNIT_LABELS, Algorithm
 from analysis.tables.labels import SPLIT_LABELS
 from analysis.tables.phases import OnePhase, each_phase
@@ -25,6 +30,7 @@ MARKS = "thick: mean over seeds, thin: each seed"
 WIDEST, NARROWEST = 3.2, 1.4
 SHADE = "#F1EDE2"
 SWITCH = style.LineStyle("goals replaced", "#000000", (0, (1.5, 1.5)), "")
+PAPER = style.LineStyle("mastered in the paper", style.GREY, (0, (1.5, 1.5)), "")
 SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
 
 
@@ -73,11 +79,15 @@ def success_by_category(
 ) -> Figure:
     """Rows are splits, columns are categories; thick lines: algorithms, thin lines: runs."""
     success = results.table("evaluation", goal_space=goal_space)
+    marks = settings(results).paper_mastery
     figure, axes = _category_page(
         results,
         goal_space,
         ("Success per category over training", style.seed_lines(results, goal_space, MARKS)),
-        style.algorithm_handles(results, goal_space),
+        [
+            *style.algorithm_handles(results, goal_space),
+            *([style.line_handle(PAPER, linewidth=1.2)] if marks else []),
+        ],
         results.length_label,
         success[results.unit_column].max(),
     )
@@ -90,6 +100,9 @@ def success_by_category(
                 look = {"size": 8, "color": style.GREY, "ha": "center", "va": "center"}
                 ax.text(0.5, 0.5, text, transform=ax.transAxes, **look)
             _lines(ax, results, lines)
+    for ax, category in zip(axes[0], results.categories.feasible, strict=True):
+        if category in marks:
+            ax.axvline(marks[category], color=PAPER.color, linestyle=PAPER.dash, linewidth=1.2)
     style.footnote(figure, _footnote(success["n"]))
     return figure
 

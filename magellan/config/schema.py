@@ -387,6 +387,11 @@ class AnalysisConfig(Section):
         description="Labels of variants in figures, by VARIANT or SAMPLER/VARIANT, instead of "
         "their names.",
     )
+    paper_mastery: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        {},
+        description="By category, training length at which the paper's agent masters it: a mark "
+        "in the figure of success.",
+    )
 
     @field_validator("labels")
     @classmethod
@@ -487,5 +492,16 @@ class ExperimentConfig(Section):
                 raise InputError(
                     f"analysis.labels.{key}: not a variant; allowed: {allowed}, or one of these "
                     f"after SAMPLER/{suggestion(variant, self.variants)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _known_marks(self) -> ExperimentConfig:
+        feasible = WORLDS[self.world].categories.feasible
+        for name in self.analysis.paper_mastery:
+            if name not in feasible:
+                raise InputError(
+                    f"analysis.paper_mastery.{name}: not a feasible category of the world "
+                    f"{self.world}; allowed: {', '.join(feasible)}"
                 )
         return self

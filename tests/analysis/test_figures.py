@@ -1,5 +1,6 @@
 import functools
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,6 +155,16 @@ def test_success_panels_show_the_means_of_their_sampler_category_and_split(resul
     for line, run in zip(thin, by_seed, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), run["success"])
         np.testing.assert_array_equal(line.get_xdata(), run["episode"])
+
+
+def test_a_mark_stands_where_the_paper_masters_a_category_of_training_goals(results, statistics):
+    asked = results.experiment | {"analysis": {"paper_mastery": {"grow_plant": 70}}}
+    marked = replace(results, manifest=results.manifest | {"experiment": asked})
+    figure = figures.draw("success_by_category", marked, statistics, GOAL_SPACE)
+    marks = [
+        [line for line in ax.get_lines() if [*line.get_xdata()] == [70, 70]] for ax in figure.axes
+    ]
+    assert [len(lines) for lines in marks[:8]] == [0, 1, 0, 0, 0, 0, 0, 0]
 
 
 def test_practice_shares_add_up_and_follow_the_table(results):

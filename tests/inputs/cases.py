@@ -174,6 +174,7 @@ sampler: [random] -> unknown key | did you mean samplers?
 variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
 variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}} -> analysis.labels | up to 34 letters
 analysis: {reference: best} -> analysis.reference: 'best' | allowed: random
+analysis: {paper_mastery: {grasping: 9}} -> analysis.paper_mastery.grasping | allowed: grasp,
 log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 """),
 }

@@ -259,9 +259,9 @@ def orders_in_both_worlds() -> str:
         lengths = [np.sqrt((rank**2).sum(axis=-1)) for rank in ranks]
         return ((ranks[0] * ranks[1]).sum(axis=-1) / (lengths[0] * lengths[1]))[..., None]
 
-    kinds = {"all": both}
+    kinds = {"all, `random` included": both}
     for track in ("same information", "groups given"):
-        kinds[track] = [rule for rule in both if track_of(rule) == track]
+        kinds[track] = [rule for rule in both if track_of(rule) == track and rule != "random"]
     rows = []
     for kind, rules in kinds.items():
         samples = [np.stack([scores[rule] for rule in rules], axis=1) for scores in worlds]
@@ -477,21 +477,79 @@ def observed_errors(folder: str) -> str:
     return to_markdown(estimation, of(folder), table)
 
 
-def estimated() -> str:
-    """MAGELLAN's estimator against each other one; p after Holm over both, in each goal space."""
-    measured = estimation.with_truth(of("estimation"), estimation.MEASURED)
+def gaps(folder: str, until: float = np.inf) -> list[contrasts.Compared]:
+    """MAGELLAN's estimator against each other one, up to a number of episodes; spaces in order."""
+    measured = estimation.with_truth(of(folder), estimation.MEASURED)
+    early = {
+        name: frame[frame["episode"] < until]
+        for name, frame in measured.tables.items()
+        if name in ("evaluation", "competence")
+    }
+    measured = store.Results({**measured.tables, **early}, measured.manifest)
     observers = [text.replace("random", "ek_eval") for text in OBSERVERS]
     compared = contrasts.compare(measured, observers, "error", ["train"])
-    compared.sort(key=lambda one: measured.goal_spaces.index(one.goal_space))
+    return sorted(compared, key=lambda one: measured.goal_spaces.index(one.goal_space))
+
+
+def gap_rows(compared: list[contrasts.Compared], label: str = "") -> list[Any]:
+    """Cells, and differences by seed: (cells, (seeds,))."""
     rows = []
     for one in compared:
         errors = [side.mean(axis=1) for side in one.sides]
         means = (f"{values.mean():.3f}" for values in errors)
-        cells = [one.goal_space, f"`{one.terms[1].estimator}`", *means]
+        cells = [label or one.goal_space, f"`{one.terms[1].estimator}`", *means]
         rows.append((cells, (errors[0] - errors[1]).to_numpy()))
+    return rows
+
+
+def estimated() -> str:
+    """MAGELLAN's estimator against each other one; p after Holm over both, in each goal space."""
+    rows = gap_rows(gaps("estimation"))
     header = ["goals", "other", "error of `learned`", "of the other", "difference"]
     header += ["halves of the seeds", "p, Holm over 2"]
-    return in_table(header, with_tests(rows, [one.goal_space for one in compared], halves=True))
+    return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows], halves=True))
+
+
+def estimated_long() -> str:
+    """Errors over 50,000 episodes, and how much nearer to windows of categories length brings."""
+    whole = gap_rows(gaps("estimation_long"), "50,000")
+    # Evaluations are at thousands of episodes.
+    early = gap_rows(gaps("estimation_long", 9_500), "their first 10,000")
+    short = gap_rows(gaps("estimation")[:2], "10,000")
+    listed = with_tests(whole)
+    listed += [[*cells, with_ends(values), ""] for cells, values in early + short]
+    cells = ["10,000 minus 50,000", "`expert_buckets`", "", ""]
+    listed += with_tests([(cells, short[1][1] - whole[1][1])])
+    header = ["episodes", "other", "error of `learned`", "of the other", "difference", "p"]
+    return in_table(header, listed)
+
+
+def errors_by_category() -> str:
+    """Errors over 50,000 episodes of MAGELLAN's estimator and of windows of categories."""
+    own, other = gaps("estimation_long")[1].sides
+    categories = of("estimation_long").categories
+    rows = [
+        [categories.named(name).words, *(f"{side[name].mean():.3f}" for side in (own, other))]
+        for name in own
+    ]
+    return in_table(["error on", "`learned`", "`expert_buckets`"], rows)
+
+
+def goals_changed() -> str:
+    """Success on the new goals, and gains from the change to the end; Holm in each family."""
+    results, listed = of("goal_change"), []
+    families = {
+        "success": ["magellan - online", "magellan - ek_online"],
+        "gain": ["random", "magellan"],
+    }
+    for measure, texts in families.items():
+        rows = []
+        for one in contrasts.compare(results, texts, measure, ["unseen"]):
+            values = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
+            words = " - ".join(f"`{term.text}`" for term in one.terms)
+            rows.append(([f"{words}, {measure}"], values))
+        listed += with_tests(rows, halves=True)
+    return in_table(["on the new goals", "mean", "halves of the seeds", "p, Holm over 2"], listed)
 
 
 def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str:

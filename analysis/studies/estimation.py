@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import DIFFERENCE, RATE, STUDENTISED, mean_estimate
+from analysis.statistics.intervals import RATE, STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
 from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
@@ -133,7 +133,9 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
             of_runs = group.sort_values("seed")["mean_absolute_error"].to_numpy()
-            error = dict(zip(ERROR, _mean(results, of_runs, RATE), strict=True))
+            found = mean_estimate(of_runs[:, None], bootstrap_of(results), RATE)
+            numbers = (found.value[0], found.low[0], found.high[0], found.method[0])
+            error = dict(zip(ERROR, (len(of_runs), *numbers), strict=True))
             error["categories"] = categories.loc[values].to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
@@ -172,32 +174,6 @@ def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
     return errors
 
 
-def growth(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
-    """Change of the error with the goal space: each one minus the first, paired by seed.
-
-    Columns: sampler, variant, estimator, goal_space, first, runs, difference, low, high, interval.
-    No rows for a single goal space, or without common seeds.
-    """
-    errors = _mean_over_categories(_errors(results, truth, split))
-    errors = errors[errors["estimator"] != truth]
-    rows = []
-    for keys, group in errors.groupby(["sampler", "variant", "estimator"], sort=False):
-        wide = group.pivot_table(index="seed", columns="goal_space", values="mean_absolute_error")
-        first, *rest = [name for name in results.goal_spaces if name in wide.columns]
-        for name in rest:
-            differences = (wide[name] - wide[first]).dropna().to_numpy()
-            if len(differences):
-                rows.append((*keys, name, first, *_mean(results, differences, DIFFERENCE)))
-    names = ("goal_space", "first", "runs", "difference", "low", "high", "interval")
-    return pd.DataFrame(rows, columns=["sampler", "variant", "estimator", *names])
-
-
-def _mean(results: Results, values: np.ndarray, bounds: tuple[float, float]) -> tuple[Any, ...]:
-    """Number of runs (runs,), their mean, the ends of its interval, and its method."""
-    mean = mean_estimate(values[:, None], bootstrap_of(results), bounds)
-    return len(values), mean.value[0], mean.low[0], mean.high[0], mean.method[0]
-
-
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
     """Mean episodes of a run, for estimating and for training."""
     runs = [
@@ -230,7 +206,7 @@ def truth_label(truth: str, results: Results) -> str:
 
 
 def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
-    """A table for each goal space, sampler and variant, smallest error first, and one of `growth`.
+    """A table for each goal space, sampler and variant, smallest error first.
 
     frame: from `table`.
     """
@@ -249,14 +225,6 @@ def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
             for row in group.itertuples()
         ]
         yield Table(title, header, rows)
-    rows = []
-    for row in growth(results, truth, split).itertuples():
-        labels = [row.sampler, row.variant, estimator_label(row.estimator, names)]
-        spaces, interval = f"{row.goal_space} - {row.first}", _interval_text(row, "+.3f")
-        rows.append([*labels, spaces, f"{row.difference:+.3f}", interval, str(row.runs)])
-    if rows:
-        header = ("sampler", "variant", "estimator", "goal space", "difference", "interval", "n")
-        yield Table("Error by goal space, paired by seed", header, rows)
 
 
 def _cells(row: Any, categories: Sequence[Category]) -> list[str]:
@@ -266,17 +234,12 @@ def _cells(row: Any, categories: Sequence[Category]) -> list[str]:
     ]
     if row.status != RUN:
         return [*[""] * len(categories), "0", f"none: {row.status}", "", *episodes]
-    interval = _interval_text(row, ".3f")
+    interval = str(row.interval)
+    if not math.isnan(row.low):
+        method = "" if row.interval == STUDENTISED else f" ({row.interval})"
+        interval = f"{row.low:.3f} to {row.high:.3f}{method}"
     errors = [f"{row.categories[category.name]:.3f}" for category in categories]
     return [*errors, f"{row.error:.3f}", interval, str(row.runs), *episodes]
-
-
-def _interval_text(row: Any, form: str) -> str:
-    """An interval, with its method if that is not `STUDENTISED`."""
-    if math.isnan(row.low):
-        return str(row.interval)
-    method = "" if row.interval == STUDENTISED else f" ({row.interval})"
-    return f"{row.low:{form}} to {row.high:{form}}{method}"
 
 
 # --- the exact truth: the simulated learner's competence, rebuilt from its practice ---

@@ -183,19 +183,6 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
 
 
-def test_the_error_of_one_goal_space_minus_that_of_the_first_is_paired_by_seed(watched):
-    differences = estimation.growth(watched, "evaluated_buckets").set_index("estimator")
-    errors = table(watched, "evaluated_buckets")
-    frame = errors.set_index(["goal_space", "estimator"])["error"]
-    for name in OBSERVERS:
-        row = differences.loc[name]
-        difference = frame[SPACES[1], name] - frame[SPACES[0], name]
-        assert row["difference"] == pytest.approx(difference, abs=1e-9)
-        assert row["low"] <= difference <= row["high"]
-        assert row["runs"] == 3
-    assert f"{SPACES[1]} - {SPACES[0]}" in to_markdown(estimation, watched, errors)
-
-
 @pytest.mark.slow
 def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, printed):
     tables = to_markdown(estimation, watched, table(watched, "evaluated_buckets"))

@@ -625,6 +625,8 @@ BLOCKS = {
     ("rules", "frontier"): frontier,
     ("rules", "frontier tests"): frontier_tests,
     ("estimation", "estimation"): estimated,
+    ("estimation", "long"): estimated_long,
+    ("estimation", "long by category"): errors_by_category,
     ("estimation", "impossible"): lambda: errors_by_practice(
         "impossible", "few", "many", "impossible"
     ),

@@ -64,6 +64,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("frontier", "frontier"),
         ("impossible", "impossible"),
         ("craft", "craft"),
+        ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
     ],
 )
@@ -145,7 +146,8 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
     listed = claims.load()
     judged = claims.judge(listed, REFERENCE)[: len(listed.claims)]
     n = Counter(each.verdict for each in judged)
-    again = sum(each.claim.study in ("other_build", "paper_small") for each in judged)
+    elsewhere = ("other_build", "paper_small", "estimation_long")
+    again = sum(each.claim.study in elsewhere for each in judged)
     words = (
         f"Of {len(judged)} tests of the paper's claims ({again} repeat others with another build "
     )
@@ -157,6 +159,8 @@ def test_the_readme_counts_the_verdicts_and_quotes_the_errors_of_estimators():
     assert f"({errors[0]} on" in README.replace("mean error ", "")
     assert errors[4] in README
     assert {row[-1] for row in rows[2:]} == {"0.016 |"}
+    own, other = pages.estimated_long().splitlines()[3].split(" | ")[2:4]
+    assert f"50,000 episodes ({float(own):.2f} and {float(other):.2f}; 8 runs)" in README
 
 
 def test_the_readme_quotes_the_error_on_impossible_goals():

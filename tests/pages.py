@@ -631,6 +631,7 @@ BLOCKS = {
         "impossible", "few", "many", "impossible"
     ),
     ("claims", "claims"): verdicts,
+    ("again", "goal change"): goals_changed,
     ("learner", "learner"): costs,
 }
 """Page and marker of a block -> the block anew from the committed tables."""

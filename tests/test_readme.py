@@ -64,6 +64,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("frontier", "frontier"),
         ("impossible", "impossible"),
         ("craft", "craft"),
+        ("goal_change", "goal_change"),
         ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
     ],

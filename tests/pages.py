@@ -514,12 +514,11 @@ def estimated_long() -> str:
     """Errors over 50,000 episodes, and how much nearer to windows of categories length brings."""
     whole = gap_rows(gaps("estimation_long"), "50,000")
     # Evaluations are at thousands of episodes.
-    early = gap_rows(gaps("estimation_long", 9_500), "their first 10,000")
-    short = gap_rows(gaps("estimation")[:2], "10,000")
-    listed = with_tests(whole)
-    listed += [[*cells, with_ends(values), ""] for cells, values in early + short]
+    early = gap_rows(gaps("estimation_long", 9_500), "the first 10,000")
     cells = ["10,000 minus 50,000", "`expert_buckets`", "", ""]
-    listed += with_tests([(cells, short[1][1] - whole[1][1])])
+    listed = with_tests(whole)
+    listed += [[*row, with_ends(values), ""] for row, values in early]
+    listed += with_tests([(cells, early[1][1] - whole[1][1])])
     header = ["episodes", "other", "error of `learned`", "of the other", "difference", "p"]
     return in_table(header, listed)
 

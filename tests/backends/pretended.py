@@ -239,6 +239,8 @@ def pretended_gpu() -> Iterator[None]:
     """Within it `cuda` is there: one GPU, 8 GB free."""
     with pytest.MonkeyPatch.context() as patch, Made(), Numbered():
         patch.setattr(torch.backends.cuda, "is_built", _answer(True))
+        # A build with CUDA would ask its driver here.
+        patch.setattr(torch.accelerator, "current_accelerator", _answer(None))
         for name, value in ANSWERS.items():
             patch.setattr(torch.cuda, name, _answer(value))
         patch.setattr(torch.cuda, "get_rng_state", _answer(torch.zeros(1, dtype=torch.uint8)))

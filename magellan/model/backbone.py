@@ -133,6 +133,7 @@ class Backbone:
         self._prepared: dict[str, Any] = {}
         self.reader, self.passes = self._choose_reader()
         self._flat: dict[str, Tensor] = {}
+        self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._change_layers(backend)
 
@@ -437,10 +438,14 @@ class Backbone:
 
     def _activate(self, adapter: str) -> None:
         """Switch adapters without losing the others' gradients (defect B2 of the released code)."""
-        self._peft.set_adapter(adapter)
+        if adapter == self._active:
+            return
+        for layer in self._layers.values():  # peft would look for them in the whole model
+            layer.set_adapter(adapter)
         for parameters in self._parameters.values():
             for parameter in parameters.values():
                 parameter.requires_grad_(True)
+        self._active = adapter
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Tables of pages, from the committed results: `python -m tests.pages` writes them anew."""
 
 import itertools
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,12 @@ def with_tests(
     chances = [sign_flip_test(values).p for _, values in rows]
     corrected = holm_within(chances, families or [0] * len(rows))
     return [
-        [*cells, with_ends(values), *[contrasts.halves(values)] * halves, f"{p:.3f}"]
+        [
+            *cells,
+            with_ends(values),
+            *[contrasts.halves(values)] * halves,
+            f"{p:.3f}".replace("0.000", "< 0.001"),
+        ]
         for (cells, values), p in zip(rows, corrected, strict=True)
     ]
 
@@ -534,21 +540,46 @@ def errors_by_category() -> str:
     return in_table(["error on", "`learned`", "`expert_buckets`"], rows)
 
 
-def goals_changed() -> str:
-    """Success on the new goals, and gains from the change to the end; Holm in each family."""
-    results, listed = of("goal_change"), []
-    families = {
-        "success": ["magellan - online", "magellan - ek_online"],
-        "gain": ["random", "magellan"],
-    }
-    for measure, texts in families.items():
+def by_families(folder: str, split: str, heading: str, *families: tuple[str, Sequence[str]]) -> str:
+    """Contrasts of runs; a family is a measure and what is compared, Holm in each."""
+    results, listed = of(folder), []
+    for measure, texts in families:
         rows = []
-        for one in contrasts.compare(results, texts, measure, ["unseen"]):
+        for one in contrasts.compare(results, texts, measure, [split]):
             values = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
             words = " - ".join(f"`{term.text}`" for term in one.terms)
             rows.append(([f"{words}, {measure}"], values))
         listed += with_tests(rows, halves=True)
-    return in_table(["on the new goals", "mean", "halves of the seeds", "p, Holm over 2"], listed)
+    return in_table([heading, "mean", "halves of the seeds", "p, Holm"], listed)
+
+
+ADAPTERS = ("own", "ignored", "shared", "policy", "frozen")
+
+
+def by_variant(folder: str, samplers: Sequence[str], variants: Sequence[str]) -> str:
+    """What runs of each variant come to: means over the runs, training goals."""
+    results = of(folder)
+    names = [results.categories.named(name).words for name in results.categories.feasible]
+    rows = []
+    for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
+        where = algorithm._asdict()
+        areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
+        evaluated = results.table("evaluation", split="train", **where)
+        last = evaluated[evaluated["step"] == evaluated["step"].max()].groupby("category")
+        ends = last["success"].mean()[list(results.categories.feasible)]
+        training = results.table("training", **where)
+        entropy = training[training["step"] > 2 / 3 * training["step"].max()]["entropy"].mean()
+        shares = behaviour.practice_shares(results, algorithm, "25k")["impossible"]
+        found = behaviour.beliefs(results, algorithm, "25k")
+        together = [f"{found[name].mean():.2f}" for name in ("error", "lockstep")]
+        rows.append([f"`{'/'.join(algorithm)}`", *areas, *(f"{end:.2f}" for end in ends)])
+        rows[-1] += together if algorithm.sampler == "magellan" else ["", ""]
+        rows[-1] += [
+            f"{each:.2f}" for each in (shares.mean(), entropy, last["dormant"].mean().mean())
+        ]
+    header = ["", "success", "unseen", *(f"{name.lower()}, at the end" for name in names)]
+    header += ["error", "lockstep", "practice on impossible", "entropy", "dormant"]
+    return in_table(header, rows)
 
 
 def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str:
@@ -630,7 +661,21 @@ BLOCKS = {
         "impossible", "few", "many", "impossible"
     ),
     ("claims", "claims"): verdicts,
-    ("again", "goal change"): goals_changed,
+    ("again", "goal change"): lambda: by_families(
+        "goal_change",
+        "unseen",
+        "on the new goals",
+        ("success", ["magellan - online", "magellan - ek_online"]),
+        ("gain", ["random", "magellan"]),
+    ),
+    ("again", "adapters"): lambda: by_families(
+        "estimator_adapters",
+        "train",
+        "training goals",
+        ("success", [f"magellan/own - magellan/{other}" for other in ADAPTERS[2:]]),
+        ("error", ["magellan/ignored - magellan/own"]),
+    ),
+    ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("learner", "learner"): costs,
 }
 """Page and marker of a block -> the block anew from the committed tables."""

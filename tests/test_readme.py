@@ -65,6 +65,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("impossible", "impossible"),
         ("craft", "craft"),
         ("goal_change", "goal_change"),
+        ("estimator_adapters", "estimator_adapters"),
         ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
     ],

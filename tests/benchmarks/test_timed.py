@@ -13,13 +13,16 @@ def clock():
     return SimpleNamespace(now=0.0, sizes=[])
 
 
-def slow(clock, seconds_per_unit: float, start: float = 0.0):
-    """An operation that takes so long for each unit of its size, and makes the clock go on."""
+def slow(clock, seconds_per_unit: float, start: float = 0.0, once: float = 0.0):
+    """An operation that takes so long for each unit of its size, and makes the clock go on.
+
+    `once` is what the first call of all takes besides.
+    """
 
     def make(size: int):
         def run() -> None:
+            clock.now += start + seconds_per_unit * size + (0.0 if clock.sizes else once)
             clock.sizes.append(size)
-            clock.now += start + seconds_per_unit * size
 
         return run
 
@@ -60,6 +63,12 @@ def test_growth_goes_by_steps_as_small_ones_say_little(clock):
     sizes = list(dict.fromkeys(clock.sizes))
     assert all(larger <= 16 * smaller for smaller, larger in itertools.pairwise(sizes))
     assert sizes[-1] == 100_000
+
+
+def test_a_cold_first_call_does_not_keep_sizes_small(clock):
+    """As on a GPU, where batches of all sizes take as long, and the first call ten times that."""
+    timing = measure(clock, slow(clock, 0.0, start=0.4, once=5.0), 256, seconds=20)
+    assert (timing.measured, timing.seconds) == (256, pytest.approx(0.4))
 
 
 def test_time_that_is_left():

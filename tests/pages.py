@@ -554,6 +554,7 @@ def by_families(folder: str, split: str, heading: str, *families: tuple[str, Seq
 
 
 ADAPTERS = ("own", "ignored", "shared", "policy", "frozen")
+DEFECTS = ("corrected", "adapters", "temperature", "candidates", "public")
 
 
 def by_variant(folder: str, samplers: Sequence[str], variants: Sequence[str]) -> str:
@@ -676,6 +677,16 @@ BLOCKS = {
         ("error", ["magellan/ignored - magellan/own"]),
     ),
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
+    ("released", "released"): lambda: by_families(
+        "released",
+        "train",
+        "training goals",
+        *(
+            ("success", [f"{sampler}/{name} - {sampler}/corrected" for name in DEFECTS[1:]])
+            for sampler in ("magellan", "ek_online")
+        ),
+    ),
+    ("released", "by defect"): lambda: by_variant("released", ["magellan", "ek_online"], DEFECTS),
     ("learner", "learner"): costs,
 }
 """Page and marker of a block -> the block anew from the committed tables."""

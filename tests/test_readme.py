@@ -66,6 +66,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("craft", "craft"),
         ("goal_change", "goal_change"),
         ("estimator_adapters", "estimator_adapters"),
+        ("released", "released"),
         ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
     ],

@@ -66,6 +66,7 @@ class Claim(Section):
     expected: str
     split: Literal["train", "unseen"] = "train"
     category: str = ""
+    why: str = "unexplained"
     decides: str = ""
 
     @field_validator("value")
@@ -262,7 +263,7 @@ SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
 
 
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
-    """Tables of the paper's claims, other claims, studies, and what would decide open claims."""
+    """Tables of the paper's claims, other claims, studies, and why the rest is not reproduced."""
     count = len(claims.claims)
     titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
     verdicts = [
@@ -275,15 +276,19 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
         for name, study in claims.studies.items()
         if name != NO_STUDY
     ]
-    undecided = [
-        [result.claim.claim, result.claim.decides]
+    differing = [
+        [
+            result.claim.claim,
+            result.claim.why if result.verdict == "contradicted" else "",
+            result.claim.decides,
+        ]
         for result in judged
-        if result.verdict != "reproduced" and result.claim.decides
+        if result.verdict != "reproduced"
     ]
     return [
         *verdicts,
         Table("Studies", SETTINGS, studies),
-        Table("What would decide", ("claim", "decided by"), undecided),
+        Table("Not reproduced", ("claim", "why it differs", "what would decide"), differing),
     ]
 
 

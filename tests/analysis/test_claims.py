@@ -36,15 +36,19 @@ def everything(given):
     return [*given.claims, *given.others]
 
 
-def judge(reference, *listed, seeds=12, halves=False):
-    """Verdicts on claims given as (measure, value, expected) and further keys."""
+def file_of(*listed, seeds=12, halves=False):
+    """Claims given as (measure, value, expected) and further keys."""
     entries = []
     for measure, value, expected, *rest in listed:
         keys = {"measure": measure, "value": value, "expected": expected, **dict(*rest)}
         entries.append({"claim": "c", "source": "s", "study": "known", "question": "q", **keys})
     study = {"seeds": seeds, "halves": halves, "setting": "made up", "fixed": "before"}
-    given = claims.Claims.model_validate({"studies": {"known": study}, "claims": entries})
-    return claims.judge_by(given, {"known": reference})
+    return claims.Claims.model_validate({"studies": {"known": study}, "claims": entries})
+
+
+def judge(reference, *listed, **keys):
+    """Verdicts on claims."""
+    return claims.judge_by(file_of(*listed, **keys), {"known": reference})
 
 
 @pytest.mark.parametrize(
@@ -93,6 +97,14 @@ def test_fewer_seeds_than_planned_are_not_judged(reference):
     (claim,) = judge(reference, LEAD, seeds=13)
     assert (claim.verdict, claim.n) == ("not tested", 12)
     assert np.isnan(claim.value)
+
+
+def test_contradicted_claims_say_why(reference):
+    wrong = ("success", "magellan - random", "below 0")
+    unclear = ("gain", "magellan", "above 0", {"why": "nothing to explain"})
+    given = file_of(LEAD, wrong, (*wrong, {"why": "the replay"}), unclear)
+    *_, table = claims.to_tables(given, claims.judge_by(given, {"known": reference}))
+    assert [row[1] for row in table.rows] == ["unexplained", "the replay", ""]
 
 
 @pytest.mark.parametrize(

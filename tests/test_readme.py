@@ -172,6 +172,18 @@ def test_the_readme_quotes_the_error_on_impossible_goals():
     assert f"from {few:.2f} to {many:.2f} (p = {p:.3f})".replace("= 0.", "= .") in README
 
 
+def test_the_readme_quotes_the_ablation_and_the_ignored_adapters():
+    rows = [pages.BLOCKS["again", "adapters"](), pages.BLOCKS["released", "released"]()]
+    for text, says in zip(
+        rows, ("learns less ({}, {} to {}; 12", "loses {} ({} to {}; 8"), strict=True
+    ):
+        row = text.splitlines()[2]
+        mean, low, high, *_, p = re.findall(r"0\.\d+", row)
+        ends = sorted((low, high), key=float)
+        quoted = says.format(*(f"{float(number):.2f}" for number in (mean, *ends)))
+        assert re.search(re.escape(quoted) + rf" runs( each)?, p = {p[1:]}\)", README)
+
+
 def test_the_readme_quotes_the_study_of_all_rules():
     scores = standing.scores_of(pages.of("rules"))
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")

@@ -288,7 +288,11 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     return [
         *verdicts,
         Table("Studies", SETTINGS, studies),
-        Table("Not reproduced", ("claim", "why it differs", "what would decide"), differing),
+        Table(
+            "Contradicted, undecided or not tested",
+            ("claim", "why it differs", "what would decide"),
+            differing,
+        ),
     ]
 
 

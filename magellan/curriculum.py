@@ -24,6 +24,7 @@ from magellan.competence import (
     Outcomes,
 )
 from magellan.competence.arms import EachCategory
+from magellan.competence.features import GoalFeatures
 from magellan.config import RunConfig, checked_run, estimators_of
 from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.randomness import Streams, initial_seeds
@@ -94,13 +95,20 @@ class Curriculum:
         kinds = [names, sorted(impossible)] if impossible else [names]
         first = json.dumps([self._goals, self._numbers, *kinds])
         self._first = hashlib.sha256(first.encode()).hexdigest()
+        self._n_first, self._embed = len(self._goals), embed
+        self._start()
+        self._check_arguments(groups is not None)
+
+    def _start(self) -> None:
+        """Make model, estimators and sampler for the first goals."""
+        del self._goals[self._n_first :], self._numbers[self._n_first :], self._added[:]
+        sampler, seed = self._config.sampler, self._config.seed
         streams, (model_seed, _, head_seed) = Streams(seed), initial_seeds(seed)
         self._rng, self._space = streams("sampler"), self._world().goals()
-        self._backend = backend_for(self._config, embed, self._world(), model_seed)
+        self._backend = backend_for(self._config, self._embed, self._world(), model_seed)
         parts = EstimatorParts(self._space, streams, head_seed, self._backend)
         self._estimators = Estimators(self._config, parts)
         self.sampler = self._estimators.drive(sampler, self._space, self._rng)
-        self._check_arguments(groups is not None)
 
     def __len__(self) -> int:
         return len(self._goals)
@@ -157,20 +165,26 @@ class Curriculum:
         groups: group of each, among the initial groups.
 
         Raises:
-            InputError: an estimator does not support a change of goals.
+            InputError: an estimator does not support a change of goals, or not so many of them.
         """
         for name, estimator in self._estimators.by_name.items():
             if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"goals: cannot add any, as the estimator {name!r} has no `set_goal_space`"
                 )
+        before = self.state_dict()
         self._extend(goals, groups)
         self._added.append([list(goals), None if groups is None else list(groups)])
         self._space = self._world().goals()
         old = self.sampler
-        self._estimators.set_goal_space(self._space)
-        self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
-        self.sampler.carry_on(old)
+        try:
+            self._estimators.set_goal_space(self._space)
+            self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
+            self.sampler.carry_on(old)
+        except InputError:
+            self._start()
+            self.load_state_dict(before)
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state: numpy arrays and JSON values; includes added goals."""
@@ -298,4 +312,7 @@ def backend_for(
     from magellan.backends.local import LocalBackend
     from magellan.model.embedded import Embedded
 
-    return LocalBackend(cast(Any, Embedded(embed, world.listed[0])), world)
+    backend = LocalBackend(cast(Any, Embedded(embed, world.listed[0])), world)
+    if SAMPLERS[config.sampler].reads:
+        GoalFeatures(backend)(world.goals(), np.zeros(1, np.int64))  # may be refused
+    return backend

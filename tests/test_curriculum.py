@@ -201,6 +201,62 @@ def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
     assert (counted.asked > 1 + 3 * 12) if moving else (counted.asked == 1 + 12)
 
 
+class Moving:
+    """Vectors that change with `size`, as those of a policy in training do."""
+
+    moving = True
+
+    def __init__(self) -> None:
+        self.size = 1.0
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        return self.size * embed(texts)
+
+
+def test_what_a_moving_model_predicted_is_kept_not_predicted_again() -> None:
+    """Also when goals come; the head stands still, so that only the model changes."""
+    moving = Moving()
+    still = {"competence": {**OFTEN, "learning_rate": 1e-12}}
+    curriculum = make("magellan", embed=moving, settings=still)
+    practise(curriculum, 4)
+    before = curriculum.competence()[0]
+    moving.size = 3.0
+    practise(curriculum, 4)
+    for added in ([], ["grow tiger"]):
+        if added:
+            curriculum.add(added, ["grow"])
+        now, delayed = curriculum.competence()
+        assert (now[:12] != before).all()
+        np.testing.assert_allclose(delayed[:12], before)
+
+
+@pytest.mark.parametrize("name", ["magellan", "pcl", "regions"])
+def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
+    settings = {"competence": {**OFTEN, "pool": 12}}
+    curriculum = make(name, embed=Moving() if name == "magellan" else embed, settings=settings)
+    practise(curriculum, 6)
+    before = curriculum.probabilities()
+    with pytest.raises(InputError, match=r"^competence\.pool: "):
+        curriculum.add(["grow tiger"], ["grow"])
+    assert len(curriculum) == 12
+    np.testing.assert_array_equal(curriculum.probabilities(), before)
+    practise(curriculum, 6)
+
+
+@pytest.mark.parametrize("name", ["alp_gmm", "frontier", "vds"])
+def test_a_rule_that_needs_features_that_stay_takes_no_moving_model(name: str) -> None:
+    with pytest.raises(InputError, match=r"^embed: one that changes \(`moving`\) is not allowed"):
+        make(name, embed=Moving())
+
+
+def test_alp_gmm_begins_anew_when_goals_come() -> None:
+    curriculum = make("alp_gmm")
+    practise(curriculum, 40)
+    assert len(set(curriculum.probabilities())) > 1
+    curriculum.add(["grow tiger"], ["grow"])
+    np.testing.assert_allclose(curriculum.probabilities(), 1 / 13)
+
+
 CASES = {
     "sampler: 'best' is unknown": lambda: Curriculum(GOALS, "best"),
     "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),

@@ -33,6 +33,8 @@ class Backend(ABC):
         device: where it runs, as text.
         dtype: number format of the model's weights; heads, adapters and optimizers have float32.
         memory: chosen micro-batch and the reason, as text; empty where nothing was measured.
+        moving: whether the model changes outside this package, so that past predictions cannot be
+            computed again.
     """
 
     codec: Codec
@@ -40,6 +42,7 @@ class Backend(ABC):
     device: str
     dtype: str
     memory: str = ""
+    moving: bool = False
 
     @abstractmethod
     def start_policy(self, settings: AgentConfig, seed: int) -> None:

@@ -35,7 +35,7 @@ class LocalBackend(Backend):
     def __init__(self, backbone: Backbone, world: World | None = None) -> None:
         self.backbone, self._world = backbone, world or WORLDS[DEFAULT_WORLD]
         self.codec = Codec(backbone.tokenizer)
-        self.passes = backbone.passes
+        self.passes, self.moving = backbone.passes, backbone.moving
         self.device = device_name(backbone.device)
         self.dtype = str(backbone.dtype).removeprefix("torch.")
         self._learners: dict[str, SAC | CompetenceHead] = {}

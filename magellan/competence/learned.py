@@ -120,6 +120,12 @@ class LearnedCompetence(CompetenceEstimator):
         if self._whole is not None:
             self.backend.release(self._whole)
         whole = self._sampled and len(goals) <= self.config.pool
+        if self.backend.moving and self._sampled and not whole:
+            raise InputError(
+                f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
+                "an `embed` that changes, whose past predictions are stored; allowed: "
+                f"{len(goals)} or more"
+            )
         self._whole = None
         if whole:
             self._whole = self.backend.hold(self._prompts.pack(goals, np.arange(len(goals))))
@@ -129,7 +135,8 @@ class LearnedCompetence(CompetenceEstimator):
     def set_goal_space(self, goals: GoalSet) -> None:
         """Keep model, episodes and snapshots; predict the new goals with all of them.
 
-        So learning progress of new goals is known at once.
+        So learning progress of new goals is known at once. With a model that changes outside this
+        package past predictions of goals in both spaces are kept.
         """
         self._former.append(self._goals)
         self._set_candidates(goals)
@@ -138,6 +145,11 @@ class LearnedCompetence(CompetenceEstimator):
             numbers = [snapshot["number"] for snapshot in self._snapshots]
             predictions = self.backend.competence(self._whole, numbers)
             for snapshot, prediction in zip(self._snapshots, predictions, strict=True):
+                if self.backend.moving:
+                    former = np.arange(len(self._former[-1]))
+                    places = goals.positions_in(self._former[-1], former)
+                    stay = places >= 0
+                    prediction[places[stay]] = snapshot["goals"][stay]
                 snapshot["goals"] = prediction
             self._predict_ignored()
             self._read_snapshots()
@@ -207,10 +219,13 @@ class LearnedCompetence(CompetenceEstimator):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Competence now and delayed of any goals, unseen ones included; float64 (n,) each.
 
-        Now is by the present head, not that of the last refresh.
+        Now is by the present head, not that of the last refresh. With a model that changes outside
+        this package the delayed competence of candidates is the stored one.
         """
         prompts = self._prompts.pack(goals, positions)
         now, delayed = self.backend.competence(prompts, (CURRENT, DELAYED))
+        if self.backend.moving and goals is self._goals:
+            delayed = self._delayed[np.asarray(positions)]
         return now, delayed
 
     def _refresh(self) -> None:

@@ -85,6 +85,8 @@ class Backbone:
         InputError: the model is missing, or cannot be loaded or read as configured.
     """
 
+    moving = False  # see `Backend`
+
     def __init__(
         self,
         config: BackboneConfig,

@@ -38,7 +38,7 @@ class Embedded:
     micro_batch = 0
 
     def __init__(self, embed: Embed, text: str) -> None:
-        self._embed = embed
+        self._embed, self.moving = embed, bool(getattr(embed, "moving", False))
         self._numbers: dict[str, int] = {}
         self._texts: list[str] = []
         self._vectors: dict[int, Tensor] = {}
@@ -66,7 +66,7 @@ class Embedded:
         return self._embed_numbers(numbers.tolist())[index][:, None]
 
     def _embed_numbers(self, numbers: list[int]) -> Tensor:
-        if getattr(self._embed, "moving", False):
+        if self.moving:
             return self._checked_embed([self._texts[number] for number in numbers])
         new = [number for number in numbers if number not in self._vectors]
         if new:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from magellan.core.codec import PROMPT
+from magellan.core.errors import InputError
 from magellan.fastpath import CompiledLlama
 from magellan.fastpath.trie import Tree
 from magellan.model.packing import PackedBatch, Piece
@@ -114,7 +115,16 @@ def prompt_features(
 
 @torch.no_grad()
 def frozen_features(backbone: Backbone, prompts: PackedBatch) -> np.ndarray:
-    """`prompt_features` of the frozen model, float32 (batch, width): sets an adapter to zero."""
+    """`prompt_features` of the frozen model, float32 (batch, width): sets an adapter to zero.
+
+    Raises:
+        InputError: the model changes outside this package.
+    """
+    if backbone.moving:
+        raise InputError(
+            "embed: one that changes (`moving`) is not allowed, as this sampler needs features of "
+            "goals that stay; allowed: a language model by name, or a function that stays the same"
+        )
     name = "competence_delayed"
     saved = {key: values.clone() for key, values in backbone.adapter(name).items()}
     backbone.load_adapter(name, {key: torch.zeros_like(values) for key, values in saved.items()})

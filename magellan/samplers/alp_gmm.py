@@ -49,7 +49,7 @@ class AlpGmm(Rule):
 
     def start(self, n_arms: int) -> None:
         self.last = np.full(n_arms, -1.0)  # outcome of each goal's last episode; -1: none
-        self.chance = np.zeros(n_arms)  # weight of each goal by the last fit
+        self.chance = np.zeros(n_arms)  # weight of each goal by the last fit, none before it
         self.recent = np.zeros((1, self.settings.fit_every, 2))  # goal, learning progress
         self.heard = np.zeros(1)  # episodes so far
 
@@ -90,7 +90,7 @@ class AlpGmm(Rule):
         self.chance[:] = alp @ (density / density.sum(axis=1, keepdims=True))
 
     def weights(self, arms: ArmStats) -> np.ndarray:
-        return self.chance
+        return self.chance * (self.heard[0] >= self.settings.fit_every)
 
 
 def log_density(points: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -81,6 +81,16 @@ class Collector:
         self._states = self._pack_states()
         self._values = self._state_values(self._states)
 
+    def use(self, sampler: GoalSampler) -> None:
+        """Take goals from another sampler, over the same goals; running episodes go on.
+
+        If only the new one wants advantages, those of running episodes are to the value of where
+        they are now, not of their start.
+        """
+        former, self.sampler = self.sampler, sampler
+        if not former.wants_advantage:
+            self._values = self._state_values(self._states)
+
     def step(self, at_random: bool = False) -> Outcomes:
         """Step every environment; return the episodes that ended, in order of environment.
 

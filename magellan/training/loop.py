@@ -153,8 +153,9 @@ class Trainer:
     def _begin_phase(self, phase: Phase) -> None:
         """Switch to the next phase; what both phases share continues.
 
-        With other goals, the phase is evaluated at its start, and finished episodes that are not
-        part of an update yet are dropped.
+        With other goals, the phase is evaluated at its start. Finished episodes that are not part
+        of an update yet are dropped with other goals, and where only the new sampler wants
+        advantages.
         """
         previous, self.phase = self.phase, phase
         self.record.phase = phase.number
@@ -173,7 +174,9 @@ class Trainer:
             seed = int(self._rngs["world"].integers(2**31)) if reseeded else None
             self.collector.restart(self.goals, self.sampler, seed)
         else:
-            self.collector.sampler = self.sampler
+            if self.sampler.wants_advantage and not self.collector.sampler.wants_advantage:
+                self._pending = []
+            self.collector.use(self.sampler)
 
     def _set_sampler(self, phase: Phase, previous: Phase) -> None:
         """Replace the sampler if it or the goals change; epsilon continues, or restarts."""

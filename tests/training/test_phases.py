@@ -138,13 +138,26 @@ def test_three_phases_start_from_two_that_started_from_one(tmp_path):
 
 
 def test_a_checkpoint_at_a_switch_to_a_rule_with_advantages_is_gone_on_from():
-    """Episodes that run on began without a value."""
+    """Episodes that run on began without a value, and get that of where they are."""
     run = config([{"until": 60, "sampler": "random"}, {}], "plr")
     first, second = Trainer(run), Trainer(run)
     while first.phase.number == 1:
         first.advance()
+    assert (first.collector._values != 0.0).all()
     second.load_state_dict(first.state_dict())
     assert repr(finish(second).record.tables) == repr(finish(first).record.tables)
+
+
+def test_a_rule_with_advantages_does_not_hear_of_episodes_without_one():
+    """The first phase ends before the first update."""
+    phases = [{"until": 1, "sampler": "random"}, {}]
+    trainer = Trainer(config(phases, "plr", agent={"batch_size": 64}))
+    while trainer.phase.number == 1:
+        trainer.advance()
+    assert trainer.updates == 0
+    assert trainer.episodes > 0
+    while trainer.updates < 1:
+        trainer.advance()
 
 
 def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):

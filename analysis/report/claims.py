@@ -88,6 +88,12 @@ class Claim(Section):
         return contrasts.parse(self.value)
 
     @property
+    def sentence(self) -> str:
+        """The claim, with the margin of its rule if it has one."""
+        word, margin = self.expected.split()
+        return f"{self.claim.rstrip('.')} (within {margin})." if word == "within" else self.claim
+
+    @property
     def rule(self) -> tuple[str, float]:
         """`above`, `below` or `within`, and the threshold."""
         word, number = self.expected.split()
@@ -244,7 +250,7 @@ def verdicts(results: Results) -> list[str]:
     except InputError:
         return []
     return [
-        f"{result.verdict.capitalize()}: {' '.join(result.claim.claim.split())} {_numbers(result)}"
+        f"{result.verdict.capitalize()}: {result.claim.sentence} {_numbers(result)}"
         for result in judged
         if result.n and result.claim.study == results.experiment["experiment"]
     ]
@@ -278,7 +284,7 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     ]
     differing = [
         [
-            result.claim.claim,
+            result.claim.sentence,
             result.claim.why if result.verdict == "contradicted" else "",
             result.claim.decides,
         ]
@@ -299,7 +305,7 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
 def _cells(claims: Claims, judged: Judged) -> list[str]:
     claim = judged.claim
     study = "" if claim.study == NO_STUDY else f"`{claim.study}`"
-    names = [claim.claim, claim.source]
+    names = [claim.sentence, claim.source]
     if judged.verdict == "not tested":
         n = f"{judged.n} of {claims.studies[claim.study].seeds}" if study else "0"
         return [*names, "", "", n, "", "not tested", study]

@@ -287,10 +287,11 @@ def test_replay_ratios_are_those_of_the_files():
     """Transitions that are learnt from for each environment step."""
     text = (ROOT / "DEVIATIONS.md").read_text(encoding="utf-8")
     study = grid(load_experiment(read_yaml(STUDIES / "reference.yaml")))[0].config.agent
-    paper, laptop = (resolve_run(name, []).agent for name in ("paper", "laptop"))
-    ratios = [each.batch_size // each.steps_per_update for each in (paper, laptop, study)]
+    paper, own, laptop = (resolve_run(n, []).agent for n in ("paper", "reference", "laptop"))
+    ratios = [each.batch_size // each.steps_per_update for each in (paper, laptop, study, own)]
     assert f"{ratios[0]} transitions for each environment step (replay ratio)" in text
-    assert f"64 every 32 steps, {ratios[1]} for each" in text
+    assert f"64 every 16 steps, {ratios[3]} for each" in text
+    assert f"`laptop`: 64 every 32, {ratios[1]} for each" in text
     times = paper.steps_per_update // study.steps_per_update
     assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from magellan.core.errors import InputError, shown, suggestion
 
-# The recipe for two CPU cores, the same for every sampler; it was tuned with the random sampler
-# only (docs/studies/archive.md).
+# The learner of the first studies, which prefers successes in replay; it was tuned with the random
+# sampler only (docs/studies/archive.md).
 LAPTOP: dict[str, Any] = {
     "backbone": {"lora_targets": "all_linear"},
     "agent": {
@@ -33,6 +33,23 @@ LAPTOP: dict[str, Any] = {
         "record_every": 50,
         "checkpoint_seconds": 60.0,
     },
+}
+
+# The learner of the reference study, in which practice decides what is learnt; it was chosen
+# without any sampler (docs/studies/learner.md).
+REFERENCE: dict[str, Any] = {
+    "backbone": {**LAPTOP["backbone"], "model": "zoo-reader"},
+    "goals": {"seed": "run"},
+    "agent": {
+        **LAPTOP["agent"],
+        "num_envs": 8,
+        "steps_per_update": 16,
+        "success_fraction": 0.0,
+        "replay_capacity": 20_000,
+        "learning_rate": 2e-4,
+    },
+    "competence": {**LAPTOP["competence"], "refresh": 64, "delay": 192},
+    "budget": {**LAPTOP["budget"], "episodes": 20_000},
 }
 
 SMOKE: dict[str, Any] = {
@@ -64,7 +81,13 @@ PAPER: dict[str, Any] = {
     "expert_buckets": {"drop_standing_starts": True},
 }
 
-PRESETS: Mapping[str, dict[str, Any]] = {"smoke": SMOKE, "laptop": LAPTOP, "paper": PAPER}
+PRESETS: Mapping[str, dict[str, Any]] = {
+    "smoke": SMOKE,
+    "reference": REFERENCE,
+    "laptop": LAPTOP,
+    "paper": PAPER,
+}
+DEFAULT = "reference"
 
 
 def check_preset(name: str) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
 
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
-from magellan.config.presets import check_preset
+from magellan.config.presets import DEFAULT, PRESETS, check_preset
 from magellan.core.errors import InputError, shown, suggestion
 from magellan.core.registry import Spec
 from magellan.core.settings import (
@@ -418,7 +418,7 @@ class ExperimentConfig(Section):
         description="Folder that holds the experiments.",
     )
     preset: Annotated[str, AfterValidator(check_preset)] = Field(
-        "laptop", description="Preset of every run: smoke, laptop or paper."
+        DEFAULT, description=f"Preset of every run: {', '.join(PRESETS)}."
     )
     modules: tuple[str, ...] = Field(
         (), description=f"{MODULES_DESCRIPTION} Their paths are relative to the experiment file."

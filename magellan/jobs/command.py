@@ -15,7 +15,7 @@ from magellan.config import (
     read_yaml,
     resolve_run,
 )
-from magellan.config.presets import PRESETS
+from magellan.config.presets import DEFAULT, PRESETS
 from magellan.core.arguments import (
     Commands,
     add_modules,
@@ -68,7 +68,7 @@ def add_train(commands: Commands) -> None:
 def _add_job(train: argparse.ArgumentParser) -> None:
     """Add options for the start, output and display of a run."""
     presets = ", ".join(PRESETS)
-    train.add_argument("--preset", default="laptop", help=f"{presets} (default: %(default)s)")
+    train.add_argument("--preset", default=DEFAULT, help=f"{presets} (default: %(default)s)")
     add_output(train, "folder of the run")
     train.add_argument(
         "--resume", action="store_true", help="continue from the last checkpoint (default: no)"

@@ -5,14 +5,13 @@ import jsonschema
 import pytest
 import yaml
 
-from magellan.config import estimators_of, flat_keys, grid, load_experiment, resolve_run
+from magellan.config import estimators_of, flat_keys, grid, identity, load_experiment, resolve_run
 from magellan.config.resolve import experiment_schema
 from magellan.samplers import SAMPLERS
 from tests.snippets import ROOT
 from workflow.scripts import describe_config
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
-PRESETS = ("paper", "laptop")
 FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.yaml"))
 
 
@@ -147,13 +146,21 @@ def test_the_released_code_has_every_switch():
         assert run.section("competence").delay // run.section("competence").refresh == 3
 
 
-def test_every_key_in_which_the_presets_differ_has_its_row():
+def test_the_preset_reference_is_the_learner_of_the_reference_study():
+    first = grid(load_experiment(values_of("samplers")))[0]
+    budget = {"steps": 112_000, "evaluate_every": 4_000}
+    names = {"sampler": "random", "goal_space": "25k", "seed": 1}
+    assert first.identity == identity(resolve_run("reference", [names, {"budget": budget}]))
+
+
+@pytest.mark.parametrize("preset", ["reference", "laptop"])
+def test_every_key_in_which_the_presets_differ_has_its_row(preset):
     """But for those that say how often something is written down."""
     text = (ROOT / "DEVIATIONS.md").read_text()
-    paper, laptop = (flat_keys(resolve_run(name, []).model_dump()) for name in PRESETS)
+    paper, own = (flat_keys(resolve_run(name, []).model_dump()) for name in ("paper", preset))
     recorded = {"preset", "budget.practice_window", "budget.record_every"}
     recorded |= {"budget.checkpoint_seconds"}
-    different = {key for key in paper if paper[key] != laptop[key]} - recorded
+    different = {key for key in paper if paper[key] != own[key]} - recorded
     assert len(different) > 15
     assert {key for key in different if f"`{key}`" not in text and f"`{key}:" not in text} == set()
 

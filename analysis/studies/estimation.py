@@ -51,7 +51,8 @@ def with_truth(results: Results, name: str) -> Results:
     of an evaluation is their prediction at the next one, and the last evaluation is left out.
 
     Raises:
-        InputError: a run has no such estimator, or practises unseen goals.
+        InputError: a run has no such estimator, practises unseen goals, or is not evaluated as
+            often as an estimator that plays measures.
     """
     if name == OBSERVED:
         return results
@@ -62,6 +63,11 @@ def with_truth(results: Results, name: str) -> Results:
         raise InputError(
             f"--against: {name!r} has measured unseen goals, which these runs practise; allowed: "
             f"{OBSERVED}"
+        )
+    if name in PLAYING and not measured_when_evaluated(results, name):
+        raise InputError(
+            f"--against: {name!r} measures at other points than the evaluations; allowed: runs "
+            f"with equal budget.evaluate_every and {name}.every in episodes, or {OBSERVED}"
         )
     evaluation, competence = results.tables["evaluation"], results.tables["competence"]
     predicted = competence[(competence["estimator"] == name) & (competence["split"] == "train")]
@@ -84,6 +90,14 @@ def with_truth(results: Results, name: str) -> Results:
     return Results({**results.tables, **tables}, results.manifest)
 
 
+def measured_when_evaluated(results: Results, name: str) -> bool:
+    """Whether an estimator that plays measures at the evaluations of every run."""
+    configs = [run["config"] for run in results.manifest["runs"]]
+    return results.unit_column == "episode" and all(
+        config["budget"]["evaluate_every"] == config[name]["every"] for config in configs
+    )
+
+
 def _drop_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of a table without each run's last evaluation."""
     last = frame.groupby(list(RUN_COLUMNS))[results.unit_column].transform("max")
@@ -102,6 +116,7 @@ def choose_truth(results: Results, name: str | None, split: str = "train") -> st
         return name
     runs = results.manifest["runs"]
     measured = all(MEASURED in run["estimation_episodes"] for run in runs)
+    measured = measured and measured_when_evaluated(results, MEASURED)
     training = split == practised_split(results) == "train"
     return MEASURED if measured and training else OBSERVED
 

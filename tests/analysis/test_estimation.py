@@ -27,7 +27,7 @@ SPACES = ("500-100-20-20-10", "1000-400-200-100-50")
 
 
 def combine_watched(folder, sampler) -> Results:
-    layer = {"observers": OBSERVERS}
+    layer = {"observers": OBSERVERS, "budget": {"evaluate_every": 1_000}}
     return combined(folder, (sampler,), SPACES, (0, 1, 2), overrides=layer, episodes=8_000)
 
 
@@ -73,6 +73,7 @@ def test_the_truth_is_what_was_measured_if_all_runs_did(watched, tmp_path):
     assert choose_truth(watched, None) == "evaluated_buckets"
     assert choose_truth(watched, "observed") == OBSERVED
     assert choose_truth(with_configs(watched, **UNSEEN), None) == OBSERVED
+    assert choose_truth(with_configs(watched, **SELDOM), None) == OBSERVED
     assert choose_truth(combine_watched(tmp_path, "ek_online"), None) == OBSERVED
 
 
@@ -107,6 +108,7 @@ def without(results, where):
 
 
 UNSEEN = {"goals": {"seed": 0, "split": "unseen"}}
+SELDOM = {"evaluated_buckets": {"every": 2_000, "episodes": 8}}
 # What is judged where it cannot be, by the words of the error.
 REFUSED = {
     "--split: 'unseen' is not allowed against evaluated_": lambda results: table(
@@ -124,6 +126,9 @@ REFUSED = {
     "world is 'little_zoo'; allowed: simulated": lambda results: with_truth(results, KNOWN),
     "has measured unseen goals": lambda results: with_truth(
         with_configs(results, **UNSEEN), "evaluated_buckets"
+    ),
+    "measures at other points than the evaluations": lambda results: with_truth(
+        with_configs(results, **SELDOM), "evaluated_buckets"
     ),
     "--against: 'learned' has not predicted in all runs": lambda results: with_truth(
         without(results, "estimator == 'learned' and seed == 2"), "learned"

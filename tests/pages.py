@@ -14,6 +14,7 @@ from analysis.report import claims
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
+from analysis.statistics.matrices import settings, success_curves
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, cost, estimation
 from analysis.tables import printing, store
@@ -109,6 +110,24 @@ def separated() -> str:
     header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
     header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
     return in_table(header, rows)
+
+
+def runs_one_by_one(folder: str) -> str:
+    """A row for each run: success over training, and when it masters each category, or its end."""
+    results = of(folder)
+    papers = settings(results).paper_mastery
+    rows = [["paper, MAGELLAN", "0", "", "", *(f"{at:,}" for at in papers.values())]]
+    for algorithm in results.algorithms_in("25k"):
+        areas = [success(folder, *algorithm, split) for split in SPLITS]
+        times = times_of(results, algorithm, "25k", "train").values()
+        ends = success_curves(results, algorithm, "25k", "train")[..., -1]
+        for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
+            cells = [f"{area[place]:.2f}" for area in areas]
+            for end, (at, flags) in zip(ends[place], times, strict=True):
+                cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
+            rows.append([f"`{algorithm.sampler}`", str(seed), *cells])
+    header = ["sampler", "seed", "success over training", "unseen goals", "grasping mastered"]
+    return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
 VARIANTS = {
@@ -677,6 +696,7 @@ BLOCKS = {
         ("error", ["magellan/ignored - magellan/own"]),
     ),
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
+    ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("released", "released"): lambda: by_families(
         "released",
         "train",

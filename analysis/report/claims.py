@@ -90,8 +90,9 @@ class Claim(Section):
     @property
     def sentence(self) -> str:
         """The claim, with the margin of its rule if it has one."""
-        word, margin = self.expected.split()
-        return f"{self.claim.rstrip('.')} (within {margin})." if word == "within" else self.claim
+        if self.rule[0] != "within":
+            return self.claim
+        return f"{self.claim.rstrip('.')} ({self.expected})."
 
     @property
     def rule(self) -> tuple[str, float]:

@@ -144,12 +144,12 @@ class LearnedCompetence(CompetenceEstimator):
         if self._whole is not None:
             numbers = [snapshot["number"] for snapshot in self._snapshots]
             predictions = self.backend.competence(self._whole, numbers)
+            if self.backend.moving:
+                former = self._former[-1]
+                places = goals.positions_in(former, np.arange(len(former)))
             for snapshot, prediction in zip(self._snapshots, predictions, strict=True):
                 if self.backend.moving:
-                    former = np.arange(len(self._former[-1]))
-                    places = goals.positions_in(self._former[-1], former)
-                    stay = places >= 0
-                    prediction[places[stay]] = snapshot["goals"][stay]
+                    prediction[places[places >= 0]] = snapshot["goals"][places >= 0]
                 snapshot["goals"] = prediction
             self._predict_ignored()
             self._read_snapshots()
@@ -223,9 +223,9 @@ class LearnedCompetence(CompetenceEstimator):
         this package the delayed competence of candidates is the stored one.
         """
         prompts = self._prompts.pack(goals, positions)
-        now, delayed = self.backend.competence(prompts, (CURRENT, DELAYED))
         if self.backend.moving and goals is self._goals:
-            delayed = self._delayed[np.asarray(positions)]
+            return self.backend.competence(prompts)[0], self._delayed[np.asarray(positions)]
+        now, delayed = self.backend.competence(prompts, (CURRENT, DELAYED))
         return now, delayed
 
     def _refresh(self) -> None:

@@ -1,6 +1,7 @@
-"""Tables of pages, from the committed results: `python -m tests.pages` writes them anew."""
+"""Tables of pages, from the committed results: `python -m tests.pages [PAGE ...]` writes them anew."""
 
 import itertools
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -714,6 +715,8 @@ BLOCKS = {
 
 if __name__ == "__main__":
     for (name, marker), block in BLOCKS.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         before, _, after = parts(marker, page(name))
         path_of(name).write_text(f"{before}{block().strip()}\n{after}", encoding="utf-8")
         print(name, marker)

@@ -1,4 +1,4 @@
-"""Tables of pages, from the committed results: `python -m tests.pages [PAGE ...]` writes them anew."""
+"""Tables of pages, from the committed results; `python -m tests.pages [PAGE ...]` writes them."""
 
 import itertools
 import sys

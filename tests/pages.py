@@ -60,10 +60,10 @@ PAPERS_ERRORS = {
 """Table 2 of Gaven et al. 2025: MAGELLAN, Online-ALP, EK-Online-ALP."""
 
 
-def unseen_errors(results) -> str:
-    """The same table from the reference study, beside the paper's."""
+def unseen_errors(results, variant: str = "base") -> str:
+    """The same table from a study of ours, by default the reference study, beside the paper's."""
     frame = estimation.table(results, estimation.OBSERVED, "unseen")
-    frame = frame[frame["variant"] == "base"].set_index("sampler")["categories"]
+    frame = frame[frame["variant"] == variant].set_index("sampler")["categories"]
     samplers = ("magellan", "online", "ek_online")
     labels = [sampler_label(name) for name in samplers]
     rows = [[results.categories.named(name).words] for name in PAPERS_ERRORS]
@@ -698,6 +698,7 @@ BLOCKS = {
     ),
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
+    ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("released", "released"): lambda: by_families(
         "released",
         "train",

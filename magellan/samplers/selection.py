@@ -17,11 +17,11 @@ def softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
 def by_rank(scores: np.ndarray, temperature: float) -> np.ndarray:
     """(1 / rank) ** (1 / temperature), rank 1 for the highest score (Jiang et al. 2021, PLR).
 
-    Equal scores get the mean of their ranks.
+    Equal scores get the mean of their ranks. Scaled so that the largest is 1.
     """
     _, group, counts = np.unique(-scores, return_inverse=True, return_counts=True)
     ranks = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[group] ** (-1.0 / temperature)
+    return (ranks / ranks[0])[group] ** (-1.0 / temperature)
 
 
 def nearest(scores: np.ndarray, target: float, among: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from magellan.samplers import (
 )
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.scripted import ScriptedSettings
-from magellan.samplers.selection import nearest, nearest_draw
+from magellan.samplers.selection import by_rank, nearest, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import FewGoals, make, outcomes
 
@@ -108,6 +108,12 @@ def test_weighted_draw_of_any_size(n: int) -> None:
     assert frequencies[0] == 0.0
     error = np.sqrt(expected * (1 - expected) / draws)
     assert (np.abs(frequencies - expected) <= 5 * error).all()
+
+
+def test_a_small_temperature_of_ranks_leaves_the_best_arms_their_weight() -> None:
+    """Also where a thousand share the first rank: 500 ** -1000 is 0 in float64."""
+    scores = np.append(np.zeros(500), np.ones(1000))
+    assert by_rank(scores, 0.001).tolist() == [0.0] * 500 + [1.0] * 1000
 
 
 def test_the_nearest_draw_is_what_simulation_finds() -> None:

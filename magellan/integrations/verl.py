@@ -1,9 +1,9 @@
-"""A curriculum as verl's curriculum sampler, `AbstractCurriculumSampler`.
+"""A curriculum that draws the rows of verl's data set.
 
-verl 0.5 to 0.7 have that interface; 0.8 removed it. verl saves checkpoints before the curriculum's
-update, so they lack the outcomes of their last step.
-
-In verl's configuration (the loader must have no workers, so that draws follow the last update):
+For verl 0.9 `verl_trainer` has a trainer with it. verl 0.5 to 0.7 have an interface for curriculum
+samplers, which 0.8 removed; they save checkpoints before the curriculum's update, which therefore
+lack the outcomes of their last step. In their configuration (the loader must have no workers, so
+that draws follow the last update):
 
     data.sampler.class_path=pkg://magellan.integrations.verl
     data.sampler.class_name=CurriculumSampler
@@ -13,18 +13,22 @@ In verl's configuration (the loader must have no workers, so that draws follow t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from verl.experimental.dataset.sampler import AbstractCurriculumSampler
+
+try:
+    from verl.experimental.dataset.sampler import AbstractCurriculumSampler as Sampler
+except ImportError:  # from verl 0.8 on
+    from torch.utils.data import Sampler
 
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum, group_advantages
 
 
-class CurriculumSampler(AbstractCurriculumSampler):
-    """Draws rows of the data set; verl calls `update` after each step and saves the state.
+class CurriculumSampler(Sampler):
+    """Draws rows of the data set, as many an epoch as it has; its state goes to checkpoints.
 
     Args:
         data_source: verl's data set. Each row has a `prompt`, a text or the turns of a
@@ -58,9 +62,13 @@ class CurriculumSampler(AbstractCurriculumSampler):
         self._drawn = 0
 
     def update(self, batch: Any) -> None:
-        """Learn from the answers of a step, a `DataProto`."""
-        goals = [self._row_of[info["index"]] for info in batch.non_tensor_batch["extra_info"]]
+        """Learn from the answers of a step, a `DataProto`: verl 0.5 to 0.7 call this."""
         scores = np.asarray(batch.batch["token_level_scores"].sum(-1))
+        self.record(batch.non_tensor_batch["extra_info"], scores)
+
+    def record(self, extra_info: Iterable[Mapping[str, Any]], scores: np.ndarray) -> None:
+        """Learn from answers: the `extra_info` of their rows, and their scores: (answers,)."""
+        goals = [self._row_of[info["index"]] for info in extra_info]
         self.curriculum.update(goals, scores >= self._solved, group_advantages(goals, scores))
 
     def state_dict(self) -> dict[str, Any]:

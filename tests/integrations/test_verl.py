@@ -1,4 +1,4 @@
-"""A curriculum behind verl's interface, against a stand-in of it."""
+"""A curriculum behind verl's interfaces, against stand-ins of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from magellan.core.errors import InputError
 
@@ -28,24 +29,95 @@ class AbstractCurriculumSampler(Sampler[int]):
     def update(self, batch: Any) -> None: ...
 
 
+class PPOTrainerSync:
+    """The parts of verl's trainer that ours is about."""
+
+    def __init__(self, config: Any) -> None:
+        self.config, self.train_dataset = config, ROWS
+        self._init_dataloader()
+
+    def _init_dataloader(self) -> None:
+        self.train_dataloader = DataLoader(ROWS, batch_size=4, collate_fn=list)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        metrics["advantages"] = len(batch.keys)
+        return batch
+
+
+class Queue:
+    """TransferQueue: what workers put, by key."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def kv_batch_get(
+        self, keys: list[str], partition_id: str, select_fields: list[str]
+    ) -> dict[str, Any]:
+        assert partition_id == "train"
+        columns = {field: [self.rows[key][field] for key in keys] for field in select_fields}
+        scores = torch.nested.nested_tensor(columns["rm_scores"], layout=torch.jagged)
+        return columns | {"rm_scores": scores}
+
+
+QUEUE = Queue()
+
+
+@contextmanager
+def loaded(name: str, stand_ins: dict[str, dict[str, Any]]) -> Iterator[Any]:
+    """Import a module of ours while packages that it needs are stand-ins."""
+    with pytest.MonkeyPatch.context() as patch:
+        for path, members in stand_ins.items():
+            parts = path.split(".")
+            for end in range(1, len(parts)):
+                patch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(parts[0]))
+            patch.setitem(sys.modules, path, types.SimpleNamespace(**members))
+        for module in ("verl", "verl_trainer"):
+            patch.delitem(sys.modules, f"magellan.integrations.{module}", raising=False)
+        yield importlib.import_module(f"magellan.integrations.{name}")
+        for module in ("verl", "verl_trainer"):
+            sys.modules.pop(f"magellan.integrations.{module}", None)
+
+
 @pytest.fixture
-def make_sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes the sampler as verl does."""
-    path = "verl.experimental.dataset.sampler"
-    parts = path.split(".")
-    for end in range(1, len(parts)):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType("verl"))
-    stand_in = types.SimpleNamespace(AbstractCurriculumSampler=AbstractCurriculumSampler)
-    monkeypatch.setitem(sys.modules, path, stand_in)
-    monkeypatch.delitem(sys.modules, "magellan.integrations.verl", raising=False)
-    module = importlib.import_module("magellan.integrations.verl")
+def make_sampler() -> Iterator[Any]:
+    """Makes the sampler as verl 0.7 does."""
+    interface = {"AbstractCurriculumSampler": AbstractCurriculumSampler}
+    with loaded("verl", {"verl.experimental.dataset.sampler": interface}) as module:
 
-    def make(rows: list[dict[str, Any]], **curriculum: Any) -> Any:
-        data = {"train_batch_size": 4, "prompt_key": "prompt", "curriculum": curriculum}
-        return module.CurriculumSampler(types.SimpleNamespace(dataframe=rows), data)
+        def make(rows: list[dict[str, Any]], **curriculum: Any) -> Any:
+            data = {"train_batch_size": 4, "prompt_key": "prompt", "curriculum": curriculum}
+            return module.CurriculumSampler(types.SimpleNamespace(dataframe=rows), data)
 
-    yield make
-    sys.modules.pop("magellan.integrations.verl", None)
+        yield make
+
+
+@pytest.fixture
+def make_trainer() -> Iterator[Any]:
+    """Makes the trainer as verl 0.9 does."""
+    trainers: dict[str, Any] = {}
+
+    def register_trainer(name: str) -> Any:
+        return lambda cls: trainers.setdefault(name, cls)
+
+    stand_ins = {
+        "verl.trainer.ppo.v1": {
+            "PPOTrainerSync": PPOTrainerSync,
+            "register_trainer": register_trainer,
+        },
+        "torchdata.stateful_dataloader": {"StatefulDataLoader": DataLoader},
+        "transfer_queue": {"kv_batch_get": QUEUE.kv_batch_get},
+    }
+    with loaded("verl_trainer", stand_ins):
+
+        def make(filter_groups: Any = None, **curriculum: Any) -> Any:
+            config = types.SimpleNamespace(
+                algorithm={"filter_groups": filter_groups},
+                data={"curriculum": curriculum},
+                trainer=types.SimpleNamespace(v1=types.SimpleNamespace(trainer_mode="curriculum")),
+            )
+            return trainers["curriculum"](config)
+
+        yield make
 
 
 # Long prompts were filtered out, so a row's index is not its place.
@@ -114,3 +186,55 @@ def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any, index: in
         rows[1]["extra_info"] = {"index": index}
     with pytest.raises(InputError, match=r"^extra_info.index: missing, or the same in two rows"):
         make_sampler(rows, sampler="random")
+
+
+def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, Any]]:
+    """Put a row's answers, each in two parts with its score, into the queue; their tags."""
+    tags = {}
+    for number, score in enumerate(scores):
+        for part in range(2):
+            key = f"row{place}_{number}_{part}"
+            rewards = torch.zeros(3 + part)
+            rewards[-1] = score
+            QUEUE.rows[key] = {"extra_info": ROWS[place]["extra_info"], "rm_scores": rewards}
+            tags[key] = {"status": "success", **tag}
+    return tags
+
+
+def practise(trainer: Any, tags: dict[str, dict[str, Any]]) -> None:
+    batch = types.SimpleNamespace(keys=list(tags), tags=list(tags.values()), partition_id="train")
+    metrics: dict[str, Any] = {}
+    assert trainer._compute_advantage(batch, metrics) is batch
+    assert metrics == {"advantages": len(tags)}
+
+
+def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -> None:
+    trainer = make_trainer(sampler="online", settings=SETTINGS)
+    for _ in range(2):
+        practise(trainer, answers(7, [1.0, 0.0, 1.0, 0.5]) | answers(2, [1.0], is_padding=True))
+    curriculum = trainer.curriculum_sampler.curriculum
+    now, _ = curriculum.competence()
+    assert now[7] == 0.5
+    assert now[2] == 0.0
+    assert curriculum.state_dict()["episodes"] == 8
+
+
+def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
+    trainer = make_trainer(
+        sampler="learnability", settings={"samplers": {"epsilon_end": 0.0, "epsilon_decay": 1.0}}
+    )
+    assert trainer.config.trainer.v1.trainer_mode == "sync"
+    for _ in range(40):
+        practise(trainer, answers(7, [1.0, 0.0]) | answers(2, [0.0, 0.0]))
+    batches = list(trainer.train_dataloader)
+    assert [len(rows) for rows in batches] == [4, 4]  # the rest of ten rows is dropped
+    drawn = [row["extra_info"]["index"] for rows in batches for row in rows]
+    assert drawn.count(14) >= 6
+
+
+def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
+    make_trainer({"enable": False}, sampler="random")
+    with pytest.raises(
+        InputError, match=r"^algorithm.filter_groups.enable: True; .*allowed: False"
+    ):
+        make_trainer({"enable": True}, sampler="random")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -156,5 +157,7 @@ def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a folder with its contents; links in it are removed, not followed."""
-    if folder.is_symlink() or folder.exists():
-        shutil.rmtree(folder)  # refuses a folder that is itself a link
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link")
+    if folder.exists():
+        shutil.rmtree(folder)

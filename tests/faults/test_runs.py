@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -348,7 +349,7 @@ def test_the_log_records_what_happened(tmp_path):
     for part in (
         "attempt 1 on ",
         "attempt 2 on ",
-        f"torch {torch.__version__}",
+        f"torch {version('torch')}",
         f"device cpu, float32, threads 1, passes {manifest['passes']}",
         f"configuration {manifest['identity']}: {{",
         "begins at episode 0",

@@ -74,6 +74,14 @@ def unseen_errors(results, variant: str = "base") -> str:
     return in_table(header, rows)
 
 
+def chosen(folder: str) -> str:
+    """Shares of a study's goals drawn by its rules, not by exploration (the paper's Figure 19)."""
+    table = next(
+        found for found in behaviour.tables(of(folder)) if "without exploration" in found.caption
+    )
+    return in_table(table.columns, table.rows)
+
+
 def finding(folder: str = "samplers", variant: str = "base") -> str:
     """A row for each sampler of a study: what its runs master, and when."""
     results = of(folder)
@@ -699,6 +707,7 @@ BLOCKS = {
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
+    ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("released", "released"): lambda: by_families(
         "released",
         "train",

@@ -210,7 +210,7 @@ def _practice(
         shares = measure(results, algorithm, goal_space)
         if shares is not None:
             label = algorithm_label(algorithm, results.algorithms)
-            rows.append([label, *(_spread(shares[name], ".3f") for name in shares.columns)])
+            rows.append([label, *(_spread(shares[name], "z.3f") for name in shares.columns)])
     return rows
 
 

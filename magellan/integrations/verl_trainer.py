@@ -1,6 +1,7 @@
 """A curriculum in verl 0.9: its synchronous trainer, with rows drawn by `CurriculumSampler`.
 
-    VERL_USE_EXTERNAL_MODULES=magellan.integrations.verl_trainer python -m verl.trainer.main_ppo \\
+    loaded=runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=magellan.integrations.verl_trainer
+    python -m verl.trainer.main_ppo +ray_kwargs.ray_init.$loaded \\
         trainer.v1.trainer_mode=curriculum +data.curriculum.sampler=learnability ...
 
 The scores of a step reach the curriculum before its checkpoint is saved and before the next draw,

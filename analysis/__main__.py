@@ -294,14 +294,15 @@ def _coverage(arguments: Arguments) -> None:
         metavar="CONTRAST",
         help='such as "magellan - random", with p corrected over all that are given; a term is '
         "SAMPLER, SAMPLER/VARIANT (default: the variant of the reference), and with --of error "
-        "SAMPLER:ESTIMATOR; with @GOAL-SPACE in one of them (default: in each)",
+        "or collapse SAMPLER:ESTIMATOR; with @GOAL-SPACE in one of them (default: in each)",
     ),
     option(
         "--of",
-        choices=("success", "error", "gain"),
+        choices=("success", "error", "gain", "collapse"),
         default="success",
-        help="success over training, error of the predicted competence, or success at the end "
-        "minus at the start (default: success)",
+        help="success over training, error of the predicted competence, success at the end minus "
+        "at the start, or learning progress at a category's first collapse minus its largest "
+        "before (default: success)",
     ),
     against("observed"),
     FORMAT,
@@ -312,8 +313,10 @@ def _compare(arguments: Arguments) -> None:
 
     truth = arguments.against or estimation.OBSERVED
     estimators = {t.estimator for text in arguments.contrasts for t in contrasts.parse(text)}
-    if arguments.of != "error" and (arguments.against or estimators != {""}):
-        raise InputError("compare: --against and :ESTIMATOR are allowed with --of error")
+    if arguments.of != "error" and arguments.against:
+        raise InputError("compare: --against is allowed with --of error")
+    if arguments.of not in ("error", "collapse") and estimators != {""}:
+        raise InputError("compare: :ESTIMATOR is allowed with --of error and --of collapse")
     if truth in estimators:
         raise InputError(f"--against: {truth!r} is compared; allowed: one that is not")
     results = estimation.with_truth(store.load(arguments.tables), truth)

@@ -32,7 +32,6 @@ from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
 REFERENCE = Path("results/reference")
-NO_STUDY = "none"
 Verdict = Literal["reproduced", "contradicted", "undecided", "not tested"]
 
 EXPECTED = re.compile(r"(above|below|within) (\d+(?:\.\d+)?)")
@@ -61,7 +60,7 @@ class Claim(Section):
     source: str
     study: str
     question: str
-    measure: Literal["success", "error", "gain", "mastered"]
+    measure: Literal["success", "error", "gain", "collapse", "mastered"]
     value: str
     expected: str
     split: Literal["train", "unseen"] = "train"
@@ -281,7 +280,6 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     studies = [
         [f"`{name}`", study.setting, str(study.seeds), study.fixed]
         for name, study in claims.studies.items()
-        if name != NO_STUDY
     ]
     differing = [
         [
@@ -305,10 +303,10 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
 
 def _cells(claims: Claims, judged: Judged) -> list[str]:
     claim = judged.claim
-    study = "" if claim.study == NO_STUDY else f"`{claim.study}`"
+    study = f"`{claim.study}`"
     names = [claim.sentence, claim.source]
     if judged.verdict == "not tested":
-        n = f"{judged.n} of {claims.studies[claim.study].seeds}" if study else "0"
+        n = f"{judged.n} of {claims.studies[claim.study].seeds}"
         return [*names, "", "", n, "", "not tested", study]
     return [*names, *_statistics(judged), f"**{judged.verdict}**", study]
 

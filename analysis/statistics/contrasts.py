@@ -31,7 +31,10 @@ from analysis.statistics.intervals import (
     sign_flip_test,
 )
 from analysis.statistics.matrices import (
+    SETTLED,
+    collapsed,
     evaluated_categories,
+    evaluation_points,
     score_matrices,
     settings,
     success_curves,
@@ -46,6 +49,10 @@ NONE = "none: all equal"
 """Shown instead of an interval."""
 MEAN = "mean"
 """Row of the mean of the categories."""
+AFTER = 2
+"""Evaluations after a collapse's own in which an estimator may notice it."""
+SIGNED = ("gain", "collapse")
+"""Measures that can be negative."""
 
 TERM = re.compile(r"(?:^|([+-]) )([a-z][a-z0-9_]*)(?:/([\w.-]+))?(?:@([\w-]+))?(?::(\w+))?")
 FORM = "SAMPLER/VARIANT@SPACE:ESTIMATOR - ..."
@@ -94,27 +101,60 @@ MEASURES = {
     "success": "Mean success over training",
     "error": "Error of the predicted competence, mean over training",
     "gain": "Success at the last evaluation minus at the first",
+    "collapse": "Learning progress at the first collapse minus its largest before",
 }
 """Titles of the numbers that each run has for each category."""
 
 
-def _errors(
-    results: Results, algorithm: Algorithm, space: str, split: str, estimator: str
+def _predicted(
+    of: str, frame: pd.DataFrame, results: Results, term: Term, space: str, split: str
 ) -> pd.DataFrame:
-    """Mean over evaluations of |predicted competence - observed success|, with impossible goals."""
-    where = {"goal_space": space, "split": split, **algorithm._asdict()}
-    frame = rows_where(summaries.calibration(results), **where)
+    """Rows of the estimator that a term names, or else of the one that drives it, or the only one.
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    algorithm = term.algorithm(results)
+    frame = rows_where(frame, goal_space=space, split=split, **algorithm._asdict())
     estimators = list(dict.fromkeys(frame["estimator"]))
-    preferred = estimator or results.driver_of(algorithm)
+    preferred = term.estimator or results.driver_of(algorithm)
     candidates = [name for name in estimators if name == preferred]
-    candidates = candidates or ([] if estimator else estimators)
+    candidates = candidates or ([] if term.estimator else estimators)
     if len(candidates) != 1:
         listed = ", ".join(estimators) or "none"
-        raise InputError(f"{algorithm.sampler}: error needs one estimator; allowed: {listed}")
-    errors = rows_where(frame, estimator=candidates[0]).pivot_table(
-        index="seed", columns="category", values="mean_absolute_error"
-    )
+        raise InputError(f"{algorithm.sampler}: {of} needs one estimator; allowed: {listed}")
+    return rows_where(frame, estimator=candidates[0])
+
+
+def _errors(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
+    """Mean over evaluations of |predicted competence - observed success|, with impossible goals."""
+    frame = _predicted("error", summaries.calibration(results), results, term, space, split)
+    errors = frame.pivot_table(index="seed", columns="category", values="mean_absolute_error")
     return errors[[name for name in results.categories.names if name in errors.columns]]
+
+
+def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
+    """Learning progress at a category's first collapse minus its largest before.
+
+    At: the largest at the evaluation that shows the collapse and the `AFTER` next ones. Before:
+    after the first `SETTLED` of training. NaN without a collapse, or without these evaluations.
+    """
+    frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
+    frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
+    points = evaluation_points(results, space)
+    settled = points > points[0] + SETTLED * (points[-1] - points[0])
+    algorithm, names = term.algorithm(results), evaluated_categories(results, space, split)
+    seeds = results.seeds_of(algorithm, space)
+    values = np.full((len(seeds), len(names)), np.nan)
+    curves = success_curves(results, algorithm, space, split)
+    for run, category, last in np.argwhere(collapsed(curves)).tolist()[::-1]:  # keeps the first
+        progress = frame.loc[(seeds[run], names[category]), "learning_progress"]
+        progress = progress.reindex(points).to_numpy()
+        before = progress[: last + 1][settled[: last + 1]]
+        after = progress[last + 1 : last + 2 + AFTER]
+        enough = len(before) and len(after) > AFTER
+        values[run, category] = after.max() - before.max() if enough else np.nan
+    return pd.DataFrame(values, seeds, list(names))
 
 
 def scores(
@@ -135,7 +175,9 @@ def scores(
     space = term.goal_space or goal_space or results.goal_spaces[0]
     algorithm = term.algorithm(results)
     if of == "error":
-        return _errors(results, algorithm, space, split, term.estimator)
+        return _errors(results, term, space, split)
+    if of == "collapse":
+        return _collapses(results, term, space, split)
     if of == "gain":
         curves = success_curves(results, algorithm, space, split)
         values = curves[..., -1] - curves[..., 0]
@@ -148,7 +190,7 @@ def scores(
 def total(terms: Sequence[Term], sides: Sequence[pd.DataFrame | pd.Series]) -> pd.DataFrame:
     """Numbers of a contrast, for the seeds that all its terms have, increasing."""
     signed = (term.sign * side for term, side in zip(terms, sides, strict=True))
-    return sum(signed).dropna().sort_index()
+    return sum(signed).dropna(how="all").sort_index()
 
 
 def mean_and_interval(
@@ -165,7 +207,7 @@ def bounds_of(terms: Sequence[Term], of: str) -> Bounds:
     """Smallest and largest possible value of a contrast."""
     added = sum(term.sign > 0 for term in terms)
     subtracted = len(terms) - added
-    return (-len(terms), len(terms)) if of == "gain" else (-subtracted, added)
+    return (-len(terms), len(terms)) if of in SIGNED else (-subtracted, added)
 
 
 # --- comparisons --------------------------------------------------------------------------------
@@ -177,7 +219,7 @@ class Compared(NamedTuple):
     Attributes:
         goal_space: empty if all terms name theirs.
         sides: numbers of each term, (seeds, categories).
-        p: of the mean of the categories; NaN where 0 is no hypothesis: a mean that is no gain.
+        p: of the mean of the categories; NaN where 0 is no hypothesis: means without a sign.
         p_holm: corrected over the `tests` of its family.
     """
 
@@ -216,7 +258,7 @@ def compare(
                     "same ones"
                 )
             p = np.nan
-            if of == "gain" or sum(term.sign for term in terms) == 0:
+            if of in SIGNED or sum(term.sign for term in terms) == 0:
                 p = sign_flip_test(total(terms, sides).mean(axis=1).to_numpy(), BOOTSTRAP.seed).p
             compared.append(Compared(text, terms, space, split, sides, p))
     together = settings(results).family == "question"
@@ -289,7 +331,7 @@ def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table
         sides = [side.assign(**{MEAN: side.mean(axis=1)}) for side in shown]
         p_values = [one.p_holm, one.p][: 2 if one.tests > 1 else 1]
         for name, column in sides[-1].items():
-            values = column.to_numpy()
+            values = column.dropna().to_numpy()
             cells = [f"{side[name].mean():.3f}" for side in sides[:-1]]
             tested = [""] * (1 + len(p_values))
             if name == MEAN:
@@ -309,6 +351,8 @@ def halves(values: Matrix) -> str:
 
 def _numbers(values: Matrix, bounds: Bounds) -> list[str]:
     """Mean, interval and n of (seeds,), with signs where it may be negative."""
+    if not len(values):
+        return ["", "", "0"]
     mean, interval = mean_and_interval(values, bounds)
     form = "+.3f" if bounds[0] else ".3f"
     ends = "n/a" if len(values) == 1 else NONE

@@ -18,6 +18,11 @@ from magellan.config.schema import AnalysisConfig
 from magellan.core.errors import InputError
 
 SCORES = ("final", "area")
+LEARNT, LOST = 0.5, 0.2
+"""Learnt: success above LEARNT. Collapse: success below LOST at the next evaluation."""
+SETTLED = 1 / 8
+"""Share of training left out of learning progress and lockstep: at first all predictions move away
+from their initial value together."""
 MADE = ("runs", "tasks", "method", "repetitions", "confidence")
 """Columns of `provenance`: how an interval was made."""
 
@@ -72,6 +77,11 @@ def score_matrices(
     curves = success_curves(results, algorithm, goal_space, split)
     points = evaluation_points(results, goal_space)
     return {"final": curves[..., -1], "area": curves @ training_weights(points)}
+
+
+def collapsed(curves: Matrix) -> NDArray[np.bool_]:
+    """Falls from above `LEARNT` to below `LOST` at the next of (..., points): (..., points - 1)."""
+    return (curves[..., :-1] > LEARNT) & (curves[..., 1:] < LOST)
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:

@@ -13,7 +13,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import matrices, summaries
-from analysis.statistics.matrices import evaluated_categories, success_curves
+from analysis.statistics.matrices import (
+    LEARNT,
+    LOST,
+    SETTLED,
+    collapsed,
+    evaluated_categories,
+    success_curves,
+)
 from analysis.statistics.practice_shares import exploited_shares, run_counts
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import SPLIT_LABELS, algorithm_label
@@ -21,14 +28,9 @@ from analysis.tables.phases import last_phase, practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
 
-LEARNT, LOST = 0.5, 0.2
-"""Learnt: success above LEARNT. Collapse: success below LOST at the next evaluation."""
 RISE = 0.3
 """Least rise of observed success for which a lag is measured."""
 LAGS = 60
-SETTLED = 1 / 8
-"""Share of training left out of learning progress and lockstep: at first all predictions move away
-from their initial value together."""
 TOGETHER = ""
 """Column of the mean of all impossible categories; no category has this name."""
 LATE = 2 / 3
@@ -75,8 +77,7 @@ def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> floa
 def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
     """Falls from above `LEARNT` to below `LOST` at the next evaluation, and times above."""
     curves = success_curves(results, algorithm, goal_space, practised_split(results))
-    above = curves[..., :-1] > LEARNT
-    return int((above & (curves[..., 1:] < LOST)).sum()), int(above.sum())
+    return int(collapsed(curves).sum()), int((curves[..., :-1] > LEARNT).sum())
 
 
 def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:

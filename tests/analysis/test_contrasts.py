@@ -157,6 +157,36 @@ def test_a_gain_is_tested_against_none(known):
     assert rows[4] == ["train", "mean", "+0.500", "-0.245 to +1.000", "3", "", "0.250"]
 
 
+CURVES = {
+    1: [0.1, 0.6, 0.9, 0.9, 0.1, 0.1, 0.1, 0.9, 0.1],  # collapses twice
+    2: [0.1, 0.6, 0.9, 0.9, 0.9, 0.9, 0.9, 0.1, 0.1],  # once, one evaluation too late
+    3: [0.1, 0.6, 0.9, 0.9, 0.3, 0.1, 0.1, 0.6, 0.3],  # falls, in two steps
+}
+PROGRESS = [0.9, 0.8, 0.2, 0.1, 0.1, 0.3, 0.5, 0.7, 0.6]
+
+
+def test_progress_at_the_first_collapse_is_set_against_the_largest_before(tmp_path):
+    """Up to two evaluations after: .5. Before, without the first eighth: .2."""
+    results = synthetic.combined(tmp_path, ("magellan",), seeds=SEEDS, episodes=8_000)
+    evaluation, competence = (results.tables[name] for name in ("evaluation", "competence"))
+    at = evaluation["episode"] // 1_000
+    seen = [CURVES[seed][point] for seed, point in zip(evaluation["seed"], at, strict=True)]
+    seen = np.where(evaluation["category"] == "grasp", seen, 0.9)
+    progress = (competence["episode"] // 1_000).map(PROGRESS.__getitem__)
+    results = synthetic.with_tables(
+        results,
+        evaluation=evaluation.assign(
+            success=np.where(evaluation["category"] == "grasp", seen, 0.9)
+        ),
+        competence=competence.assign(learning_progress=progress),
+    )
+    rows = rows_of(results, "magellan:learned", of="collapse")
+    assert [row[2:5] for row in rows[:2]] == [["+0.300", "n/a", "1"], ["", "", "0"]]
+    assert rows[4][1:5] == ["mean", "+0.300", "n/a", "1"]
+    with pytest.raises(InputError, match="collapse needs one estimator; allowed: learned"):
+        contrasts.compare(results, ["magellan:best"], "collapse")
+
+
 def test_intervals_of_differences_of_differences_reach_beyond_one():
     differences = np.array([1.2, 1.3, 1.25, 1.28, 1.1, 1.35])
     value, (low, high) = contrasts.mean_and_interval(
@@ -262,7 +292,7 @@ def test_terms_may_name_goal_spaces(tmp_path):
         (["magellan@7-7"], "not all terms have runs; allowed: online/whole, magellan/whole, "),
         (["magellan", "magellan"], "'magellan' is given twice"),
         (["magellan-online"], "is no sum"),
-        (["magellan:learned"], "allowed with --of error"),
+        (["magellan:learned"], "allowed with --of error and --of collapse"),
         (["magellan", "--against", "observed"], "allowed with --of error"),
         (["magellan:learned", "--of", "error", "--against", "learned"], "'learned' is compared"),
     ],

@@ -493,8 +493,10 @@ def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
 
-def compared_in(results: store.Results, *named: str, measure: str = "success") -> str:
-    return to_markdown(contrasts, results, named, measure)
+def compared_in(
+    results: store.Results, *named: str, measure: str = "success", splits: Sequence[str] = SPLITS
+) -> str:
+    return to_markdown(contrasts, results, named, measure, splits)
 
 
 OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
@@ -638,6 +640,22 @@ def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str
     return in_table(header, rows)
 
 
+def around_collapses() -> str:
+    """What each estimator shows at a collapse; means over the runs that have one."""
+    rows = []
+    for name in COLLAPSES:
+        (term,) = contrasts.parse(name)
+        found = contrasts.around_collapses(of("collapse"), term, "25k", "train")
+        of_runs = found.groupby("seed")[["usual", "before", "at"]].mean()
+        rows.append([f"`{term.estimator}`", *(f"{mean:.3f}" for mean in of_runs.mean())])
+        rows[-1] += [f"{(found['at'] > found['before']).sum()} of {len(found)}"]
+    header = ["learning progress", "median before", "largest before", "at the collapse"]
+    return in_table([*header, "larger than ever before"], rows)
+
+
+COLLAPSES = "scripted:learned", "scripted:expert_buckets"
+
+
 def verdicts() -> str:
     listed = claims.load()
     return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
@@ -708,6 +726,10 @@ BLOCKS = {
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
+    ("collapse", "collapse"): lambda: compared_in(
+        of("collapse"), *COLLAPSES, measure="collapse", splits=["train"]
+    ),
+    ("collapse", "around"): around_collapses,
     ("released", "released"): lambda: by_families(
         "released",
         "train",

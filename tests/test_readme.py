@@ -69,6 +69,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("released", "released"),
         ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
+        ("collapse", "collapse"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):

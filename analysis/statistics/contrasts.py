@@ -133,11 +133,15 @@ def _errors(results: Results, term: Term, space: str, split: str) -> pd.DataFram
     return errors[[name for name in results.categories.names if name in errors.columns]]
 
 
-def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
-    """Learning progress at a category's first collapse minus its largest before.
+def around_collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
+    """An estimator's learning progress at the first collapse of each category that has one.
 
-    At: the largest at the evaluation that shows the collapse and the `AFTER` next ones. Before:
-    after the first `SETTLED` of training. NaN without a collapse, or without these evaluations.
+    Evaluations of the first `SETTLED` of training do not count. Collapses without one before, or
+    without `AFTER` more after the one that shows them, are left out.
+
+    Returns:
+        Columns `seed`, `category`, `at` (largest from the evaluation that shows the collapse to the
+        `AFTER` next ones), `before` and `usual` (largest and median of all before).
     """
     frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
     frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
@@ -145,16 +149,25 @@ def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataF
     settled = points > points[0] + SETTLED * (points[-1] - points[0])
     algorithm, names = term.algorithm(results), evaluated_categories(results, space, split)
     seeds = results.seeds_of(algorithm, space)
-    values = np.full((len(seeds), len(names)), np.nan)
-    curves = success_curves(results, algorithm, space, split)
-    for run, category, last in np.argwhere(collapsed(curves)).tolist()[::-1]:  # keeps the first
-        progress = frame.loc[(seeds[run], names[category]), "learning_progress"]
-        progress = progress.reindex(points).to_numpy()
-        before = progress[: last + 1][settled[: last + 1]]
-        after = progress[last + 1 : last + 2 + AFTER]
-        enough = len(before) and len(after) > AFTER
-        values[run, category] = after.max() - before.max() if enough else np.nan
-    return pd.DataFrame(values, seeds, list(names))
+    fallen = collapsed(success_curves(results, algorithm, space, split))
+    rows = []
+    for run, category in np.argwhere(fallen.any(axis=-1)).tolist():
+        shown = int(fallen[run, category].argmax()) + 1
+        key = seeds[run], names[category]
+        progress = frame.loc[key, "learning_progress"].reindex(points).to_numpy()
+        before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + AFTER]
+        if len(before) and len(at) > AFTER:
+            rows.append((*key, at.max(), before.max(), np.median(before)))
+    return pd.DataFrame(rows, columns=["seed", "category", "at", "before", "usual"])
+
+
+def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
+    """`at` minus `before` of `around_collapses`; NaN without a collapse."""
+    found = around_collapses(results, term, space, split)
+    found["difference"] = found["at"] - found["before"]
+    table = found.pivot_table(index="seed", columns="category", values="difference")
+    seeds = results.seeds_of(term.algorithm(results), space)
+    return table.reindex(seeds, columns=list(evaluated_categories(results, space, split)))
 
 
 def scores(

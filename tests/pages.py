@@ -640,17 +640,45 @@ def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str
     return in_table(header, rows)
 
 
-def around_collapses() -> str:
-    """What each estimator shows at a collapse; means over the runs that have one."""
+def through_collapses() -> str:
+    """Success and what estimators make of it at the evaluations around a collapse."""
+    results, every = of("collapse"), 2_000
+    offsets = range(-2, 5)
+    (term,) = contrasts.parse(COLLAPSES[0])
+    found = contrasts.around_collapses(results, term, "25k", "train")
+
+    def row(label: str, table: str, column: str, **where: str) -> list[str]:
+        keys = ["seed", "category", "step"]
+        values = results.table(table, split="train", **where).set_index(keys)[column]
+        means = []
+        for offset in offsets:
+            at = found.assign(step=found["shown"] + offset * every)
+            of_runs = at.join(values, keys).groupby("seed")[column].mean()
+            means.append(f"{of_runs.mean():.2f}")
+        return [label, *means]
+
+    rows = [row("success", "evaluation", "success")]
+    for column in ("competence", "learning_progress"):
+        for name in ("learned", "expert_buckets"):
+            label = f"{column.replace('_', ' ')}, `{name}`"
+            rows.append(row(label, "competence", column, estimator=name))
+    return in_table(
+        ["steps", *(f"{offset * every:+,}".replace("+0", "0") for offset in offsets)], rows
+    )
+
+
+def later_evaluations() -> str:
+    """The measure of the study with other numbers of evaluations after a collapse."""
     rows = []
-    for name in COLLAPSES:
-        (term,) = contrasts.parse(name)
-        found = contrasts.around_collapses(of("collapse"), term, "25k", "train")
-        of_runs = found.groupby("seed")[["usual", "before", "at"]].mean()
-        rows.append([f"`{term.estimator}`", *(f"{mean:.3f}" for mean in of_runs.mean())])
-        rows[-1] += [f"{(found['at'] > found['before']).sum()} of {len(found)}"]
-    header = ["learning progress", "median before", "largest before", "at the collapse"]
-    return in_table([*header, "larger than ever before"], rows)
+    for later in (0, 1, 2, 3, 5):
+        rows.append([str(later)])
+        for name in COLLAPSES:
+            (term,) = contrasts.parse(name)
+            found = contrasts.around_collapses(of("collapse"), term, "25k", "train", later)
+            values = (found["at"] - found["before"]).groupby(found["seed"]).mean().to_numpy()
+            rows[-1] += [with_ends(values)]
+        rows[-1] += [str(len(values))]
+    return in_table(["later evaluations", "`learned`", "`expert_buckets`", "n"], rows)
 
 
 COLLAPSES = "scripted:learned", "scripted:expert_buckets"
@@ -729,7 +757,8 @@ BLOCKS = {
     ("collapse", "collapse"): lambda: compared_in(
         of("collapse"), *COLLAPSES, measure="collapse", splits=["train"]
     ),
-    ("collapse", "around"): around_collapses,
+    ("collapse", "through"): through_collapses,
+    ("collapse", "later"): later_evaluations,
     ("released", "released"): lambda: by_families(
         "released",
         "train",

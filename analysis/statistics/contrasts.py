@@ -133,15 +133,17 @@ def _errors(results: Results, term: Term, space: str, split: str) -> pd.DataFram
     return errors[[name for name in results.categories.names if name in errors.columns]]
 
 
-def around_collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
+def around_collapses(
+    results: Results, term: Term, space: str, split: str, later: int = AFTER
+) -> pd.DataFrame:
     """An estimator's learning progress at the first collapse of each category that has one.
 
     Evaluations of the first `SETTLED` of training do not count. Collapses without one before, or
-    without `AFTER` more after the one that shows them, are left out.
+    without `later` more after the one that shows them, are left out.
 
     Returns:
-        Columns `seed`, `category`, `at` (largest from the evaluation that shows the collapse to the
-        `AFTER` next ones), `before` and `usual` (largest and median of all before).
+        Columns `seed`, `category`, `shown` (training length at the evaluation that shows the
+        collapse), `at` (largest from there to the `later` next ones), `before` (largest before).
     """
     frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
     frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
@@ -155,10 +157,10 @@ def around_collapses(results: Results, term: Term, space: str, split: str) -> pd
         shown = int(fallen[run, category].argmax()) + 1
         key = seeds[run], names[category]
         progress = frame.loc[key, "learning_progress"].reindex(points).to_numpy()
-        before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + AFTER]
-        if len(before) and len(at) > AFTER:
-            rows.append((*key, at.max(), before.max(), np.median(before)))
-    return pd.DataFrame(rows, columns=["seed", "category", "at", "before", "usual"])
+        before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + later]
+        if len(before) and len(at) > later:
+            rows.append((*key, points[shown], at.max(), before.max()))
+    return pd.DataFrame(rows, columns=["seed", "category", "shown", "at", "before"])
 
 
 def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:

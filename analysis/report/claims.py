@@ -265,7 +265,7 @@ def _numbers(judged: Judged) -> str:
 
 
 HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict", "study")
-SETTINGS = ("study", "setting", "runs of each", "rules were fixed")
+SETTINGS = ("study", "setting", "runs needed", "rules were fixed")
 
 
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:

@@ -80,7 +80,7 @@ class Curriculum:
         order: Sequence[str] | None = None,
     ) -> None:
         self._config = _run_config(sampler, seed, settings or {})
-        names = _ordered(set(groups or [SINGLE_GROUP]), order, sampler)
+        names = _ordered(set([SINGLE_GROUP] if groups is None else groups), order, sampler)
         if isinstance(impossible, str) or set(impossible) - set(names):
             raise InputError(
                 f"impossible: {shown(impossible)} is not allowed; allowed: a list of groups, of "
@@ -165,7 +165,8 @@ class Curriculum:
         groups: group of each, among the initial groups.
 
         Raises:
-            InputError: an estimator does not support a change of goals, or not so many of them.
+            InputError: an estimator does not support a change of goals, or not so many of them; or
+                the model does not know a word of a goal, or reads two goals alike.
         """
         for name, estimator in self._estimators.by_name.items():
             if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
@@ -178,10 +179,11 @@ class Curriculum:
         self._space = self._world().goals()
         old = self.sampler
         try:
+            self._check_read()
             self._estimators.set_goal_space(self._space)
             self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
             self.sampler.carry_on(old)
-        except InputError:
+        except Exception:
             self._start()
             self.load_state_dict(before)
             raise
@@ -237,6 +239,16 @@ class Curriculum:
             )
         self._goals += goals
         self._numbers += [names.index(name) for name in group_names]
+
+    def _check_read(self) -> None:
+        """Check that a named model reads all goals, each in its own way, as at the beginning."""
+        backbone = getattr(self._backend, "backbone", None)
+        if isinstance(self._embed, str) and backbone is not None:
+            from magellan.model import tokenizers
+
+            problem = tokenizers.problem(backbone.tokenizer, self._world())
+            if problem is not None:
+                raise InputError(f"goals: not allowed, as {self._embed!r} {problem}")
 
     def _check_arguments(self, grouped: bool) -> None:
         """Check that the arguments that the sampler needs were given."""

@@ -243,6 +243,45 @@ def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
     practise(curriculum, 6)
 
 
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("Goal: Grow zebra", "'zoo-mini' has a tokenizer that does not know 'zebra'"),
+        ("", "no token"),
+    ],
+)
+def test_goals_that_a_model_cannot_read_are_not_added(goal: str, said: str) -> None:
+    names = [f"Goal: Grow {thing}" for thing in ("cow", "lion")]
+    curriculum = Curriculum(names, embed="zoo-mini", settings={"competence": OFTEN})
+    with pytest.raises(InputError, match=f"^goals: .*{said}"):
+        curriculum.add([goal])
+    assert len(curriculum) == len(curriculum.probabilities()) == 2
+
+
+def test_a_failed_model_leaves_the_goals_as_they_were() -> None:
+    def failing(texts: list[str]) -> np.ndarray:
+        if "grow tiger" in texts:
+            raise RuntimeError("CUDA out of memory")
+        return embed(texts)
+
+    curriculum = make("magellan", embed=failing)
+    practise(curriculum, 6)
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        curriculum.add(["grow tiger"], ["grow"])
+    make("magellan").load_state_dict(curriculum.state_dict())
+    practise(curriculum, 6)
+
+
+def test_a_state_can_be_loaded_twice() -> None:
+    first = make("magellan")
+    practise(first, 6)
+    state = first.state_dict()
+    for _ in range(2):
+        curriculum = make("magellan")
+        curriculum.load_state_dict(state)
+        curriculum.add(["grow tiger"], ["grow"])
+
+
 @pytest.mark.parametrize("name", ["alp_gmm", "frontier", "vds"])
 def test_a_rule_that_needs_features_that_stay_takes_no_moving_model(name: str) -> None:
     with pytest.raises(InputError, match=r"^embed: one that changes \(`moving`\) is not allowed"):
@@ -265,6 +304,9 @@ CASES = {
     "samplers.estimator: one without uncertainty": lambda: make(
         "vds", settings={"samplers": {"estimator": "per_goal"}}
     ),
+    "samplers.estimator: one over groups is not allowed for frontier": lambda: make(
+        "frontier", settings={"samplers": {"estimator": "expert_buckets"}}
+    ),
     "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(
         GOALS, embed=lambda texts: [1.0]
     ),
@@ -273,6 +315,7 @@ CASES = {
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
         "online", groups="ab", order=None
     ),
+    "groups: 0 is not allowed": lambda: make("online", groups=np.array([]), order=None),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
     "order: ['grow'] is not allowed; allowed: each of grasp, grow once": lambda: make(
@@ -334,6 +377,24 @@ def test_a_refused_update_or_evaluation_can_be_repeated() -> None:
         curriculum.sample(1)
     curriculum.sample(1)
     assert len(played) == 2
+
+
+def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token() -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from magellan.integrations.hugging_face import HiddenStates
+    from magellan.model.files import BACKBONES
+
+    model, tokenizer = (
+        kind.from_pretrained(BACKBONES / "zoo-mini")
+        for kind in (AutoModelForCausalLM, AutoTokenizer)
+    )
+    tokenizer.pad_token = None
+    hidden = HiddenStates(model, tokenizer)
+    texts = ["Goal: Grow cow", "Goal: Grasp", "cow"]
+    alone = np.concatenate([hidden([text]) for text in texts])
+    np.testing.assert_allclose(hidden(texts), alone, atol=1e-5)
+    assert np.abs(alone[0] - alone[1]).max() > 0.01
 
 
 def test_a_rule_keeps_what_belongs_to_no_goal_when_goals_come() -> None:

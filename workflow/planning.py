@@ -351,13 +351,15 @@ class Plan:
     def _start(self, identity: str) -> PlannedStart | None:
         """Where a run starts from; None if it starts from scratch.
 
-        A complete run, for example from committed tables, does not need a missing start.
+        A complete run, for example from committed tables, does not need a missing start; nor one
+        that runs added since share, as another input would make it again.
         """
-        start = self.starts.get(identity)
-        if start is None:
-            return None
-        is_needed = self._is_complete(start.run) or not self._is_complete(self._run[identity])
-        return start if is_needed else None
+        start, run = self.starts.get(identity), self._run[identity]
+        if start is None or not self._is_complete(run):
+            return start
+        manifest = read_json_object(Path(self.folder) / run.path / "manifest.json")
+        is_used = manifest.get("started_from") is not None and self._is_complete(start.run)
+        return start if is_used else None
 
     def start_files(self, wildcards: Any) -> list[str]:
         """Input of a run that starts from another one: that run's manifest, its last file."""

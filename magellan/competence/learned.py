@@ -292,7 +292,8 @@ class LearnedCompetence(CompetenceEstimator):
         self._buffer.clear()
         self._buffer.extend(self._checked_episodes(state["buffer"]))
         self._snapshots.clear()
-        self._snapshots.extend(state["snapshots"][str(i)] for i in range(len(state["snapshots"])))
+        saved = state["snapshots"]
+        self._snapshots.extend(dict(saved[str(i)]) for i in range(len(saved)))
         self._check_snapshots()
         if self._whole is not None:
             self._read_snapshots()

@@ -227,8 +227,8 @@ def check_models(experiment: ExperimentConfig) -> None:
 
 
 def models_of(experiment: ExperimentConfig) -> list[str]:
-    """Return the distinct values of `backbone.model`, with and without variants."""
-    layers = ({}, *experiment.variants.values())
+    """Return the distinct values of `backbone.model` of an experiment's runs."""
+    layers = variants_of(experiment).values()
     configs = (_resolve(experiment, [experiment.overrides, layer]) for layer in layers)
     return list(dict.fromkeys(config.backbone.model for config in configs))
 

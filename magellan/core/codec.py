@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, shown
 
 PADDING = -1
 PROMPT = 0
@@ -63,7 +63,7 @@ class Codec:
         """Pack each prompt with its candidates (an empty list packs the prompt alone).
 
         Raises:
-            InputError: a prompt has more than `MOST_CANDIDATES`.
+            InputError: a prompt has more than `MOST_CANDIDATES`, or gives no token.
         """
         most = max(map(len, candidates), default=0)
         if most > MOST_CANDIDATES:
@@ -72,6 +72,8 @@ class Codec:
                 f"allowed: at most {MOST_CANDIDATES}"
             )
         heads = self.encode(prompts)
+        for prompt in (prompts[i] for i, head in enumerate(heads) if not len(head)):
+            raise InputError(f"world: the prompt {shown(prompt)} is not allowed: it gives no token")
         flat = self.encode([text for group in candidates for text in group])
         packed, start = [], 0
         for head, group in zip(heads, candidates, strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 
 class HiddenStates:
@@ -38,11 +39,10 @@ class HiddenStates:
             self._model.train(was_training)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
-        inputs = self._tokenizer(
-            list(texts), return_tensors="pt", padding=True, padding_side="right"
-        ).to(self._model.device)
-        inputs.pop("token_type_ids", None)
-        last = inputs["attention_mask"].sum(dim=1) - 1
+        rows = [torch.tensor(row) for row in self._tokenizer(list(texts))["input_ids"]]
+        tokens = pad_sequence(rows, batch_first=True).to(self._model.device)
+        last = torch.tensor([len(row) - 1 for row in rows], device=self._model.device)
+        mask = torch.arange(tokens.shape[1], device=last.device) <= last[:, None]
+        inputs = {"input_ids": tokens, "attention_mask": mask.long()}
         output = self._model(**inputs, output_hidden_states=True, logits_to_keep=1, use_cache=False)
-        rows = torch.arange(len(last), device=last.device)
-        return output.hidden_states[-1][rows, last].float().cpu().numpy()
+        return output.hidden_states[-1][torch.arange(len(last)), last].float().cpu().numpy()

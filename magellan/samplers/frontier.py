@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.competence.learned_groups import MIN_VARIANCE, kmeans, whitened
+from magellan.core.errors import InputError
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -73,5 +74,9 @@ def build(parts: SamplerParts, settings: FrontierSettings) -> GoalSampler:
     density of states. The square root has more levels near 0, where new skills show, than near 1.
     Kinds are clusters of the untrained model's representations (`regions`, of the trained one's).
     """
+    if parts.estimator is None or parts.estimator.arms != "goals":
+        raise InputError(
+            "samplers.estimator: one over groups is not allowed for frontier; allowed: over goals"
+        )
     rule = Frontier(settings, parts.features)
     return GoalSampler(parts.goals, parts.estimator, rule, NEVER, parts.rng)

@@ -17,9 +17,6 @@ from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.parsing import checked_numbers
 from magellan.samplers.choice import Choice
 
-LOWEST = -1e300
-"""Smallest value allowed in the saved memory of a rule; the largest is its negative."""
-
 
 @dataclass(frozen=True)
 class ArmStats:
@@ -201,7 +198,7 @@ class RuleChoice(Choice):
         pairs = [(self._tries, former._tries), (self._last, former._last)]
         new, old = self._rule.memory(), former._rule.memory()
         by_arm = new.keys() - {*self._rule.shared}
-        pairs += [(new[name], old[name]) for name in by_arm if len(new[name]) == len(stay)]
+        pairs += [(new[name], old[name]) for name in by_arm if new[name].shape[:1] == stay.shape]
         for new_array, old_array in pairs:
             new_array[stay] = old_array[source[stay]]
         for name in self._rule.shared:
@@ -220,5 +217,11 @@ class RuleChoice(Choice):
         self._tries[:] = checked_numbers(state["tries"], "tries", self._tries.shape)
         self._last[:] = checked_numbers(state["last"], "last", self._last.shape, 0, self._step)
         for name, array in self._rule.memory().items():
-            array[:] = checked_numbers(state["rule"][name], name, array.shape, LOWEST, -LOWEST)
+            saved = np.asarray(state["rule"][name])
+            if (saved.shape, saved.dtype.kind) != (array.shape, array.dtype.kind):
+                raise InputError(
+                    f"{name}: {saved.dtype} {saved.shape} is not allowed; allowed: {array.dtype} "
+                    f"{array.shape}"
+                )
+            array[...] = saved
         self._cumulative = None

@@ -15,7 +15,9 @@ from magellan.samplers import (
     make_sampler,
     register_sampler,
 )
+from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
+from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
@@ -182,6 +184,32 @@ def test_only_weights_above_zero_are_stored() -> None:
     assert set(choice.draw(np.random.default_rng(0), 50).tolist()) == {6}
     choice.set(places, np.zeros(4))
     assert choice.total == 0.0
+
+
+@pytest.mark.parametrize(
+    "memory", [np.zeros(6, bool), np.full(6, -np.inf), np.full(6, np.nan), np.array(2.0)]
+)
+def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
+    class Remembering(Rule):
+        def start(self, n_arms: int) -> None:
+            self.best = np.zeros_like(memory)
+
+        def weights(self, arms: ArmStats) -> np.ndarray:
+            return np.ones(6)
+
+    def sampler(rule: Rule) -> GoalSampler:
+        return GoalSampler(FewGoals([1] * 6), None, rule, NEVER, np.random.default_rng(0))
+
+    rule, other = Remembering(), Remembering()
+    first, second = sampler(rule), sampler(other)
+    rule.best[...] = memory
+    state = first.state_dict()
+    second.load_state_dict(state)
+    np.testing.assert_array_equal(other.best, memory)
+    second.carry_on(first)
+    state["choice"]["rule"]["best"] = np.zeros(5)
+    with pytest.raises(InputError, match=r"^best: float64 \(5,\) is not allowed; allowed: "):
+        second.load_state_dict(state)
 
 
 def scripted(*stages: dict) -> GoalSampler:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -235,6 +236,17 @@ def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
         begun[run.variant] = json.loads((folder / "manifest.json").read_text())["started_from"]
     assert begun["early"]["run"] == begun["late"]["run"]
     assert (begun["early"]["at"], "at" in begun["late"]) == (15, False)
+
+
+@pytest.mark.parametrize("begun", [None, {"run": "0"}])
+def test_a_complete_run_keeps_its_input_when_runs_are_added(begun, tmp_path, monkeypatch):
+    whole = Plan(load_experiment(declared(results=str(tmp_path))))
+    run = whole.grid[0]
+    folder = Path(whole.folder) / run.path
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"started_from": begun}))
+    monkeypatch.setattr(whole, "_is_complete", lambda run: True)
+    assert len(whole.start_files(run)) == (begun is not None)
 
 
 @pytest.mark.parametrize("seeds", [[0, 1], [0, 1, 2]])

@@ -16,6 +16,7 @@ from analysis.figures import FIGURES
 from analysis.statistics.summaries import STATISTICS
 from analysis.tables.store import TABLES
 from magellan.config import load_experiment
+from magellan.config.grid import models_of
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import ROOT
@@ -257,3 +258,10 @@ def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_ea
     assert " --log tensorboard " in text
     call = ("-n", "--configfile", "mine/mine.yaml", "--config", "modules=[helper.py]")
     assert "error: modules: 'helper.py' is missing" in project.snakemake(*call).stdout
+
+
+def test_only_models_that_runs_use_are_asked_for():
+    variants = {name: {"backbone": {"model": name}} for name in ("zoo-mini", "zoo-reader")}
+    values = {"experiment": "two", "preset": "paper", "goal_spaces": ["25k"], "seeds": [0]}
+    experiment = load_experiment({**values, "samplers": ["random"], "variants": variants})
+    assert models_of(experiment) == ["zoo-mini", "zoo-reader"]

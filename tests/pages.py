@@ -29,6 +29,7 @@ from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
 from analysis.tables.results import SPLITS, rows_where
+from magellan.config.grid import PLAIN
 from magellan.samplers.conformance import track_of
 from tests.analysis.synthetic import to_markdown
 from tests.snippets import ROOT
@@ -129,10 +130,13 @@ def separated() -> str:
 
 
 def runs_one_by_one(folder: str) -> str:
-    """A row for each run: success over training, and when it masters each category, or its end."""
+    """A row for each run: success over training, and when it masters each category, or its end.
+
+    The first row is the paper's, if the experiment states it.
+    """
     results = of(folder)
-    papers = settings(results).paper_mastery
-    rows = [["paper, MAGELLAN", "0", "", "", *(f"{at:,}" for at in papers.values())]]
+    papers = [f"{at:,}" for at in (settings(results).paper_mastery or {}).values()]
+    rows = [["paper, MAGELLAN", "0", "", "", *papers]] if papers else []
     for algorithm in results.algorithms_in("25k"):
         areas = [success(folder, *algorithm, split) for split in SPLITS]
         times = times_of(results, algorithm, "25k", "train").values()
@@ -141,7 +145,8 @@ def runs_one_by_one(folder: str) -> str:
             cells = [f"{area[place]:.2f}" for area in areas]
             for end, (at, flags) in zip(ends[place], times, strict=True):
                 cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
-            rows.append([f"`{algorithm.sampler}`", str(seed), *cells])
+            name = algorithm.sampler if algorithm.variant == PLAIN else "/".join(algorithm)
+            rows.append([f"`{name}`", str(seed), *cells])
     header = ["sampler", "seed", "success over training", "unseen goals", "grasping mastered"]
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
@@ -780,6 +785,7 @@ BLOCKS = {
     ),
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
+    ("paper_small", "variants so far"): lambda: runs_one_by_one("paper_small_variants"),
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("collapse", "collapse"): lambda: compared_in(

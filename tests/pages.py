@@ -15,14 +15,7 @@ from analysis.report import claims
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.matrices import (
-    SETTLED,
-    collapsed,
-    evaluated_categories,
-    evaluation_points,
-    settings,
-    success_curves,
-)
+from analysis.statistics.matrices import settings, success_curves
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, cost, estimation
 from analysis.tables import printing, store
@@ -679,26 +672,6 @@ def through_collapses() -> str:
     )
 
 
-def without_collapse(text: str, later: int) -> np.ndarray:
-    """The measure where nothing collapses: runs' means over such categories and times of others."""
-    results, (term,) = of("collapse"), contrasts.parse(text)
-    times = contrasts.around_collapses(results, term, "25k", "train", later)["shown"]
-    names = evaluated_categories(results, "25k", "train")
-    fallen = collapsed(success_curves(results, term.algorithm(results), "25k", "train"))
-    points = evaluation_points(results, "25k")
-    settled = points > points[0] + SETTLED * (points[-1] - points[0])
-    frame = results.table("competence", split="train", estimator=term.estimator)
-    frame = frame.set_index(["seed", "category", "step"])["learning_progress"].sort_index()
-    runs: dict[int, list[float]] = {}
-    for run, category in np.argwhere(~fallen.any(axis=-1)).tolist():
-        seed = results.seeds_of(term.algorithm(results), "25k")[run]
-        progress = frame[seed, names[category]].reindex(points).to_numpy()
-        for first in np.searchsorted(points, times):
-            at, before = progress[first : first + 1 + later], progress[:first][settled[:first]]
-            runs.setdefault(seed, []).append(at.max() - before.max())
-    return np.array([np.mean(each) for each in runs.values()])
-
-
 def later_evaluations() -> str:
     """The measure of the study with other numbers of evaluations after a collapse, and without."""
     rows = []
@@ -706,10 +679,14 @@ def later_evaluations() -> str:
         rows.append([str(later)])
         for name in COLLAPSES:
             (term,) = contrasts.parse(name)
-            found = contrasts.around_collapses(of("collapse"), term, "25k", "train", later)
-            values = (found["at"] - found["before"]).groupby(found["seed"]).mean().to_numpy()
-            rows[-1] += [with_ends(values), with_ends(without_collapse(name, later))]
-        rows[-1] += [str(len(values))]
+            there, elsewhere = (
+                contrasts.around_collapses(of("collapse"), term, "25k", "train", later, where)
+                for where in (False, True)
+            )
+            for found in (there, elsewhere):
+                values = (found["at"] - found["before"]).groupby(found["seed"]).mean()
+                rows[-1].append(with_ends(values.to_numpy()))
+        rows[-1].append(str(there["seed"].nunique()))
     header = ["`learned`", "no collapse", "`expert_buckets`", "no collapse"]
     return in_table(["later evaluations", *header, "runs with a collapse"], rows)
 

@@ -134,12 +134,18 @@ def _errors(results: Results, term: Term, space: str, split: str) -> pd.DataFram
 
 
 def around_collapses(
-    results: Results, term: Term, space: str, split: str, later: int = AFTER
+    results: Results,
+    term: Term,
+    space: str,
+    split: str,
+    later: int = AFTER,
+    elsewhere: bool = False,
 ) -> pd.DataFrame:
     """An estimator's learning progress at the first collapse of each category that has one.
 
     Evaluations of the first `SETTLED` of training do not count. Collapses without one before, or
-    without `later` more after the one that shows them, are left out.
+    without `later` more after the one that shows them, are left out. With `elsewhere`, instead: of
+    each category that never collapses in a run, at the times of all those collapses.
 
     Returns:
         Columns `seed`, `category`, `shown` (training length at the evaluation that shows the
@@ -152,14 +158,15 @@ def around_collapses(
     algorithm, names = term.algorithm(results), evaluated_categories(results, space, split)
     seeds = results.seeds_of(algorithm, space)
     fallen = collapsed(success_curves(results, algorithm, space, split))
+    falls, first = fallen.any(axis=-1), fallen.argmax(axis=-1) + 1
     rows = []
-    for run, category in np.argwhere(fallen.any(axis=-1)).tolist():
-        shown = int(fallen[run, category].argmax()) + 1
+    for run, category in np.argwhere(falls != elsewhere).tolist():
         key = seeds[run], names[category]
         progress = frame.loc[key, "learning_progress"].reindex(points).to_numpy()
-        before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + later]
-        if len(before) and len(at) > later:
-            rows.append((*key, points[shown], at.max(), before.max()))
+        for shown in first[falls].tolist() if elsewhere else [first[run, category]]:
+            before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + later]
+            if len(before) and len(at) > later:
+                rows.append((*key, points[shown], at.max(), before.max()))
     return pd.DataFrame(rows, columns=["seed", "category", "shown", "at", "before"])
 
 

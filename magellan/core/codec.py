@@ -72,11 +72,11 @@ class Codec:
                 f"allowed: at most {MOST_CANDIDATES}"
             )
         heads = self.encode(prompts)
-        for prompt in (prompts[i] for i, head in enumerate(heads) if not len(head)):
-            raise InputError(f"world: the prompt {shown(prompt)} is not allowed: it gives no token")
         flat = self.encode([text for group in candidates for text in group])
         packed, start = [], 0
-        for head, group in zip(heads, candidates, strict=True):
+        for prompt, head, group in zip(prompts, heads, candidates, strict=True):
+            if not len(head):
+                raise InputError(f"world: prompt {shown(prompt)} is not allowed: it has no tokens")
             packed.append(_pack(head, flat[start : start + len(group)]))
             start += len(group)
         return packed

@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.core.codec import Codec, stack
+from magellan.core.errors import InputError
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
@@ -86,3 +87,9 @@ def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
     some = np.random.default_rng(3).integers(SPLITS[split].size, size=200_000)
     trial = PARTS.trial(split)
     assert pairs(WholeSpace(split), some) <= pairs(trial, np.arange(len(trial)))
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    codec = Codec(fast(in_bytes(pre_tokenizers.ByteLevel(), ["grow"])))
+    with pytest.raises(InputError, match=r"^world: prompt '' is not allowed"):
+        codec.pack(["grow", ""], [(), ()])

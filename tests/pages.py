@@ -144,6 +144,26 @@ def runs_one_by_one(folder: str) -> str:
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
+def estimates_and_practice() -> str:
+    """MAGELLAN on seed 0 at the paper's length, and its variants: errors, shares of practice."""
+    rows = []
+    for folder in ("paper_small", "paper_small_variants"):
+        results = of(folder)
+        for algorithm in results.algorithms_in("25k"):
+            if algorithm.sampler != "magellan":
+                continue
+            (term,) = contrasts.parse("/".join(algorithm))
+            errors = contrasts.scores(results, term, "error").loc[0]
+            shares = behaviour.practice_shares(results, algorithm, "25k").loc[0]
+            name = algorithm.sampler if algorithm.variant == PLAIN else "/".join(algorithm)
+            cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
+            cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
+            rows.append([f"`{name}`", *cells])
+    header = ["sampler", "error on grasping", "plants", "herbivores", "carnivores"]
+    header += ["practice: impossible", "grasping", "plants", "herbivores", "carnivores"]
+    return in_table(header, rows)
+
+
 VARIANTS = {
     "samplers_replay": ("success_replay", "uniform replay", "success replay"),
     "samplers_tenfold": ("tenfold_step", "step size 2e-4", "step size 1e-3"),
@@ -763,6 +783,7 @@ BLOCKS = {
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("paper_small", "variants so far"): lambda: runs_one_by_one("paper_small_variants"),
+    ("paper_small", "estimates so far"): estimates_and_practice,
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("collapse", "collapse"): lambda: compared_in(

@@ -42,7 +42,7 @@ from magellan.config.grid import (
 )
 from magellan.config.resolve import check_named
 from magellan.config.schema import ExperimentConfig
-from magellan.core.errors import InputError, printable
+from magellan.core.errors import InputError, printable, shown
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import is_built_in
 from magellan.model.files import MADE_IN, WEIGHTS, is_of_the_hub, made_folder, number_of_parameters
@@ -109,7 +109,7 @@ def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentCon
         stop(error)
     check_experiment_models(experiment, may_come=True)
     folder = experiment_folder(experiment)
-    if folder in (REFERENCE, BACKBONE):
+    if os.path.realpath(folder) in map(os.path.realpath, (REFERENCE, BACKBONE)):
         stop(
             f"experiment: {experiment.experiment!r} is not allowed: its results folder is reserved"
         )
@@ -138,13 +138,13 @@ def experiment_folder(experiment: ExperimentConfig) -> str:
 def check_writable(folder: str) -> None:
     """Stop if the results folder can be neither written nor created."""
     existing = Path(folder).absolute()
-    while not existing.exists():
-        existing = existing.parent
     try:
+        while not existing.exists():
+            existing = existing.parent
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        stop(f"results: {folder!r} cannot be written: {existing}: {error.strerror}")
+        stop(f"results: {shown(folder)} cannot be written: {error.strerror}")
 
 
 def tables_in(folder: str) -> list[str]:
@@ -276,6 +276,10 @@ class Plan:
         names = list(names)
         return [f"{self.folder}/{run.path}/{name}" for run in self.runs for name in names]
 
+    def run_folders(self) -> list[str]:
+        """The folder of each reported run."""
+        return [f"{self.folder}/{run.path}" for run in self.runs]
+
     def tables_experiment(self) -> str:
         """The experiment for combined tables, in JSON; variants keep their order."""
         return json.dumps(self.experiment.model_dump(mode="json", exclude={"allow_incomplete"}))
@@ -343,23 +347,15 @@ class Plan:
         return f", variant {variant}," if self.experiment.variants else ""
 
     def backbone_files(self, wildcards: Any) -> list[str]:
-        """Weights of a model that this workflow builds, the last of its files; else nothing."""
-        if self._run[wildcards.identity].config.backbone.model != SMOLLM2:
+        """Weights of a model that this workflow builds for a run, the last of its files."""
+        run = self._run[wildcards.identity]
+        if run.config.backbone.model != SMOLLM2 or self._is_complete(run):
             return []
         return [(made_folder() / SMOLLM2 / WEIGHTS).as_posix()]
 
     def _start(self, identity: str) -> PlannedStart | None:
-        """Where a run starts from; None if it starts from scratch.
-
-        A complete run, for example from committed tables, does not need a missing start; nor one
-        that runs added since share, as another input would make it again.
-        """
-        start, run = self.starts.get(identity), self._run[identity]
-        if start is None or not self._is_complete(run):
-            return start
-        manifest = read_json_object(Path(self.folder) / run.path / "manifest.json")
-        is_used = manifest.get("started_from") is not None and self._is_complete(start.run)
-        return start if is_used else None
+        """Where a run starts from; None if it starts from scratch, or is complete."""
+        return None if self._is_complete(self._run[identity]) else self.starts.get(identity)
 
     def start_files(self, wildcards: Any) -> list[str]:
         """Input of a run that starts from another one: that run's manifest, its last file."""
@@ -417,13 +413,19 @@ class Plan:
             messages += [f"warning: {warning}"] if warning else []
         return "\n".join(messages)
 
-    def after(self, files: Paths) -> str:
-        """Five lines at the end: the finding, and the next commands; empty without a summary."""
+    def after(self, files: Paths, overrides: Mapping[str, Any]) -> str:
+        """Five lines at the end: the finding, and the next commands; empty without a summary.
+
+        files, overrides: given with `--configfile` and `--config`.
+        """
         summary = finding_of(self.folder)
         if not summary:
             return ""
         options = [word for path in files for word in ("--configfile", os.path.relpath(path))]
-        options += ["--config", "allow_incomplete=true"] if self.experiment.allow_incomplete else []
+        options += ["--config"] * bool(overrides)
+        for key, value in overrides.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            options.append(f"{key}={'' if value is None else text}")
         report = ["snakemake", *options, "--report", f"{self.folder}/report.html"]
         commands = [
             f"python -m analysis summary {shlex.quote(self.folder)}   # all numbers",

@@ -22,10 +22,11 @@ from magellan.core.errors import (
     OutOfMemoryError,
     StoppedEarly,
     is_out_of_memory,
+    shown,
 )
 from magellan.core.files import write_atomically
 from magellan.core.finite import check_weights
-from magellan.core.parsing import checked_numbers
+from magellan.core.parsing import checked_numbers, read_json_object
 from magellan.core.registry import as_registered
 from magellan.jobs import export
 from magellan.jobs.attempts import (
@@ -99,6 +100,8 @@ def train(
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
         _check_unused(output, checkpoints, resume)
         loaded = checkpoints.load() if resume else None
+        if loaded is None:
+            _check_same_run(output, config)
         state, started_from, place = None, None, ""
         if loaded is not None:
             place = f"--resume: {checkpoints.folder / loaded.name}"
@@ -153,6 +156,19 @@ def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
         )
     for folder in folders(output):
         checkpoints.at(folder.name).check_written_by_this_run()
+
+
+def _check_same_run(output: Path, config: RunConfig) -> None:
+    """Refuse a folder without checkpoints that has the manifest of another run."""
+    try:
+        stored = read_json_object(output / MANIFEST).get("identity")
+    except InputError:
+        return  # none, or damaged
+    if stored != identity(config):
+        raise InputError(
+            f"--output: {output} holds another run ({MANIFEST}, identity {shown(stored)}, here "
+            f"{identity(config)}); name another folder"
+        )
 
 
 def _resumed(loaded: LoadedCheckpoint, place: str) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -95,3 +95,10 @@ def test_a_link_at_its_place_is_refused(tmp_path, name):
     (output / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"^--output: .* is a symbolic link; allowed"):
         train(config(), output, False, "none")
+
+
+def test_a_run_without_checkpoints_is_not_replaced_by_another(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints", "50"))
+    with pytest.raises(InputError, match=r"^--output: .* holds another run \(manifest.json, ident"):
+        train(config(seed=1), tmp_path / "run", True, "none")
+    assert tables(tmp_path / "run") == tables(whole)

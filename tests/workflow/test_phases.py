@@ -1,8 +1,8 @@
 """Runs with phases in the workflow: what several begin with is trained once."""
 
 import json
+import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -236,17 +236,22 @@ def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
         begun[run.variant] = json.loads((folder / "manifest.json").read_text())["started_from"]
     assert begun["early"]["run"] == begun["late"]["run"]
     assert (begun["early"]["at"], "at" in begun["late"]) == (15, False)
+    # What is complete stays so with other runs beside it, and without what it began with.
+    for change in ({"variants": {"early": variants["early"]}}, {"seeds": [1, 2]}):
+        (project / "other.yaml").write_text(json.dumps(values | change))
+        text = project.run(*targets[:1], "-n", "-c", "1", "--configfile", "other.yaml")
+        assert "Nothing to be done" in text
+    for start in plan(values)[1].values():
+        shutil.rmtree(results / start.run.path, ignore_errors=True)
+    assert len(list((results / "runs").rglob("manifest.json"))) == 2
+    assert "Nothing to be done" in project.run(*targets, "-n", "--configfile", "changing.yaml")
 
 
-@pytest.mark.parametrize("begun", [None, {"run": "0"}])
-def test_a_complete_run_keeps_its_input_when_runs_are_added(begun, tmp_path, monkeypatch):
+def test_a_complete_run_needs_no_start(tmp_path, monkeypatch):
     whole = Plan(load_experiment(declared(results=str(tmp_path))))
-    run = whole.grid[0]
-    folder = Path(whole.folder) / run.path
-    folder.mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"started_from": begun}))
+    assert len(whole.start_files(whole.grid[0])) == 1
     monkeypatch.setattr(whole, "_is_complete", lambda run: True)
-    assert len(whole.start_files(run)) == (begun is not None)
+    assert whole.start_files(whole.grid[0]) == []
 
 
 @pytest.mark.parametrize("seeds", [[0, 1], [0, 1, 2]])

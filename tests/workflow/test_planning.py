@@ -155,12 +155,19 @@ def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeyp
         ("experiment", "reference", "its results folder is reserved"),
         ("results", "Snakefile/x", "Not a directory"),
         ("results", "/proc/x", "cannot be written"),
+        ("results", "x" * 300, "File name too long"),
     ],
 )
 def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match=f"^error: {key}: .*{words}[^\n]*$"):
         checked_experiment({**DEFAULT, key: value}, [])
+
+
+def test_no_path_leads_into_the_committed_tables(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit, match="reserved"):
+        checked_experiment({**DEFAULT, "experiment": "reference", "results": f"{ROOT}/results"}, [])
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])
@@ -265,3 +272,11 @@ def test_only_models_that_runs_use_are_asked_for():
     values = {"experiment": "two", "preset": "paper", "goal_spaces": ["25k"], "seeds": [0]}
     experiment = load_experiment({**values, "samplers": ["random"], "variants": variants})
     assert models_of(experiment) == ["zoo-mini", "zoo-reader"]
+
+
+def test_the_command_at_the_end_repeats_what_was_given(monkeypatch):
+    monkeypatch.setattr("workflow.planning.finding_of", lambda folder: {"told": []})
+    monkeypatch.setattr("workflow.planning.terminal", lambda summary, folder, commands: commands)
+    given = {"seeds": ["0"], "experiment": "foo", "goal_spaces": None, "allow_incomplete": True}
+    words = """--config 'seeds=["0"]' experiment=foo goal_spaces= allow_incomplete=true --report """
+    assert f"snakemake --configfile mine.yaml {words}" in plan().after(["mine.yaml"], given)

@@ -22,7 +22,7 @@ rule combine:
         runtime=10,
     params:
         experiment=constant(PLAN.tables_experiment()),
-        runs=lambda wildcards, input: [str(Path(path).parent) for path in input.manifests],
+        runs=constant(PLAN.run_folders()),
         options=["--allow-incomplete", FOLDER] if PLAN.left_out else [],
         reasons=constant(PLAN.missing_text(PLAN.left_out)),  # a new reason remakes the tables
         folder=subpath(output.manifest, parent=True),

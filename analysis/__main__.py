@@ -312,14 +312,15 @@ def _compare(arguments: Arguments) -> None:
     from analysis.studies import estimation
 
     truth = arguments.against or estimation.OBSERVED
-    estimators = {t.estimator for text in arguments.contrasts for t in contrasts.parse(text)}
+    terms = [term for text in arguments.contrasts for term in contrasts.parse(text)]
     if arguments.of != "error" and arguments.against:
         raise InputError("compare: --against is allowed with --of error")
-    if arguments.of not in ("error", "collapse") and estimators != {""}:
+    if arguments.of not in ("error", "collapse") and any(term.estimator for term in terms):
         raise InputError("compare: :ESTIMATOR is allowed with --of error and --of collapse")
-    if truth in estimators:
+    results = store.load(arguments.tables)
+    if truth in {t.estimator or results.driver_of(t.algorithm(results)) for t in terms}:
         raise InputError(f"--against: {truth!r} is compared; allowed: one that is not")
-    results = estimation.with_truth(store.load(arguments.tables), truth)
+    results = estimation.with_truth(results, truth)
     observed = truth in (estimation.OBSERVED, estimation.KNOWN)
     splits = SPLITS if observed else ("train",)  # estimators measure no unseen goals
     truth = "" if truth == estimation.OBSERVED else truth

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.figures import style
+from analysis.statistics.intervals import STUDENT_T, STUDENTISED
 from analysis.statistics.matrices import SCORES
 from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
@@ -20,7 +21,8 @@ from analysis.tables.results import SPLITS, Results, rows_where
 
 STATISTICS = {"mean": (-0.2, "full"), "iqm": (0.2, "none")}
 """Place within a row, and filling of the mark."""
-METHODS = f"IQM {style.PERCENTILE}, mean {style.STUDENTISED}"
+METHODS = {STUDENTISED: style.STUDENTISED, STUDENT_T: "Student's t"}
+"""Intervals of means, in a footnote's words."""
 MARKERS = {"final": "o", "area": "s"}
 OFFSETS = {"final": -0.14, "area": 0.14}
 TEST = (
@@ -63,7 +65,10 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     axes[0, 0].set_ylim(len(order) - 0.5, -0.5)
     labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in order]
     axes[0, 0].set_yticks(np.arange(len(order)), labels)
-    style.footnote(figure, style.interval_text(results, goal_space, METHODS))
+    used = set(frame.loc[frame["statistic"] == "mean", "method"])
+    means = " or ".join(text for method, text in METHODS.items() if method in used)
+    text = f"IQM {style.PERCENTILE}, mean {means or style.STUDENTISED}"
+    style.footnote(figure, style.interval_text(results, goal_space, text))
     return figure
 
 

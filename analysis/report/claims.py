@@ -145,7 +145,13 @@ def load(path: Path = DEFAULT) -> Claims:
 
 
 def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
-    """Judge every claim, in file order, by the tables in the folders below `reference`."""
+    """Judge every claim, in file order, by the tables in the folders below `reference`.
+
+    Raises:
+        InputError: there is no such folder, or tables do not fit (see `judge_by`).
+    """
+    if not reference.is_dir():
+        raise InputError(f"--reference: {reference} is no folder; allowed: one of studies' tables")
     folders = [reference / name for name in claims.studies if (reference / name).is_dir()]
     return judge_by(claims, {folder.name: store.load(folder) for folder in folders})
 

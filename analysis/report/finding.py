@@ -136,6 +136,8 @@ def nothing_compared(results: Results) -> str:
     reference = name_of(results.reference, results)
     if len(results.algorithms) == 1:
         return f"{reference} is the only sampler of this experiment: nothing is compared"
+    if results.manifests_of(results.reference):
+        return f"only {reference} has complete runs: nothing is compared"
     return f"{reference}, which the others are compared with, has no complete run"
 
 

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import Matrix
 from analysis.statistics.standing import Interval, Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
@@ -46,12 +45,12 @@ COLUMNS = (
 
 
 class Place(NamedTuple):
-    """Where rules were compared: the world and the training length; for each rule its score per
-    seed (seeds,), its cost (seconds per run, estimation-only episodes) and its track.
+    """Where rules were compared: the world and the training length; for each rule its scores
+    by seed (seeds,), its cost (seconds per run, estimation-only episodes) and its track.
     """
 
     world: str
-    scores: Mapping[str, Matrix]
+    scores: Mapping[str, pd.Series]
     costs: Mapping[str, tuple[float, float]]
     tracks: Mapping[str, str]
     date: str
@@ -85,7 +84,7 @@ def _ceiling(place: Place) -> str:
 
 def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     """Experiments with the same seeds: the first goal space, in the variant of the reference."""
-    scores: dict[str, Matrix] = {}
+    scores: dict[str, pd.Series] = {}
     costs: dict[str, tuple[float, float]] = {}
     runs: list[Mapping[str, Any]] = []
     for results in (store.load(reference / name) for name in folders):

@@ -281,7 +281,8 @@ def compare(
                 )
             p = np.nan
             if of in SIGNED or sum(term.sign for term in terms) == 0:
-                p = sign_flip_test(total(terms, sides).mean(axis=1).to_numpy(), BOOTSTRAP.seed).p
+                values = total(terms, sides).mean(axis=1).dropna().to_numpy()
+                p = sign_flip_test(values, BOOTSTRAP.seed).p if len(values) else np.nan
             compared.append(Compared(text, terms, space, split, sides, p))
     together = settings(results).family == "question"
     families = [(one.goal_space, "" if together else one.split) for one in compared]

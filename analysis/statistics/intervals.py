@@ -30,7 +30,7 @@ DIFFERENCE: Bounds = (-1.0, 1.0)
 
 STUDENTISED = "studentised bootstrap of whole runs"
 PERCENTILE = "percentile bootstrap of whole runs"
-STUDENT_T = "Student t over runs: too few to resample"
+STUDENT_T = "Student t over runs: many resamples have no spread"
 EQUAL = "none: all runs equal"
 SINGLE = "none: a single seed"
 METHODS = (STUDENTISED, PERCENTILE, STUDENT_T, EQUAL, SINGLE)
@@ -270,13 +270,13 @@ def permutation_test(first: Matrix, second: Matrix, seed: int = 0) -> PValue:
     """Test whether the means of two independent samples differ: (runs,) and (other runs,).
 
     The statistic is Welch's t, so that the test is asymptotically valid for unequal variances and
-    sizes (Janssen 1997). With equal sizes its p is that of the plain difference: t increases with
-    the difference, as the pooled sum of squares is constant. With a sample of one run the statistic
-    is the difference.
+    sizes (Janssen 1997). With equal sizes, or a sample of one run, it is the plain difference,
+    which gives the same p: t increases with it, as the pooled sum of squares is constant.
     """
     pooled = np.concatenate([first, second])
     groups, exact = _groups(len(first), len(pooled), seed)
-    statistic = _welch_t if min(len(first), len(second)) > 1 else _difference
+    is_plain = len(first) == len(second) or min(len(first), len(second)) == 1
+    statistic = _difference if is_plain else _welch_t
     observed = statistic(pooled, np.arange(len(first))[None])[0]
     return _two_sided(statistic(pooled, groups), float(observed), exact, "splits of the runs")
 
@@ -314,7 +314,7 @@ def sign_flip_test(differences: Matrix, seed: int = 0) -> PValue:
 
 def _two_sided(permuted: Matrix, observed: float, exact: bool, kind: str) -> PValue:
     """Share at least as extreme as `observed`; with sampling, the observed one counts too (+1)."""
-    extreme = int((np.abs(permuted) >= abs(observed) - TIE).sum())
+    extreme = int((np.abs(permuted) >= abs(observed) * (1 - TIE) - TIE).sum())
     count = len(permuted)
     if exact:
         return PValue(extreme / count, f"exact: all {count:,} {kind}")

@@ -14,7 +14,7 @@ import numpy as np
 from analysis.statistics.intervals import Matrix
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import Algorithm
-from analysis.tables.labels import algorithm_label
+from analysis.tables.labels import SPLIT_LABELS, algorithm_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results
@@ -67,15 +67,16 @@ def seeds_needed(runs: Runs, difference: float, power: float) -> int | None:
 
 def tables(results: Results, difference: float, power: float) -> Iterator[Table]:
     """A table per goal space: seeds needed, by the spread of all runs and of each algorithm."""
+    split = practised_split(results)
     for goal_space in results.goal_spaces:
         runs = {
-            algorithm: run_means(results, algorithm, goal_space, practised_split(results))
+            algorithm: run_means(results, algorithm, goal_space, split)
             for algorithm in results.algorithms_in(goal_space)
         }
         title = (
             f"Seeds per algorithm to find a difference of {difference:g} with a chance of "
             f"{power:.0%}, goal space {goal_space} (two-sided t test at 5 %, mean success over "
-            "training, training goals)"
+            f"training{results.counted_from}, {SPLIT_LABELS[split].lower()})"
         )
         groups = {"all algorithms": runs} | {
             algorithm_label(algorithm, results.algorithms): {algorithm: means}

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from analysis.statistics.contrasts import BOOTSTRAP, mean_and_interval
 from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
@@ -61,8 +62,8 @@ class Standing(NamedTuple):
         return "ahead" if self.gain.value > 0 else "behind"
 
 
-def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[str, Matrix]:
-    """Mean success over training on training goals, by sampler: (seeds,), increasing seeds.
+def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[str, pd.Series]:
+    """Mean success over training on training goals, by sampler: (seeds,), by increasing seed.
 
     In the first goal space and the variant of the experiment's reference.
 
@@ -75,29 +76,34 @@ def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[st
             means = run_means(results, algorithm, space, "train").tolist()
             by_seed = dict(zip(results.seeds_of(algorithm, space), means, strict=True))
             selected = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
-            scores[algorithm.sampler] = np.array([by_seed[seed] for seed in selected])
+            scores[algorithm.sampler] = pd.Series({seed: by_seed[seed] for seed in selected})
     return scores
 
 
 def standings(
-    scores: Mapping[str, Matrix], tracks: Mapping[str, str], floor: str, ceiling: str | None = None
+    by_seed: Mapping[str, pd.Series],
+    tracks: Mapping[str, str],
+    floor: str,
+    ceiling: str | None = None,
 ) -> list[Standing]:
     """Every rule of a place, best first; a ceiling without a track is not listed.
 
     Args:
-        scores: scores by rule, (seeds,), with the same seeds in the same order.
+        by_seed: scores of each rule, (seeds,), indexed by seed.
         tracks: track of each rule.
         floor, ceiling: names of the lower and upper references.
 
     Raises:
-        InputError: numbers of seeds differ or are one, or the floor is missing.
+        InputError: seeds differ or are one, or the floor is missing.
     """
-    counts = {rule: len(values) for rule, values in scores.items()}
-    if floor not in scores or len(set(counts.values())) > 1 or counts[floor] < 2:
+    seeds = {rule: values.index.tolist() for rule, values in by_seed.items()}
+    if floor not in seeds or any(s != seeds[floor] or len(s) < 2 for s in seeds.values()):
         raise InputError(
-            f"standings: seeds {counts} are not allowed; allowed: the same two or more of each "
+            f"standings: seeds {seeds} are not allowed; allowed: the same two or more of each "
             f"rule, {floor} among them"
         )
+    scores: dict[str, Matrix] = {rule: values.to_numpy() for rule, values in by_seed.items()}
+    counts = {rule: len(values) for rule, values in scores.items()}
     ranked = []
     for track in dict.fromkeys(tracks.values()):
         rules = [rule for rule in scores if tracks.get(rule) == track]

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.statistics.intervals import Matrix
 from analysis.statistics.standing import Standing, standings
 from analysis.tables.printing import Table, chance
 from magellan.core.errors import InputError
@@ -60,11 +59,12 @@ def place(axes: Axes, axis: str = BASE, value: float = 0.0) -> pd.DataFrame:
     return frame[(frame["axis"] == axis) & (frame["value"] == value)]
 
 
-def scores_of(rows: pd.DataFrame) -> tuple[dict[str, Matrix], dict[str, str]]:
-    """Scores, (seeds,), and tracks of the rules of a place that finished their runs."""
-    finished = rows.dropna(subset="success").sort_values("seed")
-    scores: dict[str, Matrix] = {
-        str(name): group["success"].to_numpy(np.float64)
+def scores_of(rows: pd.DataFrame) -> tuple[dict[str, pd.Series], dict[str, str]]:
+    """Scores by seed, (seeds,), and tracks of the rules of a place that finished all their runs."""
+    given_up = rows.loc[rows["success"].isna(), "sampler"]
+    finished = rows[~rows["sampler"].isin(given_up)].sort_values("seed")
+    scores = {
+        str(name): group.set_index("seed")["success"].astype(np.float64)
         for name, group in finished.groupby("sampler", sort=False)
     }
     tracks = dict(zip(finished["sampler"], finished["track"], strict=True))

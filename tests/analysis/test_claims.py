@@ -127,6 +127,10 @@ def test_a_wrong_file_is_refused(tmp_path, keys, says):
         claims.load(path)
 
 
+def test_a_folder_that_is_not_there_is_refused(tmp_path, refused):
+    assert refused("claims", "--reference", tmp_path / "x").startswith("error: --reference: ")
+
+
 def test_a_summary_page_has_the_verdicts_of_its_study(reference):
     """Those of the committed page; an experiment without claims has none."""
     assert claims.verdicts(reference) == []

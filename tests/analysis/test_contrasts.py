@@ -183,6 +183,9 @@ def test_progress_at_the_first_collapse_is_set_against_the_largest_before(tmp_pa
     rows = rows_of(results, "magellan:learned", of="collapse")
     assert [row[2:5] for row in rows[:2]] == [["+0.300", "n/a", "1"], ["", "", "0"]]
     assert rows[4][1:5] == ["mean", "+0.300", "n/a", "1"]
+    without = synthetic.with_tables(results, evaluation=evaluation.assign(success=0.9))
+    (one,) = contrasts.compare(without, ["magellan:learned"], "collapse", ["train"])
+    assert np.isnan([one.p, one.p_holm]).all()
     with pytest.raises(InputError, match="collapse needs one estimator; allowed: learned"):
         contrasts.compare(results, ["magellan:best"], "collapse")
 
@@ -295,6 +298,7 @@ def test_terms_may_name_goal_spaces(tmp_path):
         (["magellan:learned"], "allowed with --of error and --of collapse"),
         (["magellan", "--against", "observed"], "allowed with --of error"),
         (["magellan:learned", "--of", "error", "--against", "learned"], "'learned' is compared"),
+        (["magellan", "--of", "error", "--against", "learned"], "'learned' is compared"),
     ],
 )
 def test_other_calls_are_refused_in_one_line(varied, refused, words, says):

@@ -117,6 +117,17 @@ def test_an_experiment_without_a_comparison_says_so(tmp_path):
     assert (summary.told, summary.limits) == ([], [])
 
 
+def test_an_experiment_of_which_only_the_reference_has_run_says_so(tmp_path):
+    declared = synthetic.experiment(("magellan", "random"))
+    folders = [
+        folder for folder in synthetic.write_runs(tmp_path, declared) if "magellan" in str(folder)
+    ]
+    alone = store.combine(folders, declared, incomplete=tmp_path)
+    assert finding.nothing_compared(alone) == (
+        "only magellan has complete runs: nothing is compared"
+    )
+
+
 @pytest.mark.parametrize(
     ("told", "untold", "first"),
     [

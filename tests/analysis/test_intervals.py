@@ -152,6 +152,15 @@ def test_holes_and_wrong_shapes_are_refused(scores):
 # --- permutation tests and Holm's correction, by hand and against scipy ---------------------------
 
 
+@pytest.mark.parametrize(("first", "smallest"), [(5, 2 / 252), (4, 1 / 126)])
+def test_runs_however_far_apart_have_the_smallest_p(first, smallest):
+    """Their t is in the hundreds, where rounding hides that the mirrored split is as extreme."""
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        near, far = 0.1 + 1e-3 * random.standard_normal(5), 0.9 + 1e-3 * random.random(first)
+        assert permutation_test(far, near).p == pytest.approx(smallest)
+
+
 def test_permutation_test_by_hand():
     """Of the six splits of 1 2 | 3 4 two are as extreme: the observed one and its mirror."""
     test = permutation_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))

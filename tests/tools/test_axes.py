@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.report import leaderboard
@@ -112,8 +113,8 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
 
 def test_standings_by_hand():
     """Ten pairs that agree: p = 2 / 2**10, times two rules of the track."""
-    floor = np.linspace(0.1, 0.2, 10)
-    scores = {"floor": floor, "a": floor + 0.3, "b": floor + 0.3, "top": np.full(10, 0.9)}
+    floor = pd.Series(np.linspace(0.1, 0.2, 10))
+    scores = {"floor": floor, "a": floor + 0.3, "b": floor + 0.3, "top": 0 * floor + 0.9}
     tracks = {"floor": "same", "a": "same", "b": "same"}
     rows = {row.rule: row for row in standings(scores, tracks, "floor", "top")}
     assert set(rows) == {"floor", "a", "b"}
@@ -125,6 +126,19 @@ def test_standings_by_hand():
     assert (rows["a"].verdict, rows["floor"].verdict) == ("ahead", "equal")
     with pytest.raises(InputError, match="the same two or more of each"):
         standings({"floor": floor[:1], "a": floor[:1]}, tracks, "floor")
+    with pytest.raises(InputError, match="the same two or more of each"):
+        standings({"floor": floor[:9], "a": floor[1:]}, tracks, "floor")
+
+
+def test_a_rule_that_is_given_up_after_some_seeds_has_no_standing():
+    rows = pd.DataFrame(
+        [(rule, seed, seed / 10) for rule in ("random", "oracle", "pcl") for seed in (2, 1)],
+        columns=["sampler", "seed", "success"],
+    ).assign(track="same")
+    rows.loc[rows.index[-1], "success"] = np.nan
+    scores, _ = study.scores_of(rows)
+    assert list(scores) == ["random", "oracle"]
+    assert scores["random"].to_dict() == {1: 0.1, 2: 0.2}
 
 
 def test_the_pages_are_those_of_the_tables():

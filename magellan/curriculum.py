@@ -80,6 +80,11 @@ class Curriculum:
         order: Sequence[str] | None = None,
     ) -> None:
         self._config = _run_config(sampler, seed, settings or {})
+        if groups is not None and not all(isinstance(name, str) for name in groups):
+            raise not_allowed("groups", list(groups), "a list of names")
+        for name, value, may_be in (("embed", embed, "a name or "), ("play", play, "")):
+            if not (value is None or callable(value) or (may_be and isinstance(value, str))):
+                raise not_allowed(name, value, f"{may_be}a function")
         names = _ordered(set([SINGLE_GROUP] if groups is None else groups), order, sampler)
         if isinstance(impossible, str) or set(impossible) - set(names):
             raise InputError(
@@ -115,10 +120,21 @@ class Curriculum:
 
     def sample(self, n: int) -> np.ndarray:
         """Draw `n` goals with replacement; return their indices, int64 (n,)."""
+        if not isinstance(n, int | np.integer) or n < 0:
+            raise not_allowed("n", n, "a whole number >= 0")
         if self._play is not None:
-            play = self._play
-            self._estimators.play_wanted(self._episodes, lambda goals, _: np.asarray(play(goals)))
+            self._estimators.play_wanted(self._episodes, lambda goals, _: self._played(goals))
         return self.sampler.sample(n)
+
+    def _played(self, goals: np.ndarray) -> np.ndarray:
+        assert self._play is not None
+        success = np.asarray(self._play(goals))
+        if success.shape != goals.shape or not np.isin(success, (0, 1)).all():
+            raise InputError(
+                f"play: success {shown(success.tolist())} is not allowed; allowed: 0 or 1 for each "
+                f"of {len(goals)} goals"
+            )
+        return success
 
     def update(self, indices: Any, success: Any, advantage: Any = None) -> None:
         """Learn from finished episodes; call once per policy update, even without episodes.
@@ -132,14 +148,14 @@ class Curriculum:
             InputError: shapes differ, or an index or a success is invalid.
             NotFiniteError: the head's loss or a weight is NaN or infinite.
         """
-        goals = np.asarray(indices).reshape(-1)
+        goals = _numbers("indices", indices)
         wrong = (goals < 0) | (goals >= len(self)) | (goals != np.trunc(goals))
         invalid = goals[wrong | (goals.dtype == bool)]
         if len(invalid):
             raise InputError(
                 f"indices: {shown(invalid[0].item())} is not allowed; allowed: 0 to {len(self) - 1}"
             )
-        outcomes = Outcomes(goals, np.asarray(success, float).reshape(-1), advantage=advantage)
+        outcomes = Outcomes(goals, _numbers("success", success), advantage=advantage)
         self.sampler.update(outcomes)
         self._episodes += len(outcomes)
         self._estimators.update(outcomes)
@@ -175,7 +191,8 @@ class Curriculum:
                 )
         before = self.state_dict()
         self._extend(goals, groups)
-        self._added.append([list(goals), None if groups is None else list(groups)])
+        added = self._goals[-len(goals) :]
+        self._added.append([added, None if groups is None else list(map(str, groups))])
         self._space = self._world().goals()
         old = self.sampler
         try:
@@ -208,10 +225,15 @@ class Curriculum:
             InputError: it has another sampler or other goals, or goals were added here already.
         """
         sampler = self._config.sampler
-        if (state["sampler"], state["first"]) != (sampler, self._first) or self._added:
+        if self._added:
+            raise InputError(
+                "curriculum: a state is not allowed after `add`; allowed: in a new Curriculum of "
+                "the first goals"
+            )
+        if (state["sampler"], state["first"]) != (sampler, self._first):
             raise InputError(
                 f"curriculum: a state of {state['sampler']} is not allowed; allowed: one of "
-                f"{sampler} that began with the same goals and groups, before any are added"
+                f"{sampler} that began with the same goals and groups"
             )
         for goals, groups in state["added"]:
             self.add(goals, groups)
@@ -226,8 +248,8 @@ class Curriculum:
 
     def _extend(self, goals: Sequence[str], groups: Sequence[str] | None) -> None:
         """Validate and append goals and their groups."""
-        strings = not isinstance(goals, str) and all(isinstance(goal, str) for goal in goals)
-        if not len(goals) or not strings:
+        strings = hasattr(goals, "__len__") and all(isinstance(goal, str) for goal in goals)
+        if isinstance(goals, str) or not strings or not len(goals):
             raise InputError("goals: empty, or not all strings; allowed: a list of strings")
         names = self._categories.names
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
@@ -237,7 +259,7 @@ class Curriculum:
                 f"groups: {shown(unknown or len(group_names))} is not allowed; allowed: one for "
                 f"each of {len(goals)} goals, of {', '.join(names)}"
             )
-        self._goals += goals
+        self._goals += map(str, goals)
         self._numbers += [names.index(name) for name in group_names]
 
     def _check_read(self) -> None:
@@ -276,15 +298,28 @@ def _ordered(groups: set[str], order: Sequence[str] | None, sampler: str) -> lis
     return names if order is None else list(order)
 
 
+def _numbers(name: str, values: Any) -> np.ndarray:
+    """An argument as an array of numbers or booleans (m,)."""
+    numbers = np.asarray(values).reshape(-1)
+    if numbers.dtype.kind not in "biuf" and len(numbers):
+        raise not_allowed(name, numbers.tolist()[0], "numbers")
+    return numbers
+
+
 def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     """|reward - mean reward of the same goal| of each episode (m,), as GRPO's, not normalised.
 
     Args:
         indices: goals (m,), several episodes each.
         rewards: of these episodes, (m,).
+
+    Raises:
+        InputError: these are no numbers, or not as many.
     """
-    _, goals = np.unique(np.asarray(indices), return_inverse=True)
-    values = np.asarray(rewards, float)
+    given, values = _numbers("indices", indices), _numbers("rewards", rewards).astype(float)
+    if len(given) != len(values):
+        raise not_allowed("rewards", len(values), f"one for each of {len(given)} indices")
+    _, goals = np.unique(given, return_inverse=True)
     return np.abs(values - (np.bincount(goals, values) / np.bincount(goals))[goals])
 
 
@@ -292,6 +327,9 @@ def _run_config(sampler: str, seed: int, settings: Settings) -> RunConfig:
     """Configuration of a run with this sampler; only sections that affect goals are allowed."""
     spec = SAMPLERS.find(sampler)
     allowed = {"samplers", "backbone", "backend", spec.section}
+    for name, section in settings.items():
+        if not isinstance(section, Mapping):
+            raise not_allowed(f"settings: {name}", section, "a section of constants")
     if spec.estimator is not None:
         driver = settings.get("samplers", {}).get("estimator") or spec.estimator
         allowed.add(ESTIMATORS.find(driver, "samplers.estimator").section)

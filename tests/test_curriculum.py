@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
@@ -296,6 +299,32 @@ def test_alp_gmm_begins_anew_when_goals_come() -> None:
     np.testing.assert_allclose(curriculum.probabilities(), 1 / 13)
 
 
+@pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
+def test_goals_come_in_any_sequence(kind: Any) -> None:
+    first, more = [f"goal {number}" for number in range(4)], [f"more {n}" for n in range(4)]
+    curriculum = Curriculum(kind(first), "online", groups=kind(["a", "b"] * 2))
+    curriculum.add(kind(more), kind(["b", "a"] * 2))
+    assert (len(curriculum), curriculum._goals) == (8, first + more)
+    other = Curriculum(first, "online", groups=["a", "b"] * 2)
+    other.load_state_dict(through_json(curriculum.state_dict()))
+    assert other._goals == curriculum._goals
+
+
+def test_goals_may_be_read_as_tensors_that_a_policy_gives() -> None:
+    def embed(texts: Sequence[str]) -> torch.Tensor:
+        return torch.ones(len(texts), 4, dtype=torch.bfloat16, requires_grad=True)
+
+    make("magellan", embed=embed).sample(1)
+
+
+def test_a_state_goes_into_a_curriculum_that_nothing_was_added_to() -> None:
+    curriculum = make("online")
+    state = curriculum.state_dict()
+    curriculum.add(["grow tiger"], ["grow"])
+    with pytest.raises(InputError, match=r"^curriculum: a state is not allowed after `add`"):
+        curriculum.load_state_dict(state)
+
+
 CASES = {
     "sampler: 'best' is unknown": lambda: Curriculum(GOALS, "best"),
     "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),
@@ -332,7 +361,7 @@ CASES = {
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
     "indices: 0.5 is not allowed": lambda: make("random").update([0.5], [1]),
-    "outcomes: success [0.5]; each must be 0 or 1": lambda: make("random").update([1], [0.5]),
+    "outcomes: success 0.5; each must be 0 or 1": lambda: make("random").update([1], [0.5]),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
     "outcomes: advantage [nan]; must be 1 finite": lambda: make("random").update(
         [1], [1], [np.nan]
@@ -340,6 +369,24 @@ CASES = {
     "outcomes: advantage [-0.5]; must be 1 finite numbers >= 0": lambda: make("random").update(
         [1], [1], [-0.5]
     ),
+    "indices: 'grow tiger' is not allowed; allowed: numbers": lambda: make("random").update(
+        ["grow tiger"], [1]
+    ),
+    "success: 'yes' is not allowed; allowed: numbers": lambda: make("random").update([1], ["yes"]),
+    "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: make("random").sample(2.5),
+    "n: -1 is not allowed": lambda: make("random").sample(-1),
+    "rewards: 1 is not allowed; allowed: one for each of 2": lambda: group_advantages([1, 2], [1]),
+    "settings: samplers: None is not allowed; allowed: a section": lambda: make(
+        "random", settings={"samplers": None}
+    ),
+    "groups: [None, 'a'] is not allowed; allowed: a list of names": lambda: Curriculum(
+        ["a", "b"], "random", groups=[None, "a"]
+    ),
+    "embed: 5 is not allowed; allowed: a name or a function": lambda: make("magellan", embed=5),
+    "play: 3 is not allowed; allowed: a function": lambda: make("ek_eval", play=3),
+    "play: success [1, 1] is not allowed; allowed: 0 or 1 for": lambda: make(
+        "ek_eval", play=lambda goals: [1, 1]
+    ).sample(1),
     "indices: True is not allowed": lambda: make("random").update([True], [1]),
     "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
         "random", impossible=["grows"]

@@ -54,8 +54,9 @@ class Outcomes:
                 f"outcomes: shapes of goals, success, standing_on, explored {shapes}; must be flat "
                 "and equal"
             )
-        if not ((success == 0.0) | (success == 1.0)).all():
-            raise InputError(f"outcomes: success {success.tolist()}; each must be 0 or 1")
+        others = success[(success != 0.0) & (success != 1.0)]
+        if len(others):
+            raise InputError(f"outcomes: success {others[0]:g}; each must be 0 or 1")
         if self.advantage is not None:
             advantage = np.asarray(self.advantage, dtype=np.float64)
             valid = np.isfinite(advantage) & (advantage >= 0)

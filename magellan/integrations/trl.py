@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.files import write_atomically
 from magellan.curriculum import Curriculum, group_advantages
 from magellan.jobs.checkpoint import with_arrays, without_arrays
@@ -88,7 +88,8 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         judge: index in `reward_funcs` of that reward; a plain function.
 
     Raises:
-        InputError: goals and rows differ in number, or the judge is no plain function.
+        InputError: goals and rows differ in number, a column is named `goal`, which this adds, or
+            the judge is no plain function.
     """
 
     def __init__(
@@ -109,11 +110,18 @@ class CurriculumGRPOTrainer(GRPOTrainer):
                 f"curriculum: {len(curriculum)} goals are not allowed; allowed: the {rows} rows of "
                 "train_dataset"
             )
+        if COLUMN in train_dataset.column_names:
+            raise InputError(
+                f"train_dataset: a column {COLUMN!r} is not allowed, as the trainer adds one; "
+                "allowed: other names"
+            )
         self.curriculum, self._solved = curriculum, solved
         self._unreported: list[tuple[list[int], list[float | None]]] = []
         self._draws: Draws | None = None
         self._ahead: list[list[int]] = []
         functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
+        if judge not in range(len(functions)):
+            raise not_allowed("judge", judge, f"0 to {len(functions) - 1}, in reward_funcs")
         functions[judge] = self._recording_judge(functions[judge])
         numbered = train_dataset.add_column(COLUMN, list(range(rows)))
         super().__init__(model, functions, args, numbered, **kwargs)

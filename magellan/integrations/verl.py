@@ -13,6 +13,7 @@ that draws follow the last update):
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ try:
 except ImportError:  # from verl 0.8 on
     from torch.utils.data import Sampler
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.curriculum import Curriculum, group_advantages
 
 
@@ -37,12 +38,17 @@ class CurriculumSampler(Sampler):
             a success (default 1), and arguments of `Curriculum`.
 
     Raises:
-        InputError: a row without a unique index.
+        InputError: a row without a unique index, or an unknown key.
     """
 
     def __init__(self, data_source: Any, data_config: Any) -> None:
         arguments = _plain(data_config.get("curriculum") or {})
-        self._solved = float(arguments.pop("solved", 1.0))
+        allowed = [*list(inspect.signature(Curriculum).parameters)[1:], "solved"]
+        for name in arguments.keys() - {*allowed}:
+            raise not_allowed("data.curriculum", name, ", ".join(allowed))
+        self._solved = arguments.pop("solved", 1.0)
+        if not isinstance(self._solved, int | float):
+            raise not_allowed("data.curriculum.solved", self._solved, "a number")
         rows = list(getattr(data_source, "dataframe", data_source))
         indices = [(row.get("extra_info") or {}).get("index") for row in rows]
         self._row_of = {index: row for row, index in enumerate(indices)}

@@ -153,7 +153,7 @@ class ListedGoals(GoalSet):
     ) -> None:
         super().__init__(world, split)
         self.indices = np.asarray(indices, dtype=np.int64)
-        self.categories = np.asarray(categories, dtype=np.int8)
+        self.categories = np.asarray(categories, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)

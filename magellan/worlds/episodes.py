@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, shown
 from magellan.worlds.base import Environment
 
 NO_ACTION = -1
@@ -91,7 +91,13 @@ class Episodes(Environment, Generic[EpisodeT]):
             possible = episode.possible_actions()
             if not 0 <= action < len(possible):
                 raise InputError(f"action = {action}: allowed are 0..{len(possible) - 1}, or -1")
-            rewards[i] = episode.act(possible[action], self._rng)
+            reached = episode.act(possible[action], self._rng)
+            if reached not in (0, 1):
+                raise InputError(
+                    f"{type(episode).__name__}.act: {shown(reached)} is not allowed; allowed: True "
+                    "or False, whether the goal is reached"
+                )
+            rewards[i] = reached
             self._elapsed[i] += 1
             self._terminated[i] = rewards[i] > 0
             self._truncated[i] = self._elapsed[i] == episode.horizon

@@ -5,6 +5,7 @@ With proportions, sizes such as 25k name mixes too.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,9 +58,8 @@ class ListedWorld(World):
             mix = in_proportion(size, self.proportions)
             mix = mix if min(mix) else ()
         if not any(mix) or any(n > total for n, total in zip(mix, totals, strict=True)):
-            sizes = (
-                "sizes such as 25k with a goal of each category, or " if self.proportions else ""
-            )
+            smallest = math.ceil(0.5 / min(self.proportions)) if self.proportions else 0
+            sizes = f"sizes such as 25k, at least {smallest}, or " * bool(smallest)
             raise InputError(
                 f"goal_space = {name!r}: allowed are {sizes}numbers of goals with dashes between "
                 f"them, for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"

@@ -42,6 +42,10 @@ class Rows:
     def __init__(self, **columns: list[Any]) -> None:
         self.columns = columns
 
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.columns)
+
     def __len__(self) -> int:
         return len(self.columns["prompt"])
 
@@ -191,6 +195,12 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     few = Curriculum(GOALS[:5], "random")
     with pytest.raises(InputError, match=r"^curriculum: 5 goals are not allowed; allowed: the 20"):
         hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
+    own, rows = {"curriculum": Curriculum(GOALS, "random")}, Rows(prompt=GOALS)
+    with pytest.raises(InputError, match=r"^judge: 1 is not allowed; allowed: 0 to 0"):
+        hook.CurriculumGRPOTrainer(None, [small], None, rows, judge=1, **own)
+    named = rows.add_column("goal", GOALS)
+    with pytest.raises(InputError, match=r"^train_dataset: a column 'goal' is not allowed"):
+        hook.CurriculumGRPOTrainer(None, [small], None, named, **own)
 
 
 def real(folder: Path, name: str, batches: list[list[int]]) -> Any:

@@ -188,6 +188,15 @@ def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any, index: in
         make_sampler(rows, sampler="random")
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [({"smpler": "random"}, r": 'smpler' is not"), ({"solved": "x"}, r"\.solved: 'x' is not")],
+)
+def test_wrong_keys_are_refused(make_sampler: Any, keys: dict[str, str], says: str) -> None:
+    with pytest.raises(InputError, match=f"^data.curriculum{says} allowed; allowed: "):
+        make_sampler([{"prompt": "a", "extra_info": {"index": 0}}], **keys)
+
+
 def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, Any]]:
     """Put a row's answers, each in two parts with its score, into the queue; their tags."""
     tags = {}

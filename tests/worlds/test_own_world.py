@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from analysis.tables.labels import categories_of, category_colors
 from magellan.config import resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, shown
 from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
-from magellan.worlds import WORLDS, Categories, Category, World, register_world
-from magellan.worlds.base import describe
+from magellan.worlds import WORLDS, Categories, Category, Episode, World, register_world
+from magellan.worlds.base import ListedGoals, describe
+from magellan.worlds.episodes import Episodes
 from tests.snippets import write_files
 
 
@@ -131,3 +133,34 @@ def test_a_manifest_lists_the_categories_of_a_world_that_is_not_registered():
     with pytest.raises(InputError, match="does not list its categories"):
         categories_of({"config": {"world": "gone"}})
     assert categories_of({"config": {}}) == WORLDS["little_zoo"].categories
+
+
+def test_a_world_may_have_more_categories_than_a_byte_counts():
+    kinds = Categories([Category(f"c{number}") for number in range(130)])
+
+    class Goals(ListedGoals):
+        goal = prompt = None
+
+    goals = Goals(SimpleNamespace(categories=kinds), np.arange(130), np.arange(130))
+    assert goals.sizes.tolist() == [1] * 130
+    assert goals.nth(129, np.array([0])).tolist() == [129]
+
+
+@pytest.mark.parametrize("given", [None, 0.5, -1, "yes"])
+def test_an_episode_says_only_whether_its_goal_is_reached(given):
+    class Odd(Episode):
+        horizon = 2
+
+        def prompt(self):
+            return "Goal."
+
+        def possible_actions(self):
+            return ["Wait"]
+
+        def act(self, action, rng):
+            return given
+
+    episodes = Episodes(1, Odd)
+    episodes.reset(options={"goals": [{}]})
+    with pytest.raises(InputError, match=f"^Odd.act: {re.escape(shown(given))} is not allowed"):
+        episodes.step(np.array([0]))

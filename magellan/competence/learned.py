@@ -151,6 +151,7 @@ class LearnedCompetence(CompetenceEstimator):
                 if self.backend.moving:
                     prediction[places[places >= 0]] = snapshot["goals"][places >= 0]
                 snapshot["goals"] = prediction
+                snapshot.pop("delayed", None)  # of the former goals
             self._predict_ignored()
             self._read_snapshots()
         else:

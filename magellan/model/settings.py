@@ -153,7 +153,10 @@ class AgentConfig(Section):
     )
     learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
     critic_hidden: tuple[Width, ...] = Field(
-        (1024, 1024), max_length=16, description="Widths of the critic head's hidden layers (ReLU)."
+        (1024, 1024),
+        min_length=1,
+        max_length=16,
+        description="Widths of the critic head's hidden layers (ReLU).",
     )
     joint_update: bool = Field(
         False,

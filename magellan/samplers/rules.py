@@ -197,8 +197,11 @@ class RuleChoice(Choice):
         stay = source >= 0
         pairs = [(self._tries, former._tries), (self._last, former._last)]
         new, old = self._rule.memory(), former._rule.memory()
-        by_arm = new.keys() - {*self._rule.shared}
-        pairs += [(new[name], old[name]) for name in by_arm if new[name].shape[:1] == stay.shape]
+        pairs += [
+            (new[name], old[name])
+            for name in new.keys() - {*self._rule.shared}
+            if new[name].shape[:1] == stay.shape and old[name].shape[:1] == former._tries.shape
+        ]
         for new_array, old_array in pairs:
             new_array[stay] = old_array[source[stay]]
         for name in self._rule.shared:

@@ -35,7 +35,7 @@ class Tscl(Rule):
         change, slot = success - self.last[arm], int(self.heard[arm]) % self.settings.window
         self.progress[arm] += self.settings.step * (change - self.progress[arm])
         self.scores[arm, slot], self.changes[arm, slot] = success, change
-        self.times[arm, slot], self.last[arm] = self.heard.sum(), success
+        self.times[arm, slot], self.last[arm] = self.times.max() + 1, success
         self.heard[arm] += 1
 
     def weights(self, arms: ArmStats) -> np.ndarray:

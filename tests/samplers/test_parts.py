@@ -212,6 +212,28 @@ def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
         second.load_state_dict(state)
 
 
+def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal() -> None:
+    class Counting(Rule):
+        def start(self, n_arms: int) -> None:
+            self.heard = np.zeros(1)
+
+        def observe(self, arm: int, success: float, advantage: float) -> None:
+            self.heard += 1
+
+        def weights(self, arms: ArmStats) -> np.ndarray:
+            return np.ones(len(arms.tries))
+
+    def sampler(goals: int) -> tuple[Counting, GoalSampler]:
+        rule = Counting()
+        goal_set = FewGoals([1] * goals)
+        return rule, GoalSampler(goal_set, None, rule, NEVER, np.random.default_rng(0))
+
+    (_, ten), (one, only) = sampler(10), sampler(1)
+    ten.update(outcomes((0, 1), (3, 0)))
+    only.carry_on(ten)
+    assert one.heard.tolist() == [0]
+
+
 def scripted(*stages: dict) -> GoalSampler:
     """The sampler `scripted` over one goal of category 0, two of 1 and one of 3."""
     parts = SamplerParts(FewGoals([0, 1, 3, 1]), np.random.default_rng(0), ExponentialEpsilon())

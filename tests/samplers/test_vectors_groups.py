@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from magellan.competence import Outcomes
-from tests.samplers.few_goals import TEN_GOALS, make
+from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
 
 GRASP, PLANT, CARNIVORE = 1, 7, 2
 NEVER = {"epsilon_start": 0.0, "epsilon_end": 0.0}
@@ -107,3 +107,13 @@ def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, 
         sampler.update(Outcomes(goals.astype(int), success, advantage=advantage))
     shares = np.bincount(TEN_GOALS.categories, weights=sampler.probabilities())
     np.testing.assert_allclose(shares, [0, *expected[:2], 0, expected[2]], atol=1e-5)
+
+
+def test_the_clock_of_tscl_goes_on_where_a_group_has_no_goals() -> None:
+    """Carnivores leave after 20 episodes; plants then have 0 0 1 1 at 21, 22, 23, 24: slope .4."""
+    before = make("tscl", FewGoals([1, 2, 4]), variant="window", window=4, **NEVER)
+    before.update(outcomes(*[(2, 1)] * 20, (1, 0), (1, 0), (0, 0), (0, 0)))
+    after = make("tscl", FewGoals([1, 2]), variant="window", window=4, **NEVER)
+    after.carry_on(before)
+    after.update(outcomes((1, 1), (1, 1)))
+    np.testing.assert_allclose(after.probabilities(), [0, 1])

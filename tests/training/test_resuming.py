@@ -20,6 +20,11 @@ RUNS = {
         adapter: config(competence={"refresh": 2, "delay": 4, "adapter": adapter}, budget=SHORT)
         for adapter in ("shared", "policy", "frozen", "ignored")
     },
+    "ignored, then fewer goals": config(
+        competence={"refresh": 1, "delay": 20, "adapter": "ignored"},
+        phases=[{"until": 20}, {"goal_space": "9-8-7-6-5"}],
+        budget={"episodes": 40, "evaluate_every": 20, "practice_window": 20},
+    ),
     "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
     "regions": config("regions", competence=GROUPS),
     "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),

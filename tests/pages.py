@@ -711,6 +711,29 @@ def later_evaluations() -> str:
     return in_table(["later evaluations", *header, "runs with a collapse"], rows)
 
 
+def memories() -> str:
+    """What MAGELLAN's estimator shows at collapses, and its errors, by what it remembers."""
+    (term,) = contrasts.parse(COLLAPSES[0])
+    rows, shown = [], {}
+    for episodes, folder in (("500", "collapse_memory"), ("5,000", "collapse")):
+        results = of(folder)
+        there, elsewhere = (
+            (found["at"] - found["before"]).groupby(found["seed"]).mean()
+            for found in (
+                contrasts.around_collapses(results, term, "25k", "train", elsewhere=where)
+                for where in (False, True)
+            )
+        )
+        shown[episodes] = (there - elsewhere).dropna()
+        errors = contrasts.scores(results, term, "error")
+        runs = f"{len(shown[episodes])} of {len(results.seeds_of(term.algorithm(results), '25k'))}"
+        means = (f"{shown.mean():+.3f}" for shown in (there, elsewhere, shown[episodes]))
+        rows.append([episodes, runs, *means, *(f"{errors[name].mean():.2f}" for name in errors)])
+    words = (of("collapse").categories.named(name).words.lower() for name in errors)
+    header = ["episodes remembered", "runs with both", "at collapses", "without", "difference"]
+    return in_table([*header, *(f"error on {name}" for name in words)], rows)
+
+
 COLLAPSES = "scripted:learned", "scripted:expert_buckets"
 
 
@@ -791,6 +814,7 @@ BLOCKS = {
     ),
     ("collapse", "through"): through_collapses,
     ("collapse", "later"): later_evaluations,
+    ("collapse", "memory so far"): memories,
     ("released", "released"): lambda: by_families(
         "released",
         "train",

@@ -122,6 +122,11 @@ def separated() -> str:
     return in_table(header, rows)
 
 
+def named(algorithm: Algorithm) -> str:
+    """`sampler`, or `sampler/variant` where the experiment has variants."""
+    return f"`{algorithm.sampler if algorithm.variant == PLAIN else '/'.join(algorithm)}`"
+
+
 def runs_one_by_one(folder: str) -> str:
     """A row for each run: success over training, and when it masters each category, or its end.
 
@@ -138,8 +143,7 @@ def runs_one_by_one(folder: str) -> str:
             cells = [f"{area[place]:.2f}" for area in areas]
             for end, (at, flags) in zip(ends[place], times, strict=True):
                 cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
-            name = algorithm.sampler if algorithm.variant == PLAIN else "/".join(algorithm)
-            rows.append([f"`{name}`", str(seed), *cells])
+            rows.append([named(algorithm), str(seed), *cells])
     header = ["sampler", "seed", "success over training", "unseen goals", "grasping mastered"]
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
@@ -155,10 +159,9 @@ def estimates_and_practice() -> str:
             (term,) = contrasts.parse("/".join(algorithm))
             errors = contrasts.scores(results, term, "error").loc[0]
             shares = behaviour.practice_shares(results, algorithm, "25k").loc[0]
-            name = algorithm.sampler if algorithm.variant == PLAIN else "/".join(algorithm)
             cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
             cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
-            rows.append([f"`{name}`", *cells])
+            rows.append([named(algorithm), *cells])
     header = ["sampler", "error on grasping", "plants", "herbivores", "carnivores"]
     header += ["practice: impossible", "grasping", "plants", "herbivores", "carnivores"]
     return in_table(header, rows)
@@ -692,6 +695,15 @@ def through_collapses() -> str:
     )
 
 
+def at_collapses(folder: str, term: contrasts.Term, later: int = 2) -> list[pd.Series]:
+    """The measure of the study at collapses, and without one, of each run that has some."""
+    measured = []
+    for elsewhere in (False, True):
+        found = contrasts.around_collapses(of(folder), term, "25k", "train", later, elsewhere)
+        measured.append((found["at"] - found["before"]).groupby(found["seed"]).mean())
+    return measured
+
+
 def later_evaluations() -> str:
     """The measure of the study with other numbers of evaluations after a collapse, and without."""
     rows = []
@@ -699,14 +711,9 @@ def later_evaluations() -> str:
         rows.append([str(later)])
         for name in COLLAPSES:
             (term,) = contrasts.parse(name)
-            there, elsewhere = (
-                contrasts.around_collapses(of("collapse"), term, "25k", "train", later, where)
-                for where in (False, True)
-            )
-            for found in (there, elsewhere):
-                values = (found["at"] - found["before"]).groupby(found["seed"]).mean()
-                rows[-1].append(with_ends(values.to_numpy()))
-        rows[-1].append(str(there["seed"].nunique()))
+            there, elsewhere = at_collapses("collapse", term, later)
+            rows[-1] += [with_ends(values.to_numpy()) for values in (there, elsewhere)]
+        rows[-1].append(str(len(there)))
     header = ["`learned`", "no collapse", "`expert_buckets`", "no collapse"]
     return in_table(["later evaluations", *header, "runs with a collapse"], rows)
 
@@ -714,21 +721,14 @@ def later_evaluations() -> str:
 def memories() -> str:
     """What MAGELLAN's estimator shows at collapses, and its errors, by what it remembers."""
     (term,) = contrasts.parse(COLLAPSES[0])
-    rows, shown = [], {}
+    rows = []
     for episodes, folder in (("500", "collapse_memory"), ("5,000", "collapse")):
-        results = of(folder)
-        there, elsewhere = (
-            (found["at"] - found["before"]).groupby(found["seed"]).mean()
-            for found in (
-                contrasts.around_collapses(results, term, "25k", "train", elsewhere=where)
-                for where in (False, True)
-            )
-        )
-        shown[episodes] = (there - elsewhere).dropna()
-        errors = contrasts.scores(results, term, "error")
-        runs = f"{len(shown[episodes])} of {len(results.seeds_of(term.algorithm(results), '25k'))}"
-        means = (f"{shown.mean():+.3f}" for shown in (there, elsewhere, shown[episodes]))
-        rows.append([episodes, runs, *means, *(f"{errors[name].mean():.2f}" for name in errors)])
+        there, elsewhere = at_collapses(folder, term)
+        both = (there - elsewhere).dropna()
+        errors = contrasts.scores(of(folder), term, "error")
+        rows.append([episodes, f"{len(both)} of {len(errors)}"])
+        rows[-1] += [f"{values.mean():+.3f}" for values in (there, elsewhere, both)]
+        rows[-1] += [f"{errors[name].mean():.2f}" for name in errors]
     words = (of("collapse").categories.named(name).words.lower() for name in errors)
     header = ["episodes remembered", "runs with both", "at collapses", "without", "difference"]
     return in_table([*header, *(f"error on {name}" for name in words)], rows)

@@ -110,9 +110,9 @@ def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, 
 
 
 def test_the_clock_of_tscl_goes_on_where_a_group_has_no_goals() -> None:
-    """Carnivores leave after 20 episodes; plants then have 0 0 1 1 at 21, 22, 23, 24: slope .4."""
+    """Plants have 0 0 1 1, one after the other: slope .4; grasp 0 1, three apart: 1/3."""
     before = make("tscl", FewGoals([1, 2, 4]), variant="window", window=4, **NEVER)
-    before.update(outcomes(*[(2, 1)] * 20, (1, 0), (1, 0), (0, 0), (0, 0)))
+    before.update(outcomes(*[(2, 1)] * 30, (0, 0), (2, 1), (2, 1), (0, 1), (1, 0), (1, 0)))
     after = make("tscl", FewGoals([1, 2]), variant="window", window=4, **NEVER)
     after.carry_on(before)
     after.update(outcomes((1, 1), (1, 1)))

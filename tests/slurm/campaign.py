@@ -23,6 +23,7 @@ PROFILE = (
 )
 BASE_MINUTES = 10  # of the preset `smoke`; the second attempt gets twice as much
 SECONDS_PER_RUN = 300
+SECONDS_TO_THE_END = 900  # what is left of the runs, and the analysis, on a slow machine
 LOCKED = "cannot be locked"
 WAITS = "waiting for the other job"
 
@@ -236,7 +237,7 @@ class Campaign:
         status = wait_until(
             lambda: [driver.poll()] if driver.poll() is not None else None,
             "the driver to end",
-            SECONDS_PER_RUN,
+            SECONDS_TO_THE_END,
         )[0]
         if status != 0:
             raise CampaignError(f"the driver ended with exit status {status}")

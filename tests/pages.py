@@ -148,17 +148,17 @@ def runs_one_by_one(folder: str) -> str:
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
-def estimates_and_practice() -> str:
-    """MAGELLAN on seed 0 at the paper's length, and its variants: errors, shares of practice."""
+def estimates_and_practice(folders: Sequence[str], seeds: Sequence[int] | None = None) -> str:
+    """Errors of MAGELLAN's predictions and its shares of practice: means of its runs, or some."""
     rows = []
-    for folder in ("paper_small", "paper_small_variants"):
-        results = of(folder)
+    for results in map(of, folders):
         for algorithm in results.algorithms_in("25k"):
             if algorithm.sampler != "magellan":
                 continue
             (term,) = contrasts.parse("/".join(algorithm))
-            errors = contrasts.scores(results, term, "error").loc[0]
-            shares = behaviour.practice_shares(results, algorithm, "25k").loc[0]
+            counted = [*(seeds or results.seeds_of(algorithm, "25k"))]
+            errors = contrasts.scores(results, term, "error").loc[counted].mean()
+            shares = behaviour.practice_shares(results, algorithm, "25k").loc[counted].mean()
             cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
             cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
             rows.append([named(algorithm), *cells])
@@ -806,7 +806,9 @@ BLOCKS = {
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("paper_small", "variants so far"): lambda: runs_one_by_one("paper_small_variants"),
-    ("paper_small", "estimates so far"): estimates_and_practice,
+    ("paper_small", "estimates so far"): lambda: estimates_and_practice(
+        ["paper_small", "paper_small_variants"], [0]
+    ),
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("collapse", "collapse"): lambda: compared_in(

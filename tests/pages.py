@@ -83,18 +83,23 @@ def chosen(folder: str) -> str:
     return in_table(table.columns, table.rows)
 
 
-def finding(folder: str = "samplers", variant: str = "base") -> str:
-    """A row for each sampler of a study: what its runs master, and when."""
+def finding(
+    folder: str = "samplers",
+    variants: Sequence[str] = ("base",),
+    samplers: Sequence[str] = ("ek_online", "magellan", "online", "random"),
+) -> str:
+    """A row for each sampler and variant of a study: what its runs master, and when."""
     results = of(folder)
     rows = []
-    for sampler in ("ek_online", "magellan", "online", "random"):
-        areas = [f"{success(folder, sampler, variant, split).mean():.2f}" for split in SPLITS]
+    for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
+        areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
         mastered = [
             f"{flags.sum()} of {len(flags)}"
             + (f", {np.median(at[flags]):,.0f}" if flags.any() else "")
-            for at, flags in times_of(results, Algorithm(sampler, variant), "25k", "train").values()
+            for at, flags in times_of(results, algorithm, "25k", "train").values()
         ]
-        rows.append([f"`{sampler}`", *areas, *mastered])
+        label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
+        rows.append([label, *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
     header += ["plants", "herbivores", "carnivores"]
     return in_table(header, rows)
@@ -766,7 +771,7 @@ BLOCKS = {
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,
     ("sensitivity", "sensitivity"): orders,
-    ("sensitivity", "other build"): lambda: finding("other_build", "other_build"),
+    ("sensitivity", "other build"): lambda: finding("other_build", ["other_build"]),
     ("sensitivity", "other build tests"): other_build_tests,
     ("rules", "rules"): rules,
     ("studies/craft", "craft"): lambda: rules("craft"),

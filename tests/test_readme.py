@@ -258,7 +258,7 @@ def test_the_readme_says_how_many_runs_master_all_four():
     assert not every
     assert f"there {carnivores} of {runs} master carnivores, and none all four." in README
     runs, _, every = masters("paper_small", "default")
-    assert f"{every} of {runs} runs do so far" in README
+    assert f"{every} of {runs} runs so far do" in README
 
 
 @pytest.mark.slow

@@ -763,6 +763,11 @@ BLOCKS = {
     ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
     ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
     ("separated", "separated"): separated,
+    ("separated", "memory so far"): lambda: finding("memory", ["base", "short"], ["magellan"]),
+    ("separated", "memory tests so far"): lambda: compared_in(
+        of("memory"), "magellan/short - magellan/base"
+    ),
+    ("separated", "memory estimates so far"): lambda: estimates_and_practice(["memory"]),
     ("samplers", "finding"): finding,
     ("samplers", "samplers success"): lambda: compared_in(
         of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"

@@ -1,7 +1,6 @@
 """The environments: checker, seeds, options, errors, vector against single, saving."""
 
 import json
-import time
 import warnings
 
 import gymnasium
@@ -280,27 +279,6 @@ def test_no_action_costs_no_step_and_changes_nothing():
         assert env.prompts() == prompts
     assert env.step(np.array([0, 0]))[3].tolist() == [True, False]
     assert env.step(np.array([-1, 0]))[3].tolist() == [True, True]
-
-
-def random_play(num_envs: int, rounds: int, seed: int) -> float:
-    """Steps per second of processor time, resets and possible actions included."""
-    env, rng = LittleZooVector(num_envs), np.random.default_rng(seed)
-    _, infos = env.reset(seed=seed)
-    start = time.process_time()
-    for _ in range(rounds):
-        counts = np.fromiter(map(len, infos["possible_actions"]), dtype=np.int64, count=num_envs)
-        actions = (rng.random(num_envs) * counts).astype(np.int64)
-        _, _, terminations, truncations, infos = env.step(actions)
-        ended = terminations | truncations
-        if ended.any():
-            _, infos = env.reset(options={"reset_mask": ended})
-    return rounds * num_envs / (time.process_time() - start)
-
-
-def test_worlds_side_by_side_take_less_time_than_one_by_one():
-    """2.4 times as many steps a second where this was written; without arrays it would be 1."""
-    beside, alone = (max(random_play(n, 5_000 // n, seed) for seed in range(3)) for n in (64, 1))
-    assert beside > 1.5 * alone
 
 
 def test_vector_prompt_equals_the_prompt_of_the_goal_space():

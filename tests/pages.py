@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from analysis.report import claims
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
-from analysis.statistics.mastery import times_of
+from analysis.statistics.mastery import kaplan_meier, median_time, times_of
 from analysis.statistics.matrices import settings, success_curves
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, cost, estimation
@@ -83,21 +83,26 @@ def chosen(folder: str) -> str:
     return in_table(table.columns, table.rows)
 
 
+def until_half(at: np.ndarray, flags: np.ndarray) -> str:
+    """When half of the runs have mastered a category; empty if fewer ever do."""
+    half = median_time(kaplan_meier(at, flags))
+    return "" if np.isnan(half) else f"{half:,.0f}"
+
+
 def finding(
     folder: str = "samplers",
     variants: Sequence[str] = ("base",),
     samplers: Sequence[str] = ("ek_online", "magellan", "online", "random"),
 ) -> str:
-    """A row for each sampler and variant of a study: what its runs master, and when."""
+    """A row for each sampler and variant: what its runs master, and when half of them have."""
     results = of(folder)
     rows = []
     for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
-        mastered = [
-            f"{flags.sum()} of {len(flags)}"
-            + (f", {np.median(at[flags]):,.0f}" if flags.any() else "")
-            for at, flags in times_of(results, algorithm, "25k", "train").values()
-        ]
+        mastered = []
+        for at, flags in times_of(results, algorithm, "25k", "train").values():
+            half = until_half(at, flags)
+            mastered.append(f"{flags.sum()} of {len(flags)}{half and ', '}{half}")
         label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
         rows.append([label, *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
@@ -249,17 +254,22 @@ def other_build_tests() -> str:
     return in_table([*header, "minus the same with `zoo-reader`", "halves", "p, Holm"], rows)
 
 
-def one_constant() -> str:
-    """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
-    rows, changes = [], (("magellan", "text_window"), ("ek_online", "explore_goals"))
-    for (sampler, variant), split in itertools.product(changes, SPLITS):
-        changed, base = (
-            success("samplers_settings", sampler, name, split) for name in (variant, "base")
-        )
+def one_constant(folder: str, changes: dict[str, str], halves: bool = False) -> str:
+    """Samplers with one constant changed, and with the base's; p after Holm over both splits.
+
+    Args:
+        folder: of the tables.
+        changes: the variant of each sampler.
+        halves: whether the halves of the seeds are shown.
+    """
+    rows = []
+    for (sampler, variant), split in itertools.product(changes.items(), SPLITS):
+        changed, base = (success(folder, sampler, name, split) for name in (variant, "base"))
         cells = [f"`{sampler}`, `{variant}`", split, f"{changed.mean():.3f}", f"{base.mean():.3f}"]
         rows.append((cells, changed - base))
-    header = ["variant", "goals", "success", "of `base`", "difference", "p, Holm over 2"]
-    return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows]))
+    header = ["variant", "goals", "success", "of `base`", "difference"]
+    header += [*["halves of the seeds"] * halves, "p, Holm over 2"]
+    return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows], halves))
 
 
 def orders() -> str:
@@ -511,8 +521,7 @@ def practice() -> str:
         results = of(folder)
         for (rule, variant), listed in practised(results).iterrows():
             times = times_of(results, Algorithm(rule, variant), "25k", "train").values()
-            medians = (np.median(np.where(flags, at, np.inf)) for at, flags in times)
-            cells = [f"{median:,.0f}" if np.isfinite(median) else "" for median in medians]
+            cells = [until_half(*mastered) for mastered in times]
             rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
     rows.sort(key=lambda row: -row[4])
     header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
@@ -763,18 +772,18 @@ BLOCKS = {
     ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
     ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
     ("separated", "separated"): separated,
-    ("separated", "memory so far"): lambda: finding("memory", ["base", "short"], ["magellan"]),
-    ("separated", "memory tests so far"): lambda: compared_in(
-        of("memory"), "magellan/short - magellan/base"
-    ),
-    ("separated", "memory estimates so far"): lambda: estimates_and_practice(["memory"]),
+    ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
+    ("separated", "memory tests"): lambda: one_constant("memory", {"magellan": "short"}, True),
+    ("separated", "memory estimates"): lambda: estimates_and_practice(["memory"]),
     ("samplers", "finding"): finding,
     ("samplers", "samplers success"): lambda: compared_in(
         of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
     ),
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
-    ("samplers", "samplers constants"): one_constant,
+    ("samplers", "samplers constants"): lambda: one_constant(
+        "samplers_settings", {"magellan": "text_window", "ek_online": "explore_goals"}
+    ),
     ("sensitivity", "sensitivity"): orders,
     ("sensitivity", "other build"): lambda: finding("other_build", ["other_build"]),
     ("sensitivity", "other build tests"): other_build_tests,
